@@ -28,9 +28,9 @@ import msgspec
 import numpy as np
 
 import unified_memory_report as report
-from golow.files import write_whole, writing
 from golow.levels.gpu import has_gpu
 from golow.record import GolowError, encode
+from golow.storage.files import write_whole, writing
 from unified_memory_report import Cell, Measured, Traffic
 
 if TYPE_CHECKING:

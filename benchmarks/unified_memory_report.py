@@ -13,7 +13,7 @@ from golow.measure.stats import level_time, ratio
 from golow.record import Quantity, Ratio, Record
 from golow.report.style import Caption, caption, drawing, legend_of, panels, save_figure
 from golow.report.units import bytes_text, interval_text, seconds_text
-from golow.spreadsheet import to_csv
+from golow.storage.spreadsheet import to_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ import msgspec
 from golow.report.page.report import write_report
 from golow.report.study.export import columns
 from golow.report.study.rows import StudyRow
-from golow.spreadsheet import to_csv
+from golow.storage.spreadsheet import to_csv
 
 DOCS = Path(__file__).parent
 ROWS = DOCS / "results" / "levental2020.csv"

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from golow.cache import write_sealed
 from golow.levels.ladder import Launch
 from golow.levels.vendor.onednn import LAYOUTS, prepare
 from golow.levels.vendor.onednn.tuning import Layouts
+from golow.storage.cache import write_sealed
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare as prepare_workload

@@ -9,7 +9,6 @@ import numpy as np
 from torch import Tensor, nn
 
 import in_process
-from golow.cache import open_cache
 from golow.levels.compiler import find_compiler
 from golow.levels.vendor.bundle_arrays import STATE
 from golow.levels.vendor.onednn import passes_with
@@ -22,6 +21,7 @@ from golow.levels.vendor.onednn.steps import Built, Switches
 from golow.levels.vendor.onednn.workshop import Workshop
 from golow.lower.passes import Pass
 from golow.record import KEPT, Mode, Optimizer
+from golow.storage.cache import open_cache
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 
 Chooser = Callable[[int], int]

@@ -34,7 +34,7 @@ from golow.report.comparison import untried
 from golow.report.comparison.advice import advice
 from golow.report.console import PlainConsole
 from golow.report.units import bytes_change_text, ratio_text
-from golow.spreadsheet import FORMULA
+from golow.storage.spreadsheet import FORMULA
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
 

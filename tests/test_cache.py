@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import golow
 from damages import DAMAGES, damage_note
-from golow.cache import (
+from golow.levels import ladder
+from golow.record import GolowError, Run
+from golow.storage.cache import (
     SEAL,
     building_sealed,
     discard_damaged,
@@ -23,8 +25,6 @@ from golow.cache import (
     seal,
     write_sealed,
 )
-from golow.levels import ladder
-from golow.record import GolowError, Run
 
 # ---------------------------------------------------------------- whose it is
 

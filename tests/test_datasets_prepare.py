@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from dataset_files import drawn, picture, write_cifar10, write_mnist, write_stl10, write_voc
-from golow.cache import default_cache
 from golow.data import catalog
 from golow.data.image_file import PreparedImages, open_images
 from golow.data.places import data_root, prepared_files
 from golow.data.prepare import prepare_dataset
 from golow.record import GolowError
+from golow.storage.cache import default_cache
 
 
 @pytest.fixture

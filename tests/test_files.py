@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from golow import files
 from golow.record import GolowError
+from golow.storage import files
 
 
 def names(folder: Path) -> list[str]:

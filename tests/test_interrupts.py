@@ -25,7 +25,7 @@ START = "print('begun', flush=True); from golow.__main__ import main; main()"
 STAND_IN = """
 import atexit, os, sys, time
 from golow import cli
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 
 def begun():
     print("begun", flush=True)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from damages import DAMAGES, damage_note
-from golow.cache import SEAL, is_sealed
 from golow.levels.libtorch.build import build, probe
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.record import GolowError
+from golow.storage.cache import SEAL, is_sealed
 from processes import all_gone, is_gone, soon
 
 FAKE_COMPILER = """#!/bin/sh

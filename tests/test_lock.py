@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from golow.lock import held
 from golow.record import GolowError
+from golow.storage.lock import held
 
 HOLDER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from golow.lock import held
+from golow.storage.lock import held
 with held(Path(sys.argv[1]), "", ""):
     print("held", flush=True)
     sys.stdin.read()

@@ -31,7 +31,7 @@ from golow.profiling.summary import ROLES, Part
 from golow.profiling.timeline import TIMELINE
 from golow.record import GolowError, LayerTime
 from golow.report.profiling.export import TABLES, Row, write_tables
-from golow.spreadsheet import FORMULA, to_csv
+from golow.storage.spreadsheet import FORMULA, to_csv
 from profiles import PROFILES, gpu_profiles, level, profile
 
 pytestmark = pytest.mark.usefixtures("forked")

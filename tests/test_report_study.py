@@ -24,7 +24,7 @@ from golow.report.study.crossover import crossings
 from golow.report.study.export import columns, export, read_csv
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, read, rows_of
-from golow.spreadsheet import from_cell, to_csv
+from golow.storage.spreadsheet import from_cell, to_csv
 from pages import EVIL, in_a_browser, violations
 
 GRID = (8, 32, 128)

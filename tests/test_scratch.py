@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from golow.record import GolowError
-from golow.scratch import remove_abandoned, scratch_folder
+from golow.storage.scratch import remove_abandoned, scratch_folder
 from processes import mentioning, soon
 
 OWNER = """
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 with scratch_folder() as folder:
     (folder / "weights").write_bytes(bytes(1000))
     START
@@ -134,7 +134,7 @@ def test_a_forked_child_that_ends_does_not_remove_the_folder(temporary: Path) ->
 
 NEVER_LEFT = """
 import os
-from golow.scratch import remove_own, scratch_folder
+from golow.storage.scratch import remove_own, scratch_folder
 scratch = scratch_folder()
 assert scratch.__enter__().is_dir()
 """
@@ -181,7 +181,7 @@ def test_what_another_user_made_stays(temporary: Path, foreign: str) -> None:
 # ---------------------------------------------------------------- all at the same time
 
 STARTS = """
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 for _ in range(300):
     with scratch_folder() as folder:
         (folder / "weights").write_bytes(bytes(1000))
@@ -222,7 +222,7 @@ def test_a_worker_that_still_writes_does_not_keep_the_folder(temporary: Path) ->
 
 INTERRUPTED = """
 import signal, sys, threading
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 
 def interrupt(number, frame):
     global interrupts

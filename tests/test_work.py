@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from damages import DAMAGES
 from forked_workers import fork_commands
-from golow.cache import write_sealed
 from golow.lower.work import FASTEST_CONVOLUTION, least_operations, work_by_layer
 from golow.measure import peak
 from golow.measure.peak import SLACK, Peak, impossible, measured_peak
 from golow.record import Mode
+from golow.storage.cache import write_sealed
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

@@ -83,7 +83,7 @@ def _end(*_: object) -> NoReturn:
     try:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
-        from golow.scratch import remove_own
+        from golow.storage.scratch import remove_own
 
         remove_own()
         _signal.signal(_signal.SIGINT, _leave)  # nobody may be reading what is flushed

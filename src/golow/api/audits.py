@@ -13,7 +13,7 @@ from golow.auditing import store
 from golow.auditing.observer import AuditObserver
 from golow.auditing.record import Audit, AuditedLevel
 from golow.record import Device, Mode, Optimizer, Phase, Precision
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn

@@ -16,7 +16,7 @@ from golow.api.progress import shown_progress
 from golow.comparison import store
 from golow.observer import Observer
 from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Phase, Precision, Run
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn

@@ -10,7 +10,7 @@ from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.record import Device, Mode, Phase, Precision
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 
 if TYPE_CHECKING:

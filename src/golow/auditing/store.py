@@ -15,8 +15,8 @@ import msgspec
 
 from golow.auditing.record import Audit, AuditedLevel, Price
 from golow.comparison.store import with_errors
-from golow.files import is_folder, read_json, write_whole, writing
 from golow.record import GolowError, Ratio, encode
+from golow.storage.files import is_folder, read_json, write_whole, writing
 
 FILE, FORMAT = "audit.json", 1
 HINT = "free some space or name another folder with --out."

@@ -15,7 +15,6 @@ from typing import Self
 
 import msgspec
 
-from golow.cache import is_sealed, read_sealed, seal, write_sealed
 from golow.check.standard import Outputs, Standard
 from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
@@ -23,6 +22,7 @@ from golow.measure.held_memory import HeldMemory
 from golow.measure.nvml import Card
 from golow.observer import Observer, Silent
 from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
+from golow.storage.cache import is_sealed, read_sealed, seal, write_sealed
 from golow.worker.client import Worker
 from golow.worker.process import reset_resident_peak
 from golow.workload.bundle import Bundle

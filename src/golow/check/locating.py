@@ -26,7 +26,7 @@ from golow.lower.graph import Graph, GraphOutput, Node
 from golow.lower.rewriting import Links
 from golow.lower.verify import operation, run_node
 from golow.record import Check, GolowError, Located, TensorError
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle
 
 PROBES = 7

@@ -110,8 +110,8 @@ def audit(
     """
     from golow import api
     from golow.comparison import store
-    from golow.files import require_place
     from golow.report.audit.progress import AuditProgressDisplay
+    from golow.storage.files import require_place
 
     if apply not in (None, BEST):
         raise GolowError(f"--apply {apply} is not known", f"use --apply {BEST}.")
@@ -174,10 +174,10 @@ def _show_and_save(
     searched: bool = False,
 ) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
-    from golow.files import write_whole, writing
     from golow.record import encode
     from golow.report.audit.table import render
     from golow.report.page.report import write_report
+    from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
     console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None

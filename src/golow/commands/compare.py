@@ -160,8 +160,8 @@ def compare(
     """
     from golow import api
     from golow.comparison import store
-    from golow.files import require_place
     from golow.report.progress import ProgressDisplay
+    from golow.storage.files import require_place
 
     look = Look(names(columns) or [], format.value)
     look.require(json)
@@ -230,10 +230,10 @@ def _show_and_save(
     result: Result, out: Path, json: str | None, look: Look, report: Path | None
 ) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
-    from golow.files import write_whole
     from golow.record import encode
     from golow.report.life import table as life
     from golow.report.page.report import write_report
+    from golow.storage.files import write_whole
 
     to_pipe = json == "-"
     console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None

@@ -65,8 +65,8 @@ def list_datasets() -> None:
 @data_app.command()
 def status(data_root: DataRoot = None) -> None:
     """Show which data sets are on this machine, where, and the files golow prepared from them."""
-    from golow.cache import default_cache
     from golow.data import catalog, places
+    from golow.storage.cache import default_cache
 
     cache = default_cache()
     root, console = places.data_root(data_root, cache), wide_console()
@@ -87,9 +87,9 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
 
     An interrupted download continues where it stopped. Complete files are not downloaded again.
     """
-    from golow.cache import open_cache
     from golow.data import catalog, places
     from golow.data.fetch import fetch as run
+    from golow.storage.cache import open_cache
 
     root = places.data_root(data_root, open_cache())
     with data_progress(PlainConsole(stderr=True), sizes=True) as progress:
@@ -103,10 +103,10 @@ def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
 
     The exit status is 1 when a file is wrong.
     """
-    from golow.cache import default_cache
     from golow.data import catalog, places
     from golow.data.prepare import title
     from golow.data.verify import verify_prepared, verify_published
+    from golow.storage.cache import default_cache
 
     cache = default_cache()
     root = places.data_root(data_root, cache)

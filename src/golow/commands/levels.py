@@ -78,8 +78,8 @@ def levels(
         _list_levels()
         return
     from golow import api
-    from golow.files import require_place
     from golow.report.progress import ProgressDisplay
+    from golow.storage.files import require_place
 
     if json not in (None, "-"):
         require_place(Path(json))
@@ -121,9 +121,9 @@ def _require_no_options(context: typer.Context) -> None:
 
 
 def _show(found: Support, json: str | None, every: bool) -> None:
-    from golow.files import write_whole, writing
     from golow.record import encode
     from golow.report.comparison.support import render
+    from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
     console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None

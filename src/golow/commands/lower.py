@@ -104,7 +104,7 @@ def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> No
     if not level:
         raise GolowError("--roof needs a level with a plan", "add --level vendor.")
     if json not in (None, "-"):
-        from golow.files import require_place
+        from golow.storage.files import require_place
 
         require_place(Path(json))
 
@@ -166,10 +166,10 @@ def _roof(
     json: str | None,
 ) -> None:
     from golow import api
-    from golow.files import write_whole, writing
     from golow.record import encode
     from golow.report.comparison.roof import render
     from golow.report.progress import ProgressDisplay
+    from golow.storage.files import write_whole, writing
 
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         found = api.roof(

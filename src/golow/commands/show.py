@@ -17,7 +17,7 @@ from golow.commands.options import (
     ProfileTop,
     names,
 )
-from golow.files import require_there
+from golow.storage.files import require_there
 
 
 def show(

@@ -12,9 +12,9 @@ import typer
 
 from golow.commands import completion
 from golow.commands.options import DeviceName, ReportFile, names, no_stream
-from golow.files import is_file, is_folder, require_place
 from golow.record import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
+from golow.storage.files import is_file, is_folder, require_place
 
 if TYPE_CHECKING:
     from golow.api import StudyResult

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from golow.cache import open_cache
 from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level, locate
 from golow.check.standard import Standard, checking
@@ -27,7 +26,8 @@ from golow.measure.rounds import Race
 from golow.measure.words import LEAST_ROUNDS
 from golow.observer import Observer
 from golow.record import GolowError, WorkerFailure, Workload
-from golow.scratch import scratch_folder
+from golow.storage.cache import open_cache
+from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare

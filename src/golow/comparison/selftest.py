@@ -28,7 +28,7 @@ from golow.measure.race import BLOCK_SECONDS, LEAST_ROUNDS, run_race
 from golow.measure.rounds import Race
 from golow.observer import Observer, Silent
 from golow.record import Check, GolowError, Record, WorkerFailure
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.plant import CHEATS
 from golow.worker.process import worker_environment

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from golow.comparison.figures import percentiles, throughput
-from golow.files import is_file, read_json, write_whole, writing
 from golow.measure.environment import unlike
 from golow.record import (
     FORMAT_VERSION,
@@ -29,7 +28,8 @@ from golow.record import (
     Workload,
     encode,
 )
-from golow.spreadsheet import to_csv
+from golow.storage.files import is_file, read_json, write_whole, writing
+from golow.storage.spreadsheet import to_csv
 
 HINT = "free some space or name another folder with --out."
 

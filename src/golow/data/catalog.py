@@ -19,8 +19,8 @@ from golow.data.part import Part
 from golow.data.pictures import Size
 from golow.data.places import expanded
 from golow.data.voc import VocLabel
-from golow.files import is_folder
 from golow.record import GolowError
+from golow.storage.files import is_folder
 
 FOLDER = "folder:"
 

@@ -11,8 +11,8 @@ from golow.data.image_file import Labels
 from golow.data.order import epoch_order
 from golow.data.part import PicturePart
 from golow.data.pictures import SUFFIXES
-from golow.files import is_folder
 from golow.record import GolowError
+from golow.storage.files import is_folder
 
 TESTS = ("test", "val")
 _NO_SAMPLES = ("thumbs.db", "desktop.ini")  # what file managers leave behind

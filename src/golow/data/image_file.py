@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.files import CACHE_HINT, replacing, writing
 from golow.record import GolowError, Record
+from golow.storage.files import CACHE_HINT, replacing, writing
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]

@@ -20,8 +20,8 @@ import numpy as np
 
 from golow.data.image_file import Images, Labels
 from golow.data.part import AGAIN, ArrayPart, reading, require_labels
-from golow.files import is_file
 from golow.record import GolowError
+from golow.storage.files import is_file
 
 SIDE = 28
 CLASSES = 10

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from golow.files import CACHE_HINT, write_whole, writing
+from golow.storage.files import CACHE_HINT, write_whole, writing
 
 _ROWS, _SHIFTS, _FLIPS = range(3)  # one stream of words each
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from golow.data.image_file import Images, Labels
 from golow.data.pictures import Size, decoded, resized
-from golow.files import require_file
 from golow.record import GolowError
+from golow.storage.files import require_file
 
 AGAIN = "fetch or copy it again."
 _BATCH_BYTES = 1 << 22

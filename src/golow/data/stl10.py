@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from golow.data.image_file import Images, Labels
 from golow.data.order import epoch_order
 from golow.data.part import AGAIN, ArrayPart, record_count, records, require_labels
-from golow.files import is_file
 from golow.record import GolowError
+from golow.storage.files import is_file
 
 SHAPE = (3, 96, 96)
 CLASSES = ("airplane bird car cat deer dog horse monkey ship truck").split()

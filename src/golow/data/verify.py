@@ -11,8 +11,8 @@ from golow.data.catalog import Dataset, PublishedFile
 from golow.data.part import reading
 from golow.data.places import prepared_files
 from golow.data.token_file import open_prepared
-from golow.files import is_file
 from golow.record import GolowError
+from golow.storage.files import is_file
 
 
 class Finding(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.cache import open_cache
 from golow.levels import ladder
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, stages
 from golow.lower.plan import Plan
 from golow.record import GolowError
+from golow.storage.cache import open_cache
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared
 

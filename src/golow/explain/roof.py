@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from golow.cache import open_cache
 from golow.comparison.compare import compare
 from golow.comparison.settings import ComparisonSettings
 from golow.explain.lowering import lower
@@ -25,6 +24,7 @@ from golow.measure.environment import environment
 from golow.measure.peak import Peak, measured_peak
 from golow.observer import Observer
 from golow.record import GolowError, LayerTime, Run
+from golow.storage.cache import open_cache
 from golow.worker.turn import Turn
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

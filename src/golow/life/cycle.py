@@ -19,7 +19,7 @@ from golow.life.settings import LifeSettings, require_rounds
 from golow.measure.nvml import Card
 from golow.observer import Observer
 from golow.record import Comparison, GolowError, Run
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from golow.cache import open_cache
 from golow.levels.choosing import choices
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
@@ -25,6 +24,7 @@ from golow.life.settings import LifeSettings
 from golow.measure.nvml import Card
 from golow.observer import Observer
 from golow.record import GolowError, Unsupported, WorkerFailure
+from golow.storage.cache import open_cache
 from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle
 

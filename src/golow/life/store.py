@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from golow.files import is_folder, read_json, write_whole, writing
 from golow.life.record import FORMAT_VERSION, Change, LevelLife, Life, LifeCycle
 from golow.record import GolowError, encode
+from golow.storage.files import is_folder, read_json, write_whole, writing
 
 FILE = "life.json"
 HINT = "free some space or name another folder with --out."

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from golow.cache import read_sealed, write_sealed
 from golow.measure.environment import environment
 from golow.record import Device, Precision, Record, Workload
+from golow.storage.cache import read_sealed, write_sealed
 
 SIZES = {"cpu": (192, 384, 1024), "cuda": (8192,)}  # rows of the matrices
 COPIED = {"cpu": 256 << 20, "cuda": 2 << 30}  # bytes, several times the last cache

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from golow.cache import open_cache
 from golow.comparison.compare import compare
 from golow.comparison.settings import ComparisonSettings
 from golow.levels.choosing import choices
@@ -36,7 +35,8 @@ from golow.profiling.summary import execution_summary
 from golow.profiling.timeline import TIMELINE, timeline
 from golow.profiling.trace import Trace, read_trace
 from golow.record import GolowError, LayerTime, Run, Unsupported, WorkerFailure
-from golow.scratch import scratch_folder
+from golow.storage.cache import open_cache
+from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.protocol import ArenaReport
 from golow.worker.tracing import write_events

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from golow.files import is_folder, read_json, write_whole, writing
 from golow.profiling.record import LevelProfile, Profile
 from golow.record import GolowError, Record, encode
+from golow.storage.files import is_folder, read_json, write_whole, writing
 
 FILE, FORMAT = "profile.json", 1
 HINT = "name another folder: --save FOLDER."

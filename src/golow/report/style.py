@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from golow.files import write_whole, writing
 from golow.record import GolowError
+from golow.storage.files import write_whole, writing
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.files import writing
 from golow.record import GolowError
 from golow.report.style import drawing
+from golow.storage.files import writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

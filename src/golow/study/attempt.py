@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.files import write_whole
 from golow.record import GolowError, encode
+from golow.storage.files import write_whole
 from golow.study.cell import DISK_FULL, Outcome
 from golow.study.cells import key
 from golow.study.family import MARK, end_family

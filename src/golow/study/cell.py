@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from golow.files import write_whole
 from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
+from golow.storage.files import write_whole
 from golow.study.family import MARK, end_family
 from golow.study.places import TURNS
 from golow.study.record import OUT_OF_MEMORY, Cell, ran_out_of_memory

@@ -18,10 +18,10 @@ from typing import Any, Self
 
 import msgspec
 
-from golow.cache import open_cache
-from golow.files import write_whole
 from golow.record import Device, Environment, GolowError, Record
-from golow.scratch import scratch_folder
+from golow.storage.cache import open_cache
+from golow.storage.files import write_whole
+from golow.storage.scratch import scratch_folder
 from golow.study.attempt import PROGRAM, Lost
 from golow.study.forecast import Devices
 from golow.study.local import LocalExecutor

@@ -24,9 +24,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from golow import models
-from golow.files import is_file, read_text
 from golow.levels import ladder
 from golow.record import Device, GolowError
+from golow.storage.files import is_file, read_text
 from golow.study.memory import limit_bytes
 from golow.study.record import Study, StudyLimits
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from golow.cache import default_cache
 from golow.measure.cards import CardFacts, visible_cards
 from golow.measure.environment import environment
 from golow.record import Device, Environment, GolowError
+from golow.storage.cache import default_cache
 from golow.study.record import Machine
 from golow.worker.cores import shares
 from golow.worker.process import thread_settings

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from golow.cache import open_cache
-from golow.files import is_file
 from golow.record import Device, GolowError
+from golow.storage.cache import open_cache
+from golow.storage.files import is_file
 from golow.study.cells import cells
 from golow.study.file import built_in, read_study
 from golow.study.local import LocalExecutor

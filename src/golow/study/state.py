@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.files import is_file
 from golow.record import Environment, GolowError
+from golow.storage.files import is_file
 from golow.study.cells import cells, key
 from golow.study.file import read_study
 from golow.study.record import Cell, CellRecord, Study

@@ -23,11 +23,11 @@ from typing import Any
 import msgspec
 
 from golow.comparison import store
-from golow.files import is_file, read_json, read_text, write_whole, writing
-from golow.lock import held
 from golow.measure.environment import unlike
 from golow.measure.words import LEAST_ROUNDS
 from golow.record import Comparison, Device, Environment, GolowError, encode
+from golow.storage.files import is_file, read_json, read_text, write_whole, writing
+from golow.storage.lock import held
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
 
 # Seconds to wait for the lock of a study: a process that a killed study was about to start may

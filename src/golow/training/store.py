@@ -28,9 +28,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golow.comparison.store import with_errors
-from golow.files import is_file, move_into_place, read_json, write_whole, writing
-from golow.lock import held as folder_held
 from golow.record import GolowError, Record, encode
+from golow.storage.files import is_file, move_into_place, read_json, write_whole, writing
+from golow.storage.lock import held as folder_held
 from golow.training.record import (
     FORMAT_VERSION,
     CurveVerdict,

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 from torch import nn
 
-from golow.cache import open_cache
 from golow.comparison.store import require_writable
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.record import GolowError
-from golow.scratch import scratch_folder
+from golow.storage.cache import open_cache
+from golow.storage.scratch import scratch_folder
 from golow.training import store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData, open_data

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from golow.files import write_whole
+from golow.storage.files import write_whole
 
 
 def event(

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from golow.files import read_text
 from golow.record import GolowError, Mode, ModelSource
+from golow.storage.files import read_text
 from golow.workload import hub
 
 PREFIX = "hf:"

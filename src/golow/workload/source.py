@@ -22,8 +22,8 @@ import torch
 from torch import nn
 
 from golow import models
-from golow.files import read_text, read_whole, require_file
 from golow.record import GolowError, Mode, ModelSource
+from golow.storage.files import read_text, read_whole, require_file
 from golow.workload import huggingface, timm_models
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.keywords import accept_keywords

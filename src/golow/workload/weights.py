@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from golow.files import require_file
 from golow.models import ZOO
 from golow.models.initialise import initialise
 from golow.record import GolowError, ModelSource
+from golow.storage.files import require_file
 from golow.workload.huggingface import load_huggingface
 from golow.workload.source import build_module
 from golow.workload.timm_models import weights_file

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.cache import building_sealed, discard_damaged, is_sealed
-from golow.files import write_whole
-from golow.interrupts import uninterrupted
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
 from golow.lower.graph import Graph
 from golow.record import Device, GolowError
+from golow.storage.cache import building_sealed, discard_damaged, is_sealed
+from golow.storage.files import write_whole
+from golow.storage.interrupts import uninterrupted
 
 __all__ = ["Artifact", "build", "probe"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from golow.files import writing
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.recurrences import unfold_recurrences
-from golow.scratch import scratch_folder
+from golow.storage.files import writing
+from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.cache import SEAL, building_sealed, discard_damaged, is_sealed
-from golow.files import write_whole
 from golow.levels.level import IDLE_NUMPY, Launch, python_worker
 from golow.levels.probe import Probe
 from golow.record import GolowError, Record, Unsupported
+from golow.storage.cache import SEAL, building_sealed, discard_damaged, is_sealed
+from golow.storage.files import write_whole
 from golow.workload.bundle import Bundle
 
 VARIABLE = "GOLOW_EXPORTED"  # tells the worker the folder

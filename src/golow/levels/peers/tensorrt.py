@@ -7,10 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.files import CACHE_HINT, writing
 from golow.levels.level import IDLE_NUMPY, Launch, Level, python_worker
 from golow.levels.peers import exported_program
 from golow.levels.probe import Probe
+from golow.storage.files import CACHE_HINT, writing
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ import msgspec
 import numpy.typing as npt
 import tensorrt
 
-from golow.cache import read_sealed, write_sealed
 from golow.levels.peers.array_program import find_export
 from golow.levels.peers.device_program import Device, DeviceArrayProgram, Tensor
 from golow.levels.peers.exported_program import read_report
 from golow.levels.peers.onnxruntime import MODEL
 from golow.levels.peers.tensorrt import BUILT
 from golow.record import GolowError, Unsupported, Workload
+from golow.storage.cache import read_sealed, write_sealed
 from golow.worker.protocol import LoadReport
 
 

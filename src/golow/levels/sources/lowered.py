@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from golow.files import CACHE_HINT, write_whole, writing
 from golow.lower.graph import Graph, encode_graph
 from golow.record import Unsupported, Workload
+from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 
 GRAPH, SOURCE = "graph.json", "step.py"

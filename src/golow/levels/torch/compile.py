@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golow.cache import discard_damaged
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
 from golow.levels.torch import eager
 from golow.record import Mode
+from golow.storage.cache import discard_damaged
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:

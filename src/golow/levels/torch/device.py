@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from golow.levels.torch.habits import Habits
 from golow.record import Workload
-from golow.scratch import scratch_folder
+from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import CopiesReport
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}

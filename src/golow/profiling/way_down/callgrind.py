@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.files import read_text
+from golow.storage.files import read_text
 
 COMPRESSED = re.compile(r"\((\d+)\)(?: (.*))?")
 RECURSION = re.compile(r"'\d+$")

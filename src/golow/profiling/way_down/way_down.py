@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from golow.cache import open_cache
 from golow.comparison.compare import compare
 from golow.comparison.settings import ComparisonSettings
 from golow.levels.choosing import choices
@@ -34,7 +33,8 @@ from golow.profiling.way_down.valgrind import (
     under_callgrind,
 )
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
-from golow.scratch import scratch_folder
+from golow.storage.cache import open_cache
+from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import PythonFrame
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from golow.auditing.record import Audit, AuditedLevel, Price
-from golow.files import write_whole, writing
 from golow.record import Record, Run
 from golow.report.audit.facts import change, maker, ordered
-from golow.spreadsheet import to_csv
+from golow.storage.files import write_whole, writing
+from golow.storage.spreadsheet import to_csv
 
 FILE = "choices.csv"
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from golow.files import write_whole, writing
 from golow.life.mitigations import mitigations
 from golow.life.record import Change, LevelLife, Life, LifeCycle
 from golow.life.stages import DECADES, STAGES, curves
 from golow.report.life.remarks import caches
-from golow.spreadsheet import to_csv
+from golow.storage.files import write_whole, writing
+from golow.storage.spreadsheet import to_csv
 
 FIGURES = (
     *("disk", "artifact", "resident", "resident_peak", "device_used", "device_added"),

@@ -19,11 +19,11 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from golow.files import is_file, read_text
 from golow.record import GolowError
 from golow.report.console import visible
 from golow.report.style import write_file
-from golow.scratch import scratch_folder
+from golow.storage.files import is_file, read_text
+from golow.storage.scratch import scratch_folder
 
 SCRIPTS = (
     "dom",

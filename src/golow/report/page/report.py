@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from golow.auditing import store as audit_store
 from golow.comparison import store as comparison_store
-from golow.files import read_text, require_there
 from golow.life import store as life_store
 from golow.profiling import store as profile_store
 from golow.record import Comparison, GolowError
@@ -21,6 +20,7 @@ from golow.report.records import exported_study, is_study, kind_of
 from golow.report.study.export import read_csv
 from golow.report.study.rows import read
 from golow.report.training.table import heading
+from golow.storage.files import read_text, require_there
 from golow.training import store as training_store
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from golow.files import write_whole, writing
 from golow.profiling.kernels import KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import Part
 from golow.record import LayerTime, Record
 from golow.report.units import TOP
-from golow.spreadsheet import to_csv
+from golow.storage.files import write_whole, writing
+from golow.storage.spreadsheet import to_csv
 
 
 class Row(Record, frozen=True, kw_only=True):

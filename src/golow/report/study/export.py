@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect
 
-from golow.files import read_text, write_whole, writing
 from golow.record import GolowError
 from golow.report.study.rows import StudyRow, read
-from golow.spreadsheet import from_cell, to_csv
+from golow.storage.files import read_text, write_whole, writing
+from golow.storage.spreadsheet import from_cell, to_csv
 
 if TYPE_CHECKING:
     import pandas

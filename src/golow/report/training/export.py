@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from golow.files import write_whole, writing
 from golow.record import Quantity
 from golow.report.training.series import best_epoch, mean_loss, sample_seconds
-from golow.spreadsheet import to_csv
+from golow.storage.files import write_whole, writing
+from golow.storage.spreadsheet import to_csv
 from golow.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
 
 Row = dict[str, Any]

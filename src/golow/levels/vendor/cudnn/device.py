@@ -14,12 +14,12 @@ from cuda.bindings import driver, nvrtc
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, launch
 from cuda.pathfinder import find_nvidia_header_directory
 
-from golow.cache import read_sealed, write_sealed
 from golow.levels.nvidia.memory import GpuError, Pinned, checked
 from golow.levels.nvidia.stream import Stream
 from golow.levels.vendor.cudnn.early import wait_for_ends
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.early import FIRST_ARCHITECTURE, waiting
+from golow.storage.cache import read_sealed, write_sealed
 
 Graph = Any  # an instantiated CUDA graph, as the bindings return it
 

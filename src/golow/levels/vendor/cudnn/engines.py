@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from golow.cache import read_sealed, write_sealed
 from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.cudnn import (
     first,
@@ -36,6 +35,7 @@ from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution, Fi
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import CudnnError, Network
 from golow.record import Record
+from golow.storage.cache import read_sealed, write_sealed
 
 # How many plans of each library are timed; the libraries list the expected fastest first.
 TIMED = 6

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from golow.cache import read_sealed
-from golow.files import CACHE_HINT, write_whole, writing
 from golow.levels.compiler import find_compiler
 from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
 from golow.record import Mode, Optimizer, Unsupported, Workload
+from golow.storage.cache import read_sealed
+from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:

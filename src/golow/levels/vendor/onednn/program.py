@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from golow.cache import write_sealed
 from golow.levels.compiler import find_compiler
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
@@ -30,6 +29,7 @@ from golow.levels.vendor.onednn.workshop import NO_KERNELS, Workshop
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
+from golow.storage.cache import write_sealed
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 from golow.worker.marking import marked_arrays
 from golow.worker.protocol import LoadReport, Marks

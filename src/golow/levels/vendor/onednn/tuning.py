@@ -23,7 +23,6 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 
-from golow.cache import read_sealed
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import channel_block
@@ -31,6 +30,7 @@ from golow.lower.graph import Graph, Node, Value
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.linear import Linear
 from golow.record import Record
+from golow.storage.cache import read_sealed
 from golow.worker.scheduling import ContentionMeter
 
 LayoutName = Literal["any", "channels_last", "blocked"]

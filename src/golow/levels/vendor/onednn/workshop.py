@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, c_long, c_void_p
 from pathlib import Path
 
-from golow.cache import building_sealed, discard_damaged, is_sealed
 from golow.levels.compiler import Compiler
 from golow.levels.vendor.onednn import processor
 from golow.levels.vendor.onednn.kernels import PLAYER, PRELUDE
 from golow.levels.vendor.onednn.library import library
 from golow.record import GolowError
+from golow.storage.cache import building_sealed, discard_damaged, is_sealed
 
 # No option that changes results: NaN, infinities and the order of sums stay. That comparisons do
 # not trap and functions set no errno lets loops become vectors.

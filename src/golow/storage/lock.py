@@ -8,8 +8,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from golow.files import writing
 from golow.record import GolowError
+from golow.storage.files import writing
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from golow.files import CACHE_HINT, building, write_whole, writing
 from golow.record import GolowError
+from golow.storage.files import CACHE_HINT, building, write_whole, writing
 
 SEAL = "seal.json"  # in a sealed folder
 DIGEST_LINE = len(f"sha256 {hashlib.sha256().hexdigest()}\n")
@@ -82,7 +82,7 @@ def read_sealed(path: Path, notes: list[str]) -> bytes | None:
 @contextmanager
 def building_sealed(folder: Path, prefix: str) -> Iterator[Path]:
     """An empty folder to fill, which is sealed and becomes ``folder`` when the block ends without
-    an error; see `golow.files.building`."""
+    an error; see `golow.storage.files.building`."""
     with building(folder, prefix, lambda: is_sealed(folder)) as draft:
         yield draft
         seal(draft)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from golow.files import writing
-from golow.interrupts import uninterrupted
+from golow.storage.files import writing
+from golow.storage.interrupts import uninterrupted
 
 HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
 PREFIX, LOCK, GOING = "golow-", ".scratch-lock", ".going"
