@@ -58,7 +58,7 @@ def main() -> None:
 def prepared(workload: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
     """The folders of the written source and the bundle, and the worker's environment."""
     from golow.levels import jax
-    from golow.lower.passes import CLEAN_UP, apply
+    from golow.lower.ir.passes import CLEAN_UP, apply
     from golow.workload.bundle import write_bundle
     from golow.workload.captured import capture
     from golow.workload.prepare import prepare

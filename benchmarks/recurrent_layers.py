@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from golow.lower.recurrences import name_recurrences, unfold_recurrences
+from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.record import Mode
 from onednn_in_process import Running, lower
 

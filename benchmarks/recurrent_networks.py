@@ -22,7 +22,7 @@ from cudnn_in_process import OnGpu, Running, lowered
 from drawn_recurrences import KINDS
 from golow.levels.vendor.cudnn import recurrent_engines
 from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS
-from golow.lower.recurrences import name_recurrences, unfold_recurrences
+from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.record import GolowError, Mode, Precision
 from in_process import Network
 

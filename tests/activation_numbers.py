@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.lower.graph import Activation
-from golow.lower.operator import activation_functions
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import activation_functions
 
 NUMBERS: dict[str, list[tuple[float, ...]]] = {
     "clip": [(0.0, 6.0), (-1.0, 1.0), (-0.5, 0.25)],

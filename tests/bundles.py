@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture

@@ -18,9 +18,9 @@ from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.planning import arranged, implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.steps import ARRIVALS, Built, Call, FlatCall, KernelCall, Tensor
-from golow.lower.graph import Graph, Node, Ref
-from golow.lower.plan import SHARED, Step
-from golow.lower.verify import run_node
+from golow.lower.ir.graph import Graph, Node, Ref
+from golow.lower.ir.verify import run_node
+from golow.lower.plan.plan import SHARED, Step
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines

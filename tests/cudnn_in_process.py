@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.operators.dropout import CONTROL
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Value
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Value
 
 
 def value(name: str, *shape: int, dtype: str = "float32") -> Value:

@@ -18,8 +18,8 @@ from torch.func import functional_call
 
 import optimizers
 from golow.levels.torch.in_double import InDouble
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, Pass, apply
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, Pass, apply
 from golow.record import Mode, Optimizer
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare

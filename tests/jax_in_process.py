@@ -12,7 +12,7 @@ import source_in_process
 from golow.levels import jax as level
 from golow.levels.jax.execution import Execution
 from golow.levels.sources.execution import SourceExecution
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Workload
 from in_process import Network, Tensors
 from source_in_process import batch_of

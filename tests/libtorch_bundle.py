@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import optimizers
-from golow.lower.translation import Captured
+from golow.lower.aten.translation import Captured
 from golow.record import ModelSource, Optimizer, TensorType, Workload, encode
 
 Loss = Callable[..., Tensor]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bundles import NETWORKS
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, encode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.vendor import cudnn, onednn
-from golow.lower.graph import Argument, Graph, Node, Scalar, Symbol
-from golow.lower.operator import Kind, Operator
-from golow.lower.passes import CLEAN_UP, Pass, apply, content, stages
-from golow.lower.rewriting import changes_in_place
-from golow.lower.translation import Captured
-from golow.lower.verify import interpret
+from golow.lower.aten.translation import Captured
+from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
+from golow.lower.ir.operator import Kind, Operator
+from golow.lower.ir.passes import CLEAN_UP, Pass, apply, content, stages
+from golow.lower.ir.rewriting import changes_in_place
+from golow.lower.ir.verify import interpret
 from golow.record import KEPT, Mode, Optimizer
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.lower.canonical import canonicalise
-from golow.lower.graph import (
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.ir.graph import (
     Argument,
     Graph,
     GraphInput,
@@ -21,7 +21,7 @@ from golow.lower.graph import (
     Value,
     as_number,
 )
-from golow.lower.verify import operation, verify
+from golow.lower.ir.verify import operation, verify
 
 
 def tensor(*shape: int, seed: int = 0) -> Tensor:

@@ -19,7 +19,7 @@ from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
 from golow.levels.vendor.onednn.steps import Built, Switches
 from golow.levels.vendor.onednn.workshop import Workshop
-from golow.lower.passes import Pass
+from golow.lower.ir.passes import Pass
 from golow.record import KEPT, Mode, Optimizer
 from golow.storage.cache import open_cache
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped

@@ -10,8 +10,8 @@ from bundles import network_bundle
 from conversation import Subject
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
-from golow.lower.graph import decode_graph
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.graph import decode_graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode
 from golow.storage.cache import write_sealed
 from golow.worker.process import worker_environment

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.adam_update import AdamUpdate
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 from golow.lower.operators.sgd_update import SgdUpdate

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision
 from golow.worker.feed import Feed, augmented, normalised
 from golow.workload.bundle import Bundle, write_bundle, write_last

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from golow.levels.sources.execution import SourceExecution
 from golow.levels.sources.lowered import SOURCE, Passes, Source, passes
 from golow.levels.vendor.bundle_arrays import Batch
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

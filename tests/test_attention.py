@@ -14,11 +14,11 @@ from golow.levels.vendor.cudnn import attention_kernels, passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import AttentionProblem
-from golow.lower.attention import CUDNN, keep_attention
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.recognise.whole_attention import CUDNN, keep_attention
 from golow.record import Mode, Precision
 from heads import Heads
 from libraries_on_cpu import KnownEngines, LibrariesMachine

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.attention import keep_attention
-from golow.lower.attention_calls import drop_known_masks, share_heads
+from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.operators.attention import Attention, AttentionBackward
+from golow.lower.recognise.whole_attention import keep_attention
 from golow.record import Mode
 from lowering import Case, assert_close, count, records
 

@@ -17,12 +17,12 @@ from torch.nn import functional
 
 from drawn_networks import Small, networks
 from golow import models
-from golow.lower.autocast import CAST, HALVED, NoCasts, autocast
-from golow.lower.capture import capture_training
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.translation import Captured
-from golow.lower.verify import interpret, verify
+from golow.lower.aten.autocast import CAST, HALVED, NoCasts, autocast
+from golow.lower.aten.translation import Captured
+from golow.lower.capture.capture import capture_training
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret, verify
 from test_capture import given_values
 
 

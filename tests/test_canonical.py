@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from aten_calls import CALLS
-from golow.lower.canonical import canonicalise
-from golow.lower.graph import Node, decode_graph, encode_graph
-from golow.lower.operator import PREFIX, record_of, references, spellings
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.ir.graph import Node, decode_graph, encode_graph
+from golow.lower.ir.operator import PREFIX, record_of, references, spellings
+from golow.lower.ir.passes import CLEAN_UP
+from golow.lower.ir.verify import interpret, operation, verify
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
-from golow.lower.passes import CLEAN_UP
 from golow.lower.vendor import CANONICAL
-from golow.lower.verify import interpret, operation, verify
 from lowering import Case, count, ops, records
 from many_networks import Function
 from one_call import Call, Transposed, arranged, tensor

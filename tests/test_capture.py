@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from drawn_networks import Small, networks
-from golow.lower.capture import capture_inference, capture_training
-from golow.lower.graph import decode_graph, encode_graph, print_python
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.translation import Captured
-from golow.lower.verify import interpret
+from golow.lower.aten.translation import Captured
+from golow.lower.capture.capture import capture_inference, capture_training
+from golow.lower.ir.graph import decode_graph, encode_graph, print_python
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret
 from golow.record import GolowError
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import golow
 from golow.levels.vendor.bundle_arrays import in_pairs
-from golow.lower.complex_numbers import pair_complex_numbers
+from golow.lower.aten.complex_numbers import pair_complex_numbers
 from golow.record import Mode
 from lowering import Case, assert_close
 

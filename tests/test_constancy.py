@@ -18,13 +18,13 @@ from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import current_node, passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.constancy import constant_values
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref
+from golow.lower.analysis.constant_values import constant_values
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.dropout import Dropout
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from in_process import Network, assert_right
 from lowering import Case, ops
 from test_cudnn_plans import AskedEngines, assert_sound

@@ -19,13 +19,13 @@ from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.operators import cross_entropy as kernels
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.cross_entropy import name_cross_entropy
-from golow.lower.graph import Graph
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.operator import Operator
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
-from golow.lower.verify import interpret, verify
+from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.workload.losses import token_cross_entropy
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from activation_numbers import ACTIVATIONS, text
 from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of, derivative, formulas, value
-from golow.lower.graph import Activation
-from golow.lower.operator import activation_functions
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import activation_functions
 
 FUNCTION = """
 extern "C" void {name}(const float* first, const float* second, float* y, int count) {{

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from golow.levels.vendor.cudnn.activities import Activity, trace_events
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from golow.profiling.trace import read_trace
 from golow.worker.tracing import write_events
 

@@ -19,14 +19,14 @@ from cuda_on_cpu import Machine, follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Phase, Ref, Value
-from golow.lower.grouping import group_elements
-from golow.lower.operator import Operator, written
+from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Phase, Ref, Value
+from golow.lower.ir.operator import Operator, written
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.flip import Flip
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.verify import interpret, verify
 from golow.record import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -33,7 +33,7 @@ from golow.levels.vendor.cudnn.operators import (
 )
 from golow.levels.vendor.formulas import derivative, value
 from golow.levels.vendor.literals import number
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from kernel_compilation import assert_compile
 from optimizers import UPDATES
 

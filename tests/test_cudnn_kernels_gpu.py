@@ -16,8 +16,8 @@ from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
 from golow.levels.vendor.cudnn.operators import adaptive_average_pool, average_pool, max_pool
 from golow.levels.vendor.formulas import derivative, formulas, value
-from golow.lower.graph import Activation
-from golow.lower.operator import activation_functions
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised
 from kernel_launches import (
     TYPES,

@@ -10,9 +10,9 @@ import pytest
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Built, KernelCall
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.lower.operators.batch_norm import BatchNorm
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import Convolution, FirstConvolution
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.steps import Built, FlatCall, KernelCall
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.plan import Operand, Step
-from golow.lower.work import step_operations
+from golow.lower.analysis.arithmetic import step_operations
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.plan.plan import Operand, Step
 from golow.record import Mode, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -34,11 +34,11 @@ from golow.levels.vendor.cudnn.rnn_api import (
     weight_places,
 )
 from golow.levels.vendor.cudnn.steps import Built
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from golow.record import Mode, Precision, Unsupported
 from libraries_on_cpu import KnownEngines, LibrariesMachine
 from lowering import Case, count

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.lower.moving import moves_only
+from golow.lower.plan.memory_traffic import moves_only
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, built, lowered
 

@@ -14,7 +14,7 @@ from golow.levels.vendor import cudnn
 from golow.levels.vendor.cudnn.planning import DTYPES, build_plan, implemented, require_runnable
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.implementation import refusals
-from golow.lower.graph import (
+from golow.lower.ir.graph import (
     Activation,
     Graph,
     GraphInput,
@@ -25,7 +25,7 @@ from golow.lower.graph import (
     Ref,
     Value,
 )
-from golow.lower.operator import Operator, vocabulary, written
+from golow.lower.ir.operator import Operator, vocabulary, written
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
@@ -285,7 +285,7 @@ class Carried:
     """Stands for a bundle: a workload and its graph."""
 
     def __init__(self, module: nn.Module, *shape: int, mode: Mode = "infer") -> None:
-        from golow.lower.passes import CLEAN_UP, apply
+        from golow.lower.ir.passes import CLEAN_UP, apply
         from golow.workload.captured import capture
         from golow.workload.prepare import prepare
         from golow.workload.request import Request

@@ -14,9 +14,9 @@ from torch.nn import functional
 import optimizers
 from golow.levels.vendor.cudnn.kernels import loss_scale, updates
 from golow.levels.vendor.cudnn.operators import dropout, nll_loss, softmax
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.operator import record_of
-from golow.lower.updating import append_update
+from golow.lower.fuse.updating import append_update
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.operator import record_of
 from golow.record import Optimizer
 from kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
 

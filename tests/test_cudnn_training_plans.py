@@ -13,7 +13,7 @@ from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE, POSITION, Built, Cell, KernelCall, Tensor
-from golow.lower.graph import Activation, Graph, GraphOutput, Node, Ref
+from golow.lower.ir.graph import Activation, Graph, GraphOutput, Node, Ref
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient

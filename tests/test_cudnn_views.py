@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.layouts import Layout, unpacked
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Tensor as Placed
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode
 from lowering import Case
 from test_cudnn_fused import drawn

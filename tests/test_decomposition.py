@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from golow.lower.canonical import canonicalise
-from golow.lower.decomposition import decompose
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.aten.decomposition import decompose
+from golow.lower.aten.functional import make_functional
 from golow.lower.decompositions import own_definitions
 from golow.lower.decompositions.experts import grouped_product, grouped_product_backward
-from golow.lower.functional import make_functional
-from golow.lower.passes import CLEAN_UP
-from golow.lower.verify import interpret, operation, verify
+from golow.lower.ir.passes import CLEAN_UP
+from golow.lower.ir.verify import interpret, operation, verify
 from lowering import Case, applied, ops
 from many_networks import Function
 from one_call import Call, tensor

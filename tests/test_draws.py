@@ -38,9 +38,9 @@ from golow.check.timed_results import choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.torch import bundle as torch_bundle
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.verify import interpret
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret
 from golow.record import GolowError, Mode, Optimizer
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle, write_bundle

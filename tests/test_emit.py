@@ -15,8 +15,8 @@ from torch.nn import functional
 from emitted_graphs import graph_of, one_node, value
 from golow import models
 from golow.levels.libtorch.emit import emit_program, without_comments
-from golow.lower.capture import capture_inference, capture_training
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref
+from golow.lower.capture.capture import capture_inference, capture_training
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
 from golow.record import Unsupported
 
 

@@ -10,7 +10,7 @@ from emitted_graphs import graph_of, one_node, value
 from golow.levels.libtorch.arguments import NotEmitted, argument_text, string_text
 from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.levels.libtorch.operators import find_operator
-from golow.lower.graph import GraphInput, GraphOutput, Node, Ref, Symbol
+from golow.lower.ir.graph import GraphInput, GraphOutput, Node, Ref, Symbol
 
 
 @pytest.mark.parametrize(

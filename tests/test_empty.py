@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.lower.empty import leave_out_empty
+from golow.lower.aten.empty_tensors import leave_out_empty
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.slice import Slice
-from golow.lower.verify import interpret, verify
 from golow.record import Mode
 from lowering import Case, assert_close, count
 from test_cudnn_plans import assert_sound, built

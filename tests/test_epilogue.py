@@ -15,7 +15,7 @@ from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Built
 from golow.levels.vendor.formulas import formulas
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.canonical import canonicalise
-from golow.lower.folding import fold_batch_norm, trim_kernels
-from golow.lower.fusion import fuse_padding, fuse_residual
-from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.operator import written
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.fuse.epilogue_fusion import fuse_padding, fuse_residual
+from golow.lower.fuse.weight_folding import fold_batch_norm, trim_kernels
+from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.operator import written
+from golow.lower.ir.passes import apply, eliminate_dead_code
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.trimmed_weight import TrimmedWeight
-from golow.lower.passes import apply, eliminate_dead_code
 from golow.lower.vendor import CANONICAL
-from golow.lower.verify import interpret, verify
 from lowering import Case, count, only, ops, record, records
 
 PADDED = (*CANONICAL, fuse_padding)

@@ -14,12 +14,12 @@ from torch.nn import functional
 
 from drawn_writes import VIEWS, Step, Writes
 from golow.levels.vendor import cudnn, onednn
-from golow.lower.functional import make_functional
+from golow.lower.aten.functional import make_functional
+from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
-from golow.lower.passes import CLEAN_UP, eliminate_dead_code
 from golow.lower.vendor import CANONICAL
 from lowering import Case, applied, count, in_place, ops
 
@@ -211,7 +211,7 @@ class Counter(nn.Module):
 
 
 def test_a_buffer_that_inference_changes_is_not_made_a_value() -> None:
-    from golow.lower.capture import capture_inference
+    from golow.lower.capture.capture import capture_inference
 
     graph = capture_inference("counter", Counter(), (torch.randn(2, 4),)).graph
     changed = in_place(graph) or [item.kind for item in graph.outputs if item.kind == "buffer"]

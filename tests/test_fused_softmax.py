@@ -21,10 +21,10 @@ from golow.levels.vendor.cudnn.planning import arranged, build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import EngineCall
 from golow.levels.vendor.views import View
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.verify import verify
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.softmax import Softmax
-from golow.lower.verify import verify
 from golow.record import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.fusion import fuse_activation, fuse_padding, fuse_residual
-from golow.lower.graph import Activation, Graph, Ref
+from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_padding, fuse_residual
+from golow.lower.ir.graph import Activation, Graph, Ref
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
-from golow.lower.passes import eliminate_dead_code
 from golow.lower.vendor import CANONICAL
 from lowering import Case, count, only, ops, record, records
 

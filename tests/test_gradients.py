@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from activation_numbers import ACTIVATIONS, text
-from golow.lower.graph import Activation
-from golow.lower.operator import Operator, activation_functions, vocabulary
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import Operator, activation_functions, vocabulary
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePoolBackward
 from golow.lower.operators.attention import AttentionBackward

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from drawn_networks import Small
-from golow.lower.capture import capture_inference, capture_training
-from golow.lower.graph import Graph, Ref, Value
-from golow.lower.naming import Namer
-from golow.lower.passes import CLEAN_UP, apply, drop_identities, eliminate_dead_code, stages
-from golow.lower.verify import GraphError, verify
+from golow.lower.capture.capture import capture_inference, capture_training
+from golow.lower.ir.graph import Graph, Ref, Value
+from golow.lower.ir.naming import Namer
+from golow.lower.ir.passes import CLEAN_UP, apply, drop_identities, eliminate_dead_code, stages
+from golow.lower.ir.verify import GraphError, verify
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from cuda_host import run, run_sums
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.operators import group_norm as kernels
-from golow.lower.group_norm import keep_group_norm
-from golow.lower.moving import moves_only
+from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.operators.layer_norm import LayerNorm
-from golow.lower.passes import CLEAN_UP
+from golow.lower.plan.memory_traffic import moves_only
+from golow.lower.recognise.group_norm import keep_group_norm
 from golow.record import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type

@@ -21,10 +21,10 @@ from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.operators.grouped_product import kernel_of
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.grouped_products import keep_grouped_products
+from golow.lower.analysis.arithmetic import step_operations, work_by_layer
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.work import step_operations, work_by_layer
+from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.record import Mode, Precision
 from in_process import assert_right
 from kernel_compilation import assert_compile

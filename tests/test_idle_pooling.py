@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.lower.moving import moves_only
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
     AdaptiveAveragePoolBackward,
 )
 from golow.lower.operators.reduce import Reduce
+from golow.lower.plan.memory_traffic import moves_only
 from golow.record import Mode
 from lowering import Case, assert_close, count
 from test_cudnn_plans import built

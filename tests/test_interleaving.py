@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.graph import Graph
-from golow.lower.interleaving import split_interleaved
-from golow.lower.joined_functions import compute_before_joining
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice
-from golow.lower.passes import eliminate_dead_code
 from golow.lower.vendor import CANONICAL
+from golow.lower.views.interleaving import split_interleaved
+from golow.lower.views.joined_functions import compute_before_joining
 from lowering import Case, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, lowered

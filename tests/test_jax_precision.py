@@ -21,8 +21,8 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
 from golow.levels import jax, ladder
 from golow.levels.starter import Starter
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.verify import interpret
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret
 from golow.record import Mode, Precision
 from golow.worker.protocol import Marks
 from golow.workload.captured import capture

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
-from golow.lower.joined_functions import compute_before_joining
-from golow.lower.moving import moves_only
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.plan.memory_traffic import moves_only
+from golow.lower.views.joined_functions import compute_before_joining
 from golow.record import Mode
 from lowering import Case, assert_close, count, only, records
 from test_cudnn_fused import drawn

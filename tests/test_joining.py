@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.vendor.weight_arithmetic import computed
-from golow.lower.graph import Graph, Ref
-from golow.lower.joining import join_linear_layers
+from golow.lower.fuse.horizontal_fusion import join_linear_layers
+from golow.lower.fuse.releasing import release_activations
+from golow.lower.ir.graph import Graph, Ref
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.slice import Slice
-from golow.lower.releasing import release_activations
 from golow.lower.vendor import vendor_passes
 from lowering import OPTIMIZER, Case, count, records
 

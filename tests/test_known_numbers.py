@@ -12,18 +12,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.lower.fusion import drop_neutral_numbers
-from golow.lower.graph import Graph, Ref, decode_graph, encode_graph
-from golow.lower.known_numbers import inline_numbers
+from golow.lower.aten.scalar_constants import inline_numbers
+from golow.lower.fuse.epilogue_fusion import drop_neutral_numbers
+from golow.lower.fuse.products import scale_products
+from golow.lower.ir.graph import Graph, Ref, decode_graph, encode_graph
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.gather import Gather
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pointwise import Pointwise
-from golow.lower.passes import eliminate_dead_code
-from golow.lower.products import scale_products
+from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.vendor import CANONICAL
-from golow.lower.written_attention import name_attention
 from lowering import Case, count, record, records
 from test_written_attention import ANY
 

@@ -24,7 +24,7 @@ from golow.levels import ladder
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.torch.program import TorchProgram
 from golow.levels.torch.step import Parts
-from golow.lower.capture import capture_inference, capture_training
+from golow.lower.capture.capture import capture_inference, capture_training
 from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle

@@ -13,7 +13,7 @@ from golow.levels.vendor import cudnn as cudnn_level
 from golow.levels.vendor import onednn as onednn_level
 from golow.levels.vendor.cudnn import planning as cudnn
 from golow.levels.vendor.onednn import planning as onednn
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear

@@ -13,9 +13,9 @@ from torch.nn import functional
 from golow import models
 from golow.levels.libtorch.batch_size import step_for_any, step_for_both
 from golow.levels.libtorch.emit import emit_program, without_comments
-from golow.lower.capture import capture_training
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.capture.capture import capture_training
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.models.swin import Block
 from golow.record import Unsupported, encode
 from golow.workload.bundle import Bundle

@@ -19,8 +19,8 @@ from torch.nn import functional
 import optimizers
 from golow.levels.libtorch.build import Artifact, build
 from golow.levels.libtorch.project import CONFIGURE, write_project
-from golow.lower.capture import capture_inference, capture_training
-from golow.lower.translation import Captured
+from golow.lower.aten.translation import Captured
+from golow.lower.capture.capture import capture_inference, capture_training
 from golow.record import GolowError, Optimizer
 from golow.worker.client import Worker
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle

@@ -19,8 +19,8 @@ from golow.levels.libtorch.build import SOURCES, Artifact, _key, build
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.libtorch.project import write_project
 from golow.levels.libtorch.toolchain import Toolchain, cuda_version, find_toolchain, probe
-from golow.lower.capture import capture_inference
-from golow.lower.translation import Captured
+from golow.lower.aten.translation import Captured
+from golow.lower.capture.capture import capture_inference
 from golow.record import GolowError, Precision, Workload, encode
 from libtorch_bundle import Batch, workload, write_bundle
 from one_run import program_cache

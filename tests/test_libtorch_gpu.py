@@ -17,7 +17,7 @@ from conformance import CHECKS, ENDINGS
 from conversation import Conversation, Subject
 from golow.levels.libtorch import prepare, probe
 from golow.levels.libtorch.build import build
-from golow.lower.capture import capture_inference, capture_training
+from golow.lower.capture.capture import capture_inference, capture_training
 from golow.record import Mode, Optimizer, Precision, encode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle

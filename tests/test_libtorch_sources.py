@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from golow.levels.libtorch.build import build
-from golow.lower.capture import capture_inference
+from golow.lower.capture.capture import capture_inference
 from golow.profiling.allocations import memory_of_trace
 from golow.profiling.places import Place, Places
 from golow.profiling.trace import OPERATOR, read_trace

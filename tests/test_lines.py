@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.vendor.onednn import probe
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary

@@ -21,7 +21,7 @@ from golow.comparison.settings import ComparisonSettings
 from golow.levels import ladder
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.observer import Silent
 from golow.record import Check, GolowError, Located, Mode, TensorError
 from golow.workload.bundle import Bundle

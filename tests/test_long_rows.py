@@ -27,8 +27,8 @@ from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE, Built, EngineCall, FlatCall
 from golow.levels.vendor.cudnn.steps import Tensor as Placed
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Precision
 from golow.workload.captured import capture
 from golow.workload.losses import token_cross_entropy

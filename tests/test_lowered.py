@@ -15,8 +15,8 @@ from torch.nn import functional
 from drawn_networks import Residual, networks
 from golow.levels.vendor.cudnn import planning as cudnn
 from golow.levels.vendor.onednn import planning as onednn
-from golow.lower.graph import Graph
-from golow.lower.passes import apply
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import apply
 from golow.record import Mode
 from lowering import Case, assert_close, in_place, ops
 from test_training_passes import assert_updates_follow_the_last_read

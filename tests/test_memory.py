@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.lower.memory import CACHE_LINE, Layout, Lifetime, assign_offsets
+from golow.lower.plan.arena_offsets import CACHE_LINE, Layout, Lifetime, assign_offsets
 
 
 @st.composite

@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.lower.graph import Graph, Node
-from golow.lower.merging import merge_equal_nodes
+from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+from golow.lower.ir.graph import Graph, Node
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
-from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.vendor import CANONICAL
-from golow.lower.verify import interpret, verify
 from golow.record import Mode
 from lowering import Case, count
 from test_cudnn_fused import drawn

@@ -17,12 +17,12 @@ from golow.levels.vendor.onednn.constants import CHANNELS_LAST
 from golow.levels.vendor.onednn.library import Engine
 from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.steps import Switches
-from golow.lower.graph import Graph
-from golow.lower.moving import LAYOUT_ALONE, layout_bytes, moved_bytes
-from golow.lower.operator import vocabulary
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
-from golow.lower.work import step_operations, work_by_layer
+from golow.lower.analysis.arithmetic import step_operations, work_by_layer
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.operator import vocabulary
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.plan.memory_traffic import LAYOUT_ALONE, layout_bytes, moved_bytes
+from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
 from golow.models import ZOO
 from golow.record import Mode, Precision, Workload
 from golow.workload.captured import capture

@@ -7,19 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.lower.fusion import fuse_activation
-from golow.lower.graph import Graph
-from golow.lower.normalization import (
+from golow.lower.fuse.epilogue_fusion import fuse_activation
+from golow.lower.fuse.norm_fusion import (
     compact_strided_gradients,
     fuse_batch_norm_activation,
     fuse_gradient_sum,
 )
+from golow.lower.fuse.training import take_gradients_from_results
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import ConvolutionBackward
-from golow.lower.passes import eliminate_dead_code
-from golow.lower.training import take_gradients_from_results
 from golow.lower.vendor import CANONICAL
 from lowering import Case, count, records
 

@@ -16,7 +16,7 @@ from golow.levels.vendor.cudnn.one_pixel import as_convolution, as_product
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import Convolution
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from golow.record import Mode
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 

@@ -22,9 +22,9 @@ from golow.levels.vendor.onednn.kernels.attention import (
     attention,
     attention_backward,
 )
-from golow.lower.attention import HIDDEN
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.softmax import Softmax
+from golow.lower.recognise.whole_attention import HIDDEN
 from golow.models.windows import WindowAttention
 from golow.record import Mode
 from heads import Heads

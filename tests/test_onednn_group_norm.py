@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from golow.levels.compiler import find_compiler
 from golow.levels.vendor.onednn import probe
-from golow.lower.moving import moves_only
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
+from golow.lower.plan.memory_traffic import moves_only
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)

@@ -16,7 +16,7 @@ if not probe().available:
 
 from golow.levels.vendor.onednn.library import Descriptor, channel_block
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from golow.record import Unsupported
 from in_process import assert_right
 from onednn_in_process import ENGINE, LAYOUTS, Running, compute, lower

@@ -22,7 +22,7 @@ from golow.levels.vendor.onednn.kernels.copies import parts_joined, rows_taken
 from golow.levels.vendor.onednn.kernels.elements import Statement, Written, elements
 from golow.levels.vendor.onednn.kernels.line import line_product
 from golow.levels.vendor.views import View
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from golow.record import GolowError, Mode
 from test_cudnn_fused import Drawn, Step, steps_drawn
 

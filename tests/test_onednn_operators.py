@@ -19,9 +19,9 @@ from golow.levels.vendor.onednn.eltwise import functions_of_elements
 from golow.levels.vendor.onednn.library import OneDnnError
 from golow.levels.vendor.onednn.operators import activations
 from golow.levels.vendor.onednn.planning import implemented, require_runnable
-from golow.lower import operator
-from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.operator import Operator, activation_functions, modules_in, vocabulary
+from golow.lower.ir import operator
+from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.operator import Operator, activation_functions, modules_in, vocabulary
 from golow.lower.operators import activations as meanings
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
@@ -70,8 +70,8 @@ def test_every_file_of_the_folder_is_an_operator_or_an_activation() -> None:
 # ---------------------------------------------------------------- one file more
 
 MEANING = """
-from golow.lower.graph import Activation
-from golow.lower.operator import ActivationFunction
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import ActivationFunction
 from golow.lower.operators.activation import backward_of_argument, of_call
 
 MISH = Activation(name="mish")

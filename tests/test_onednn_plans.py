@@ -18,8 +18,8 @@ from golow.levels.vendor.onednn.library import Engine, channel_block
 from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.program import OneDnn
 from golow.levels.vendor.onednn.steps import Switches
-from golow.lower.graph import decode_graph
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.graph import decode_graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode
 from golow.workload.bundle import Bundle
 from golow.workload.captured import capture

@@ -24,7 +24,7 @@ from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import GRAPH
-from golow.lower.graph import decode_graph, encode_graph
+from golow.lower.ir.graph import decode_graph, encode_graph
 from golow.record import Mode, Unsupported
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.lower.cut_padding import cut_before_padding
-from golow.lower.graph import Graph
-from golow.lower.joined_views import join_as_read
-from golow.lower.operator import Operator
+from golow.lower.analysis.ranges import Ranges, of_part, seen
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.operator import Operator
+from golow.lower.ir.passes import Pass, eliminate_dead_code
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
@@ -26,10 +27,9 @@ from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.slice import Slice
-from golow.lower.padded_sums import join_padded_parts
-from golow.lower.passes import Pass, eliminate_dead_code
-from golow.lower.ranges import Ranges, of_part, seen
-from golow.lower.verify import interpret, verify
+from golow.lower.views.cut_padding import cut_before_padding
+from golow.lower.views.joined_views import join_as_read
+from golow.lower.views.padded_sums import join_padded_parts
 from lowering import count, record, records
 from written_graphs import RELU, Written, add, one, ref
 

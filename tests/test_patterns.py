@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.lower import fusion
-from golow.lower.graph import Graph, Node
-from golow.lower.operator import written
+from golow.lower.fuse import epilogue_fusion
+from golow.lower.ir.graph import Graph, Node
+from golow.lower.ir.operator import written
+from golow.lower.ir.patterns import Fusion, Match, Rule, fuse, node
+from golow.lower.ir.rewriting import result
+from golow.lower.ir.verify import verify
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
-from golow.lower.patterns import Fusion, Match, Rule, fuse, node
-from golow.lower.rewriting import result
-from golow.lower.verify import verify
 from written_graphs import RELU, TANH, Written, activate, add, numbers, one, ref, value
 
 SQUARE = {"x": numbers(3, 3), "y": numbers(3, 3) + 1}
@@ -210,7 +210,7 @@ def tangles(draw: st.DrawFn) -> Written:
 @settings(max_examples=60, deadline=None)
 @given(tangles())
 def test_no_order_of_rules_changes_what_a_tangle_computes(tangle: Written) -> None:
-    rules = [fusion.RESIDUAL, fusion.ACTIVATION]
+    rules = [epilogue_fusion.RESIDUAL, epilogue_fusion.ACTIVATION]
     for order in (rules, rules[::-1], [*rules, *rules]):
         graph = tangle.after(*order)
         assert len(graph.nodes) <= len(tangle.graph.nodes)

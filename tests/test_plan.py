@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from golow.lower.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
+from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
 
 
 def operand(buffer: int) -> Operand:

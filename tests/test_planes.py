@@ -13,16 +13,16 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.lower import plane_convolutions
-from golow.lower.moving import moves_only
+from golow.lower.images import plane_convolutions
+from golow.lower.images.plane_convolutions import convolve_side_by_side
+from golow.lower.images.plane_pooling import norm_by_planes, pool_by_planes
+from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
-from golow.lower.passes import CLEAN_UP
-from golow.lower.plane_convolutions import convolve_side_by_side
-from golow.lower.plane_pooling import norm_by_planes, pool_by_planes
-from golow.lower.view_order import activate_before_views
+from golow.lower.plan.memory_traffic import moves_only
+from golow.lower.views.view_sinking import activate_before_views
 from golow.record import Mode, Precision
 from lowering import Case, assert_close, count, records
 from test_cudnn_fused import drawn

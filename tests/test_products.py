@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.graph import Graph
+from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
-from golow.lower.passes import eliminate_dead_code
-from golow.lower.products import join_rows, scale_products
 from golow.lower.vendor import CANONICAL
 from lowering import Case, assert_close, count, records
 from test_cudnn_plans import AskedEngines, lowered

@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from command import golow
 from forked_workers import fork_commands
 from golow.levels import ladder
-from golow.lower.work import LayerWork
+from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling import memory, store
 from golow.profiling.copies import CopyTime

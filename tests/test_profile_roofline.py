@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from figure_checks import defects, described
-from golow.lower.work import LayerWork
+from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.difference import difference
 from golow.profiling.record import LevelProfile, Profile

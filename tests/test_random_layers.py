@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.libtorch.emit import emit_program
-from golow.lower.capture import capture_training
-from golow.lower.graph import Graph, GraphOutput, print_python
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.random_masks import name_random_masks
-from golow.lower.rewriting import result
-from golow.lower.verify import interpret
+from golow.lower.capture.capture import capture_training
+from golow.lower.capture.random_masks import name_random_masks
+from golow.lower.ir.graph import Graph, GraphOutput, print_python
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.rewriting import result
+from golow.lower.ir.verify import interpret
 from golow.models.stochastic_depth import StochasticDepth
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

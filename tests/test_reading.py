@@ -16,10 +16,10 @@ from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.reading import seen_first
 from golow.levels.vendor.cudnn.steps import Tensor as Placed
 from golow.levels.vendor.folding import Part
-from golow.lower.graph import Ref
+from golow.lower.analysis.ranges import View, shape_after
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.ranges import View, shape_after
 
 X = Ref(name="x")
 sizes_drawn = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)

@@ -16,13 +16,13 @@ from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.ending import finish
 from golow.levels.vendor.cudnn.planning import implemented
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.graph import Graph
-from golow.lower.grouping import group_elements
+from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.fuse.rematerialisation import recompute
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.recurrence import RecurrenceBackward
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.recomputation import recompute
-from golow.lower.verify import interpret, verify
 from lowering import Case
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.lower.graph import (
+from golow.lower.ir.graph import (
     Activation,
     Argument,
     Graph,
@@ -23,20 +23,14 @@ from golow.lower.graph import (
     encode_graph,
     print_python,
 )
-from golow.lower.operator import (
-    PREFIX,
-    Operator,
-    record_of,
-    vocabulary,
-    written,
-)
+from golow.lower.ir.operator import PREFIX, Operator, record_of, vocabulary, written
+from golow.lower.ir.verify import interpret
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.verify import interpret
 from lowering import Case, ops, record
 from one_call import call, tensor
 
@@ -326,8 +320,8 @@ def test_an_infinity_survives() -> None:
 
 READS = """
 import sys
-from golow.lower.graph import decode_graph
-from golow.lower.operator import activation_functions, record_of, spellings, vocabulary
+from golow.lower.ir.graph import decode_graph
+from golow.lower.ir.operator import activation_functions, record_of, spellings, vocabulary
 graph = decode_graph(open(sys.argv[1], "rb").read())
 read = [record_of(node) for node in graph.nodes]
 assert None not in read and len(read) == int(sys.argv[2])

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from drawn_recurrences import Drawn, Recurrent, recurrent
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
-from golow.lower.passes import CLEAN_UP
-from golow.lower.recurrences import name_recurrences, unfold_recurrences
+from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.lower.vendor import CANONICAL
 from golow.record import Mode
 from lowering import Case, count

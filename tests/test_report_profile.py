@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import profiles
 from browser import Browser
-from golow.lower.work import LayerWork
+from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.memory import Block, MemoryProfile, memory_profile
 from golow.profiling.record import LevelProfile, Profile

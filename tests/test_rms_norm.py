@@ -19,11 +19,11 @@ from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.operators import rms_norm as kernels
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
-from golow.lower.passes import CLEAN_UP, apply
 from golow.models.llama import Llama, LlamaSizes
 from golow.record import Mode
 from golow.workload.captured import capture

@@ -16,11 +16,11 @@ from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.operators.roll import Source, kernel_of
 from golow.levels.vendor.folding import Folded, Part
 from golow.levels.vendor.views import View
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
-from golow.lower.passes import eliminate_dead_code
-from golow.lower.rolls import name_rolls
+from golow.lower.recognise.rolls import name_rolls
 from golow.lower.vendor import CANONICAL
 from golow.record import Mode
 from kernel_compilation import assert_compile

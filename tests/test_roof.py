@@ -20,7 +20,7 @@ from golow.explain import roof as program
 from golow.explain.record import Roof, StepRoof
 from golow.explain.roof import step_roof
 from golow.levels.vendor import onednn
-from golow.lower.plan import Buffer, Operand, Step, make_plan
+from golow.lower.plan.plan import Buffer, Operand, Step, make_plan
 from golow.measure.peak import Peak
 from golow.record import Check, GolowError, LayerTime
 from golow.report.comparison.roof import render, roof_rows

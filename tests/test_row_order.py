@@ -14,13 +14,13 @@ from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.fusion import fuse_residual
-from golow.lower.graph import Graph
+from golow.lower.fuse.epilogue_fusion import fuse_residual
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply, eliminate_dead_code
 from golow.lower.operators.linear import Linear
-from golow.lower.passes import CLEAN_UP, apply, eliminate_dead_code
-from golow.lower.rolls import name_rolls
-from golow.lower.row_order import order_rows_first
+from golow.lower.recognise.rolls import name_rolls
 from golow.lower.vendor import CANONICAL
+from golow.lower.views.row_permutations import order_rows_first
 from in_process import assert_right
 from lowering import Case, count, records
 from test_cudnn_plans import AskedEngines, assert_sound

@@ -7,9 +7,18 @@ import pytest
 import torch
 
 import golow.lower
-from golow.lower import folding, fusion, normalization, pooling, tied_weights, training, volumes
-from golow.lower.graph import Activation, Graph, GraphOutput
-from golow.lower.operator import Operator, modules_in
+from golow.lower.fuse import (
+    epilogue_fusion,
+    norm_fusion,
+    pooling,
+    tied_weights,
+    training,
+    weight_folding,
+)
+from golow.lower.images import volumes
+from golow.lower.ir.graph import Activation, Graph, GraphOutput
+from golow.lower.ir.operator import Operator, modules_in
+from golow.lower.ir.patterns import Rule
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
@@ -25,7 +34,6 @@ from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.slice import Slice
 from golow.lower.operators.take import AddRows, TakeBackward
-from golow.lower.patterns import Rule
 from lowering import count, record, records
 from written_graphs import RELU, TANH, Written, activate, add, numbers, one, ref
 
@@ -42,11 +50,15 @@ NORM = BatchNormInference(
 
 def test_padding() -> None:
     convolution = msgspec.structs.replace(SAME, x=ref("p"))
-    graph = Written(IMAGE, [one("p", PADS), one("c", convolution)], "c").after(fusion.PADDING)
+    graph = Written(IMAGE, [one("p", PADS), one("c", convolution)], "c").after(
+        epilogue_fusion.PADDING
+    )
     assert record(graph, Convolution).padding == (2, 3, 1, 2)
     assert not count(graph, Pad)
     ones = msgspec.structs.replace(PADS, value=1.0)
-    graph = Written(IMAGE, [one("p", ones), one("c", convolution)], "c").after(fusion.PADDING)
+    graph = Written(IMAGE, [one("p", ones), one("c", convolution)], "c").after(
+        epilogue_fusion.PADDING
+    )
     assert record(graph, Convolution).padding == (1, 1, 1, 1)
 
 
@@ -62,38 +74,38 @@ def test_cut(axis: int) -> None:
         ):
             cut = Slice(x=ref("c"), axis=axis, start=start, stop=stop, step=1)
             nodes = [one("c", layer), one("s", cut)]
-            graph = Written(IMAGE, nodes, "s").after(fusion.CUT)
+            graph = Written(IMAGE, nodes, "s").after(epilogue_fusion.CUT)
             assert count(graph, Slice) == int(not taken)
-            assert count(Written(IMAGE, nodes, "s", "c").after(fusion.CUT), Slice) == 1
+            assert count(Written(IMAGE, nodes, "s", "c").after(epilogue_fusion.CUT), Slice) == 1
     of_channels = [one("c", wide), one("s", Slice(x=ref("c"), axis=1, start=0, stop=2, step=1))]
-    assert count(Written(IMAGE, of_channels, "s").after(fusion.CUT), Slice) == 1
+    assert count(Written(IMAGE, of_channels, "s").after(epilogue_fusion.CUT), Slice) == 1
 
 
 def test_residual() -> None:
     nodes = [one("c", SAME), one("s", add("z", "c"))]
-    graph = Written(IMAGE, nodes, "s").after(fusion.RESIDUAL)
+    graph = Written(IMAGE, nodes, "s").after(epilogue_fusion.RESIDUAL)
     assert record(graph, Convolution).residual == ref("z")
     assert not count(graph, Binary)
-    graph = Written(IMAGE, nodes, "s", "c").after(fusion.RESIDUAL)
+    graph = Written(IMAGE, nodes, "s", "c").after(epilogue_fusion.RESIDUAL)
     assert record(graph, Convolution).residual is None
 
 
 def test_activation() -> None:
     for maker in (SAME, add("x", "z")):
         nodes = [one("c", maker), one("a", activate("c"))]
-        graph = Written(IMAGE, nodes, "a").after(fusion.ACTIVATION)
+        graph = Written(IMAGE, nodes, "a").after(epilogue_fusion.ACTIVATION)
         assert record(graph, type(maker)).activation == RELU  # type: ignore[attr-defined]
-        graph = Written(IMAGE, nodes, "a", "c").after(fusion.ACTIVATION)
+        graph = Written(IMAGE, nodes, "a", "c").after(epilogue_fusion.ACTIVATION)
         assert record(graph, type(maker)).activation is None  # type: ignore[attr-defined]
 
 
 def test_folded_batch_norm() -> None:
     nodes = [one("c", SAME), one("n", NORM)]
-    graph = Written(IMAGE | C, nodes, "n").after(folding.BATCH_NORM)
+    graph = Written(IMAGE | C, nodes, "n").after(weight_folding.BATCH_NORM)
     assert count(graph, FoldedWeight) == count(graph, FoldedBias) == 1
     assert not count(graph, BatchNormInference)
     activated = [one("c", msgspec.structs.replace(SAME, activation=RELU)), one("n", NORM)]
-    graph = Written(IMAGE | C, activated, "n").after(folding.BATCH_NORM)
+    graph = Written(IMAGE | C, activated, "n").after(weight_folding.BATCH_NORM)
     assert count(graph, BatchNormInference) == 1
 
 
@@ -103,9 +115,9 @@ def test_folded_scale() -> None:
     activated = msgspec.structs.replace(SAME, activation=RELU)
     for layer, shape, taken in ((SAME, (3, 1, 1), 1), (SAME, (4,), 0), (activated, (3, 1, 1), 0)):
         given, nodes = IMAGE | {"s": numbers(*shape)}, [one("c", layer), one("y", product)]
-        graph = Written(given, nodes, "y").after(folding.SCALE)
+        graph = Written(given, nodes, "y").after(weight_folding.SCALE)
         assert (count(graph, FoldedWeight), count(graph, Binary)) == (taken, 1 - taken)
-        assert count(Written(given, nodes, "y", "c").after(folding.SCALE), Binary) == 1
+        assert count(Written(given, nodes, "y", "c").after(weight_folding.SCALE), Binary) == 1
 
 
 def test_norm_of_a_volume() -> None:
@@ -158,7 +170,7 @@ def test_relu_of_a_norm_in_inference() -> None:
         (RELU, ("a",), RELU), (TANH, ("a",), None), (RELU, ("a", "n"), None),
     ):  # fmt: skip
         written = Written(IMAGE | C, [norm, one("a", activate("n", activation))], *outputs)
-        graph = written.after(normalization.INFERENCE_RELU)
+        graph = written.after(norm_fusion.INFERENCE_RELU)
         assert record(graph, BatchNormInference).activation == wanted
 
 
@@ -204,28 +216,28 @@ def fused(graph: Graph) -> list[bool]:
 
 
 def test_relu_of_a_norm() -> None:
-    assert fused(step(RELU).after(normalization.RELU)) == [True, True]
-    assert fused(step(CLIP).after(normalization.RELU)) == [False, False]
+    assert fused(step(RELU).after(norm_fusion.RELU)) == [True, True]
+    assert fused(step(CLIP).after(norm_fusion.RELU)) == [False, False]
     sum_of = msgspec.structs.replace(add("n", "z"), activation=RELU)
-    assert fused(step(RELU, one("s", sum_of)).after(normalization.RELU)) == [False, False]
+    assert fused(step(RELU, one("s", sum_of)).after(norm_fusion.RELU)) == [False, False]
 
 
 def test_clip_and_residual_of_a_norm() -> None:
     for activation in (RELU, CLIP):
-        assert fused(step(activation).after(normalization.CLIPPED)) == [True, True]
+        assert fused(step(activation).after(norm_fusion.CLIPPED)) == [True, True]
         for operands in (("n", "z"), ("z", "n")):
             sum_of = msgspec.structs.replace(add(*operands), activation=activation)
-            graph = step(activation, one("s", sum_of)).after(normalization.CLIPPED)
+            graph = step(activation, one("s", sum_of)).after(norm_fusion.CLIPPED)
             assert fused(graph) == [True, True]
             assert record(graph, BatchNorm).residual == ref("z")
             assert record(graph, BatchNormBackward).wanted == (True, True, True, False)
-    assert fused(step(TANH).after(normalization.CLIPPED)) == [False, False]
+    assert fused(step(TANH).after(norm_fusion.CLIPPED)) == [False, False]
 
 
 def test_a_norm_whose_own_value_goes_on_keeps_it() -> None:
     """Without it nobody could read the norm's value any more."""
     twice = step(RELU, one("t", activate("n", TANH)), one("a", activate("n")))
-    for rule in (normalization.RELU, normalization.CLIPPED):
+    for rule in (norm_fusion.RELU, norm_fusion.CLIPPED):
         assert fused(twice.after(rule)) == [False, False]
 
 
@@ -235,9 +247,9 @@ def test_a_gradient_that_others_read_is_a_further_result() -> None:
     base = step(RELU, one("s", sum_of))
     outputs = (*base.graph.outputs, GraphOutput(name="outer", kind="output", target="outer"))
     base.graph = msgspec.structs.replace(base.graph, outputs=outputs)
-    graph = base.after(normalization.CLIPPED)
+    graph = base.after(norm_fusion.CLIPPED)
     assert record(graph, BatchNormBackward).wanted == (True, True, True, True)
-    graph = base.after(normalization.RELU)
+    graph = base.after(norm_fusion.RELU)
     assert fused(graph) == [False, False]
 
 
@@ -249,16 +261,14 @@ def test_the_sum_of_two_gradients() -> None:
         result=ref("z"), activation=RELU,
     )  # fmt: skip
     nodes = [one("s", add("g", "z")), one("inner", inner)]
-    graph = Written(given, nodes, "inner").after(normalization.GRADIENT_SUM)
+    graph = Written(given, nodes, "inner").after(norm_fusion.GRADIENT_SUM)
     found = record(graph, BatchNormBackward)
     assert (found.gradient, found.second) == (ref("g"), ref("z"))
     assert not count(graph, Binary)
-    graph = Written(given, nodes, "inner", "s").after(normalization.GRADIENT_SUM)
+    graph = Written(given, nodes, "inner", "s").after(norm_fusion.GRADIENT_SUM)
     assert record(graph, BatchNormBackward).second is None
     plain = msgspec.structs.replace(inner, activation=None, result=None)
-    graph = Written(given, [nodes[0], one("inner", plain)], "inner").after(
-        normalization.GRADIENT_SUM
-    )
+    graph = Written(given, [nodes[0], one("inner", plain)], "inner").after(norm_fusion.GRADIENT_SUM)
     assert record(graph, BatchNormBackward).second is None
 
 
@@ -277,7 +287,7 @@ def test_a_gradient_of_the_pixels_that_a_shortcut_reads() -> None:
     swapped = msgspec.structs.replace(norm, gradient=ref("g"), second=ref("x"))
     for inner in (norm, swapped):
         written = Written(given, [one("g", layer), one("inner", inner)], "inner")
-        graph = written.after(normalization.STRIDED)
+        graph = written.after(norm_fusion.STRIDED)
         found = record(graph, BatchNormBackward)
         assert (found.gradient, found.second, found.step) == (ref("x"), ref("g"), (2, 2))
         assert record(graph, ConvolutionBackward).compact
@@ -288,7 +298,7 @@ def test_a_gradient_of_the_pixels_that_a_shortcut_reads() -> None:
         ([one("g", layer), one("inner", norm)], "inner", "g"),
         ([one("g", padded), one("inner", norm)], "inner"),
     ):
-        graph = Written(given, nodes, *returned).after(normalization.STRIDED)
+        graph = Written(given, nodes, *returned).after(norm_fusion.STRIDED)
         assert not record(graph, ConvolutionBackward).compact
 
 

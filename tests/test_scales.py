@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.lower.folding import fold_scale
-from golow.lower.fusion import fuse_residual
-from golow.lower.graph import Graph
+from golow.lower.fuse.epilogue_fusion import fuse_residual
+from golow.lower.fuse.weight_folding import fold_scale
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedWeight
 from golow.lower.operators.linear import Linear
-from golow.lower.passes import eliminate_dead_code
 from golow.lower.vendor import CANONICAL
-from golow.lower.view_order import scale_and_add_before_views
+from golow.lower.views.view_sinking import scale_and_add_before_views
 from lowering import Case, count, record, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines

@@ -19,12 +19,12 @@ from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import AttentionProblem
 from golow.levels.vendor.cudnn.steps import Built
-from golow.lower.attention import CUDNN, keep_attention
-from golow.lower.graph import Graph
-from golow.lower.moving import moves_only
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.pad import Pad
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.plan.memory_traffic import moves_only
+from golow.lower.recognise.whole_attention import CUDNN, keep_attention
 from golow.record import Mode
 from in_process import assert_right
 from libraries_on_cpu import KnownEngines, LibrariesMachine

@@ -21,8 +21,8 @@ from golow.levels.libtorch.emit import emit_program
 from golow.levels.vendor import cudnn, onednn
 from golow.levels.vendor.cudnn import planning as cudnn_planning
 from golow.levels.vendor.onednn import planning as onednn_planning
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Unsupported, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

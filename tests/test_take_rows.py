@@ -24,7 +24,7 @@ from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-    from golow.lower.graph import Graph
+    from golow.lower.ir.graph import Graph
     from golow.record import Mode
 
 __all__ = ["gpu"]  # a fixture

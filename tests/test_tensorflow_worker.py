@@ -20,7 +20,7 @@ from golow.check.standard import Standard
 from golow.levels import ladder, tensorflow
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer, Unsupported
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle

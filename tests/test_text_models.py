@@ -19,8 +19,8 @@ from golow import models
 from golow.comparison.again import again
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.torch import bundle as torch_bundle
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.recurrences import unfold_recurrences
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.recognise.recurrences import unfold_recurrences
 from golow.models import ZOO, criteo, gpt2
 from golow.models.dlrm import Dlrm, DlrmSizes
 from golow.models.gpt2 import Gpt2Sizes

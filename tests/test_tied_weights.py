@@ -15,8 +15,8 @@ from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Built
-from golow.lower.graph import Graph, GraphOutput
-from golow.lower.lifetimes import gradient_places
+from golow.lower.analysis.liveness import gradient_places
+from golow.lower.ir.graph import Graph, GraphOutput
 from golow.lower.operators.take import AddRows, TakeBackward
 from golow.record import Precision
 from lowering import Case, count, records

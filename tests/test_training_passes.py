@@ -12,10 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import optimizers
-from golow.lower.fusion import fuse_activation
-from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.normalization import fuse_batch_norm_relu
-from golow.lower.operator import Operator, written
+from golow.lower.fuse.epilogue_fusion import fuse_activation
+from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu
+from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
+from golow.lower.fuse.updating import append_update
+from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.operator import Operator, written
+from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
+from golow.lower.ir.verify import verify
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
@@ -31,11 +35,7 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.lower.passes import CLEAN_UP, eliminate_dead_code
-from golow.lower.training import name_global_pooling, take_gradients_from_results
-from golow.lower.updating import append_update
 from golow.lower.vendor import CANONICAL
-from golow.lower.verify import verify
 from golow.record import KEPT, Optimizer
 from lowering import Case, applied, assert_close, count, only, record, records, run
 

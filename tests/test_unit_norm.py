@@ -16,14 +16,14 @@ from torch.nn import functional
 
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.operators.unit_norm import Factors, Lines, unit_norm_kernel
+from golow.lower.fuse.products import scale_products
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.unit_norm import UnitNorm
-from golow.lower.passes import eliminate_dead_code
-from golow.lower.products import scale_products
-from golow.lower.unit_norm import name_unit_norm
+from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.vendor import CANONICAL
-from golow.lower.written_attention import name_attention
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, gpu, on_host, run, torch_type
 from lowering import Case, count, records

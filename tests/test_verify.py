@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.lower import verify
-from golow.lower.graph import Argument, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.verify import GraphError
+from golow.lower.ir import verify
+from golow.lower.ir.graph import Argument, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.verify import GraphError
 
 
 def graph(

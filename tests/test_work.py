@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from damages import DAMAGES
 from forked_workers import fork_commands
-from golow.lower.work import FASTEST_CONVOLUTION, least_operations, work_by_layer
+from golow.lower.analysis.arithmetic import FASTEST_CONVOLUTION, least_operations, work_by_layer
 from golow.measure import peak
 from golow.measure.peak import SLACK, Peak, impossible, measured_peak
 from golow.record import Mode

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
-from golow.lower.attention import CUDNN, HIDDEN, Kernels
-from golow.lower.graph import Graph
+from golow.lower.fuse.products import scale_products
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import apply
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.softmax import Softmax
-from golow.lower.passes import apply
-from golow.lower.products import scale_products
-from golow.lower.written_attention import name_attention
+from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.whole_attention import CUDNN, HIDDEN, Kernels
 from golow.models.windows import WindowAttention
 from golow.record import Precision
 from lowering import Case, assert_close, count

@@ -8,12 +8,12 @@ import msgspec
 import torch
 from torch import Tensor
 
-from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.operator import Operator, written
+from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.operator import Operator, written
+from golow.lower.ir.patterns import Rule, fuse
+from golow.lower.ir.verify import interpret, run_node, verify
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
-from golow.lower.patterns import Rule, fuse
-from golow.lower.verify import interpret, run_node, verify
 from lowering import assert_close
 
 RELU, TANH = Activation(name="relu"), Activation(name="tanh")

@@ -22,9 +22,9 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.standard import working_rounding
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
-from golow.lower.graph import Graph, GraphOutput, Node
-from golow.lower.rewriting import Links
-from golow.lower.verify import operation, run_node
+from golow.lower.ir.graph import Graph, GraphOutput, Node
+from golow.lower.ir.rewriting import Links
+from golow.lower.ir.verify import operation, run_node
 from golow.record import Check, GolowError, Located, TensorError
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle

@@ -18,7 +18,7 @@ from golow.comparison.entrant import Entrant
 from golow.comparison.settings import ComparisonSettings
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.starter import Starter
-from golow.lower.work import least_operations
+from golow.lower.analysis.arithmetic import least_operations
 from golow.measure.nvml import Card
 from golow.measure.peak import impossible
 from golow.measure.race import run_race

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.levels import ladder
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, stages
-from golow.lower.plan import Plan
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, stages
+from golow.lower.plan.plan import Plan
 from golow.record import GolowError
 from golow.storage.cache import open_cache
 from golow.workload.captured import capture

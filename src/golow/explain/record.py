@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from golow.lower.graph import Phase
+from golow.lower.ir.graph import Phase
 from golow.measure.peak import Peak
 from golow.record import Device, Environment, Quantity, Record, Workload
 

@@ -17,9 +17,9 @@ from golow.comparison.settings import ComparisonSettings
 from golow.explain.lowering import lower
 from golow.explain.record import FORMAT_VERSION, Roof, StepRoof
 from golow.levels import ladder
-from golow.lower.moving import moved_bytes, moves_only
-from golow.lower.plan import Plan, Step
-from golow.lower.work import step_operations
+from golow.lower.analysis.arithmetic import step_operations
+from golow.lower.plan.memory_traffic import moved_bytes, moves_only
+from golow.lower.plan.plan import Plan, Step
 from golow.measure.environment import environment
 from golow.measure.peak import Peak, measured_peak
 from golow.observer import Observer

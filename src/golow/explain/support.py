@@ -24,8 +24,8 @@ from golow.explain.record import (
 from golow.levels import ladder
 from golow.levels.chosen import ChosenLevel
 from golow.levels.probe import Probe
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.observer import Observer
 from golow.record import Device, GolowError, Mode, Precision, Unsupported
 from golow.workload.captured import capture

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.levels.probe import Probe
-from golow.lower.graph import Graph
-from golow.lower.plan import Plan
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Plan
 from golow.record import Device, Mode, Unsupported, Workload
 from golow.workload.bundle import Bundle
 

@@ -15,7 +15,7 @@ import torch
 
 from golow.levels.torch import bundle as torch_bundle
 from golow.life.capturing import CaptureReport
-from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import GolowError
 from golow.worker.serve import end_with_parent
 from golow.workload.batch import Batch

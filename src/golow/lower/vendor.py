@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from golow.lower.canonical import canonicalise
-from golow.lower.cut_padding import cut_before_padding
-from golow.lower.decomposition import decompose
-from golow.lower.empty import leave_out_empty
-from golow.lower.folding import fold_batch_norm, fold_scale, trim_kernels
-from golow.lower.functional import make_functional
-from golow.lower.fusion import (
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.aten.decomposition import decompose
+from golow.lower.aten.empty_tensors import leave_out_empty
+from golow.lower.aten.functional import make_functional
+from golow.lower.aten.scalar_constants import inline_numbers
+from golow.lower.aten.strided import stride_over_whole_memory
+from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+from golow.lower.fuse.epilogue_fusion import (
     drop_conversions,
     drop_copies,
     drop_neutral_numbers,
@@ -20,19 +21,18 @@ from golow.lower.fusion import (
     fuse_padding,
     fuse_residual,
 )
-from golow.lower.joined_views import join_as_read
-from golow.lower.known_numbers import inline_numbers
-from golow.lower.lines import keep_lines_images
-from golow.lower.merging import merge_equal_nodes
-from golow.lower.padded_sums import join_padded_parts
-from golow.lower.passes import Pass, eliminate_dead_code
-from golow.lower.pooling import skip_idle_pooling
-from golow.lower.products import join_rows
-from golow.lower.recurrences import unfold_recurrences
-from golow.lower.strided import stride_over_whole_memory
-from golow.lower.training import name_global_pooling, take_gradients_from_results
-from golow.lower.updating import append_update
-from golow.lower.volumes import norm_volumes
+from golow.lower.fuse.pooling import skip_idle_pooling
+from golow.lower.fuse.products import join_rows
+from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
+from golow.lower.fuse.updating import append_update
+from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
+from golow.lower.images.lines import keep_lines_images
+from golow.lower.images.volumes import norm_volumes
+from golow.lower.ir.passes import Pass, eliminate_dead_code
+from golow.lower.recognise.recurrences import unfold_recurrences
+from golow.lower.views.cut_padding import cut_before_padding
+from golow.lower.views.joined_views import join_as_read
+from golow.lower.views.padded_sums import join_padded_parts
 from golow.record import Mode, Optimizer
 
 # Padding that only a cut or a sum undoes again.

@@ -15,7 +15,7 @@ from golow.comparison.settings import ComparisonSettings
 from golow.levels.choosing import choices
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
-from golow.lower.work import work_by_layer
+from golow.lower.analysis.arithmetic import work_by_layer
 from golow.measure.peak import Peak, measured_peak
 from golow.observer import Observer
 from golow.profiling.advice import findings

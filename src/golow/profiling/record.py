@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.lower.work import LayerWork
+from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.copies import CopyTime
 from golow.profiling.kernels import GpuSummary, KernelTime

@@ -5,7 +5,7 @@ and no more than I times the bytes that it moves: the roof is the lower of the t
 Williams, Waterman and Patterson, "Roofline", https://doi.org/10.1145/1498765.1498785
 
 Operations and bytes are those that the layer needs at the least, counted in the captured graph
-(`golow.lower.work`), whatever a level does instead. They are the same for every level, so that a
+(`golow.lower.analysis.arithmetic`), whatever a level does instead. They are the same for every level, so that a
 level's dot is higher for its time alone.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Literal
 
-from golow.lower.work import LayerWork
+from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.record import LevelProfile, Profile
 from golow.record import LayerPhase, LayerTime, Record

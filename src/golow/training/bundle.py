@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from golow import models
 from golow.check.standard import moved_weights, working_rounding
-from golow.lower.sharing import first_names
+from golow.lower.capture.shared_tensors import first_names
 from golow.record import GolowError, Mode, TensorType, Workload
 from golow.training.data import TrainingData
 from golow.training.record import TrainingPlan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from golow.lower.graph import Graph, decode_graph, encode_graph
+from golow.lower.ir.graph import Graph, decode_graph, encode_graph
 from golow.record import GolowError, ModelSource, Workload, encode
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from golow.lower.capture import capture_inference, capture_training
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.translation import Captured
+from golow.lower.aten.translation import Captured
+from golow.lower.capture.capture import capture_inference, capture_training
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import Prepared

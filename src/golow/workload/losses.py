@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from golow import models
-from golow.lower.outputs import leaves_of
+from golow.lower.capture.module_outputs import leaves_of
 from golow.record import GolowError, Mode, ModelSource
 from golow.workload.request import Loss
 

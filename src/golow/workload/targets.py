@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from golow.lower.outputs import leaves_of
+from golow.lower.capture.module_outputs import leaves_of
 from golow.record import GolowError
 from golow.workload.batch import Batch
 from golow.workload.losses import named_loss

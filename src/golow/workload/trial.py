@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from golow.lower.outputs import leaves_of, mapped
-from golow.lower.sharing import own_tensors_kept
+from golow.lower.capture.module_outputs import leaves_of, mapped
+from golow.lower.capture.shared_tensors import own_tensors_kept
 from golow.record import Device, GolowError, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found

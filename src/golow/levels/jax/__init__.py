@@ -14,7 +14,7 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.levels.sources import lowered
 from golow.levels.sources.lowered import Pass, version_of, write_lowered
-from golow.lower.graph import Graph, Value
+from golow.lower.ir.graph import Graph, Value
 from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
@@ -141,7 +141,7 @@ def passes(workload: Workload) -> tuple[Pass, ...]:
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no JAX."""
     from golow.levels.jax.writer import Writer
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     return Writer.refused(apply(graph, passes(workload)))
 

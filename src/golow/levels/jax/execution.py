@@ -14,7 +14,7 @@ from golow.levels.jax import COMPILED
 from golow.levels.sources.execution import Array, SourceExecution
 from golow.levels.sources.lowered import SOURCE
 from golow.levels.vendor.bundle_arrays import Read
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Workload
 
 

@@ -27,7 +27,7 @@ from golow.levels.sources import program as sources
 from golow.levels.sources.program import SourceProgram
 from golow.levels.vendor.bundle_arrays import Read
 from golow.levels.vendor.plan_program import Key
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Workload
 from golow.worker.cores import keep_to
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale

@@ -4,7 +4,7 @@ eight layers of 50 steps took XLA minutes."""
 
 from __future__ import annotations
 
-from golow.lower.graph import Graph, Value
+from golow.lower.ir.graph import Graph, Value
 from golow.lower.operators.recurrence import Recurrence
 
 SHORTEST = 4
@@ -78,7 +78,7 @@ def definitions(graph: Graph) -> str:
 
 def keep_scans(graph: Graph) -> Graph:
     """Make each layer and direction of a recurrent network one operator; short ones are a loop."""
-    from golow.lower.recurrences import name_recurrences, unfold_recurrences
+    from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 
     return unfold_recurrences(name_recurrences(graph), _is_long)
 

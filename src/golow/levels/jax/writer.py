@@ -11,7 +11,7 @@ from golow.levels.jax.recurrent import definitions
 from golow.levels.jax.step import step_source
 from golow.levels.sources import writer
 from golow.levels.vendor.implementation import Implementation, implementations
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Workload
 
 # JAX computes in 32 bits unless its users ask for more.

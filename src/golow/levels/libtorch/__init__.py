@@ -7,7 +7,7 @@ from pathlib import Path
 
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Device, Unsupported, Workload
 from golow.workload.bundle import Bundle
 
@@ -40,8 +40,8 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     autocast it names the first alone."""
     from golow.levels.libtorch.emit import not_emitted
     from golow.levels.libtorch.placement import products, with_casts
-    from golow.lower.passes import CLEAN_UP, apply
-    from golow.lower.recurrences import unfold_recurrences
+    from golow.lower.ir.passes import CLEAN_UP, apply
+    from golow.lower.recognise.recurrences import unfold_recurrences
 
     dtype, unfolded = products(workload), unfold_recurrences(graph)
     graph = graph if unfolded is graph else apply(unfolded, CLEAN_UP)
@@ -67,8 +67,8 @@ def _step(bundle: Bundle) -> Graph:
 
 def _graph(bundle: Bundle) -> Graph:
     from golow.levels.libtorch.placement import products, with_casts
-    from golow.lower.passes import CLEAN_UP, apply
-    from golow.lower.recurrences import unfold_recurrences
+    from golow.lower.ir.passes import CLEAN_UP, apply
+    from golow.lower.recognise.recurrences import unfold_recurrences
 
     graph = bundle.graph
     if graph is None:

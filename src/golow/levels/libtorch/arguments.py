@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from golow.lower.graph import Argument, Ref, Symbol
+from golow.lower.ir.graph import Argument, Ref, Symbol
 from golow.record import Record
 
 Names = Mapping[str, str]

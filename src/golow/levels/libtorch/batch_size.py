@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from golow.levels.libtorch.arguments import PerSample
-from golow.lower.graph import Graph, Node
+from golow.lower.ir.graph import Graph, Node
 from golow.record import Unsupported
 from golow.workload.bundle import Bundle
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Device, GolowError
 from golow.storage.cache import building_sealed, discard_damaged, is_sealed
 from golow.storage.files import write_whole

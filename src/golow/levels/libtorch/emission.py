@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.recurrences import unfold_recurrences
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.recognise.recurrences import unfold_recurrences
 from golow.storage.files import writing
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import write_bundle

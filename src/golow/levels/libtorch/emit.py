@@ -19,7 +19,7 @@ from golow.levels.libtorch.names import CppNames, value_names
 from golow.levels.libtorch.operators import Operator, call_text, find_operator, written_values
 from golow.levels.libtorch.placement import on_device
 from golow.levels.libtorch.running_statistics import in_place, written_in_place
-from golow.lower.graph import Graph, Node, Ref, Symbol, Value
+from golow.lower.ir.graph import Graph, Node, Ref, Symbol, Value
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.record import Device, Unsupported
 
@@ -33,7 +33,7 @@ LINE_LENGTH = 100
 def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32") -> str:
     """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``) for the device.
 
-    products: the dtype of the products in a training step with `golow.lower.autocast`'s casts; in
+    products: the dtype of the products in a training step with `golow.lower.aten.autocast`'s casts; in
     float16 the step scales its loss. Raises `golow.record.Unsupported` with the node and its layer
     if an operation has no C++ form.
     """

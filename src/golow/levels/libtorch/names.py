@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 
 # Names that the emitted program uses, and words of C++ that Python allows as names.
 _RESERVED = frozenset(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from golow.levels.libtorch.arguments import Names, NotEmitted, argument_text
-from golow.lower.graph import Argument, Node, Ref
+from golow.lower.ir.graph import Argument, Node, Ref
 
 # Random operators whose randomness the program can switch off: position of the probability.
 DROPOUT = {"aten.native_dropout.default": 1, "aten.dropout.default": 1}

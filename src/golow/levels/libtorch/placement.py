@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.autocast import NoCasts, autocast
-from golow.lower.graph import Argument, Graph, Node, Symbol
+from golow.lower.aten.autocast import NoCasts, autocast
+from golow.lower.ir.graph import Argument, Graph, Node, Symbol
 from golow.record import Device, Unsupported, Workload
 
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}

@@ -14,7 +14,7 @@ from golow.levels.libtorch.build import SOURCES
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.libtorch.placement import products, with_casts
 from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import GolowError, Workload, encode
 
 MARKER = "<!-- written by golow emit -->"

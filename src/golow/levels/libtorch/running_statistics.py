@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.ir.graph import Graph, Node, Ref, Value
 
 FUNCTIONAL = "aten._native_batch_norm_legit_functional.default"
 IN_PLACE = "aten._native_batch_norm_legit.default"

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from golow.levels.peers.exported_program import REPORT, ExportReport
-from golow.lower.outputs import leaves_of
+from golow.lower.capture.module_outputs import leaves_of
 from golow.record import GolowError, Unsupported
 from golow.worker.serve import end_with_parent
 from golow.workload.bundle import Bundle

@@ -14,8 +14,8 @@ from golow.levels.sources.widening import HALF_TYPES, is_cast
 from golow.levels.sources.writer import derived_nodes, trained_parameters
 from golow.levels.vendor.bundle_arrays import Batch, Read
 from golow.levels.vendor.weight_arithmetic import computed
-from golow.lower.graph import Graph
-from golow.lower.operator import record_of
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.operator import record_of
 from golow.record import Workload
 
 Key = tuple[str, str]  # kind and target

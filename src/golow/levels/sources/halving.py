@@ -12,12 +12,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
-from golow.lower.autocast import NoCasts, autocast
-from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.operator import record_of, written
+from golow.lower.aten.autocast import NoCasts, autocast
+from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.operator import record_of, written
+from golow.lower.ir.rewriting import with_names
+from golow.lower.ir.verify import run_node
 from golow.lower.operators.pointwise import Pointwise
-from golow.lower.rewriting import with_names
-from golow.lower.verify import run_node
 from golow.record import Precision, Unsupported
 
 HALVES: dict[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from golow.lower.graph import Graph, encode_graph
+from golow.lower.ir.graph import Graph, encode_graph
 from golow.record import Unsupported, Workload
 from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
@@ -29,10 +29,10 @@ def passes(workload: Workload, recurrences: Pass | None = None) -> tuple[Pass, .
     as always in half precision, whose casts are within a step."""
     from golow.levels.sources.forward import forward_of_training
     from golow.levels.sources.halving import HALVES, autocast_forward, store_in_half
-    from golow.lower.folding import fold_batch_norm
-    from golow.lower.fusion import fuse_padding
-    from golow.lower.passes import eliminate_dead_code
-    from golow.lower.recurrences import unfold_recurrences
+    from golow.lower.fuse.epilogue_fusion import fuse_padding
+    from golow.lower.fuse.weight_folding import fold_batch_norm
+    from golow.lower.ir.passes import eliminate_dead_code
+    from golow.lower.recognise.recurrences import unfold_recurrences
     from golow.lower.vendor import CANONICAL
 
     half = HALVES.get(workload.precision)
@@ -60,7 +60,7 @@ def write_lowered(
 ) -> Path:
     """Write source and lowered graph into the cache; return their folder. key: what a build depends
     on further. Raises `Unsupported` for what the level cannot run."""
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     if bundle.graph is None:
         raise Unsupported(level, "the workload could not be captured as a graph")

@@ -15,8 +15,8 @@ from golow.levels.sources.lowered import GRAPH
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
 from golow.levels.vendor.plan_program import Key, PlanProgram
-from golow.lower.graph import Graph
-from golow.lower.plan import Step
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Step
 from golow.record import Unsupported, Workload
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 from golow.worker.marking import marked_arrays

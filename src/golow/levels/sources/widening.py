@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golow.lower.graph import Node, Ref, Value
-from golow.lower.operator import record_of
+from golow.lower.ir.graph import Node, Ref, Value
+from golow.lower.ir.operator import record_of
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.pointwise import Pointwise

@@ -11,7 +11,7 @@ from pathlib import Path
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.levels.sources.lowered import passes, version_of, write_lowered
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
@@ -53,7 +53,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no TensorFlow."""
     from golow.levels.tensorflow.writer import Writer
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     return Writer.refused(apply(graph, passes(workload)))
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from golow.levels.sources.execution import Array, SourceExecution
 from golow.levels.sources.lowered import SOURCE
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Workload
 
 

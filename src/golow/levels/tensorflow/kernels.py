@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.record import Unsupported, Workload
 

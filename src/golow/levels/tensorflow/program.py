@@ -14,7 +14,7 @@ from pathlib import Path
 from golow.levels.sources.program import SourceProgram
 from golow.levels.tensorflow import GRAPH
 from golow.levels.tensorflow.execution import Execution
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Workload
 from golow.worker.cores import keep_to
 from golow.worker.serve import run

@@ -9,7 +9,7 @@ from golow.levels.sources import writer
 from golow.levels.tensorflow import operators
 from golow.levels.tensorflow.step import step_source
 from golow.levels.vendor.implementation import Implementation, implementations
-from golow.lower.graph import Graph, Ref
+from golow.lower.ir.graph import Graph, Ref
 from golow.record import Workload
 
 DTYPES = {

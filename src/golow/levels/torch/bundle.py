@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from golow.lower.sharing import first_names
+from golow.lower.capture.shared_tensors import first_names
 from golow.record import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.draws import accept_draws

@@ -16,7 +16,7 @@ from golow.levels.torch import device as torch_device
 from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch.program import TorchProgram
 from golow.levels.torch.step import Parts
-from golow.lower.outputs import mapped
+from golow.lower.capture.module_outputs import mapped
 from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
 

@@ -23,7 +23,7 @@ from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.step import TorchStep
-from golow.lower.outputs import leaves_of
+from golow.lower.capture.module_outputs import leaves_of
 from golow.record import LayerTime, Mode, Unsupported
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale

@@ -34,7 +34,7 @@ def program(variant: str) -> TorchProgram:
 
     from golow.levels.torch.program import TorchProgram
     from golow.levels.torch.step import Lowered
-    from golow.lower.outputs import Structure, flattened
+    from golow.lower.capture.module_outputs import Structure, flattened
 
     class Flat(nn.Module):
         """The module with a flat tuple as output: a trace takes no dict of different types."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from golow.lower.moving import SCRATCH
-from golow.lower.plan import SHARED, Buffer, Plan
+from golow.lower.plan.memory_traffic import SCRATCH
+from golow.lower.plan.plan import SHARED, Buffer, Plan
 from golow.worker.protocol import (
     GRADIENTS,
     INPUTS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from golow.lower.graph import GraphInput
+from golow.lower.ir.graph import GraphInput
 from golow.record import KEPT, GolowError
 from golow.workload.bundle import Bundle
 
@@ -51,7 +51,7 @@ def graph_weights(bundle: Bundle) -> Iterator[Read]:
 
 def in_pairs(array: np.ndarray) -> np.ndarray:
     """What a graph takes of an array: complex numbers are pairs of real ones there
-    (`golow.lower.complex_numbers`)."""
+    (`golow.lower.aten.complex_numbers`)."""
     if array.dtype.kind != "c":
         return array
     return np.ascontiguousarray(array).view(np.float32).reshape(*array.shape, 2)

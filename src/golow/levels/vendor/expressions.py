@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from golow.levels.vendor.formulas import derivative, with_activation
 from golow.levels.vendor.literals import number
-from golow.lower.graph import Node, Ref, Value
-from golow.lower.operator import Operator, record_of
+from golow.lower.ir.graph import Node, Ref, Value
+from golow.lower.ir.operator import Operator, record_of
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from golow.levels.vendor import activations
 from golow.levels.vendor.implementation import functions
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 
 Clip = tuple[float, float]
 

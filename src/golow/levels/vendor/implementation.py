@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.operator import Operator, modules_in, record_of
-from golow.lower.rewriting import changed_inputs
+from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.operator import Operator, modules_in, record_of
+from golow.lower.ir.rewriting import changed_inputs
 from golow.record import Unsupported
 
 

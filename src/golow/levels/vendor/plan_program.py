@@ -17,8 +17,8 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.arena import arena_report
 from golow.levels.vendor.bundle_arrays import STATE, Read
-from golow.lower.graph import Graph, decode_graph
-from golow.lower.plan import Step
+from golow.lower.ir.graph import Graph, decode_graph
+from golow.lower.plan.plan import Step
 from golow.record import GolowError, LayerTime, Workload
 from golow.worker.feed import Fed, Feed
 from golow.worker.protocol import ArenaReport, Marks

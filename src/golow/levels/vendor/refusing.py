@@ -4,8 +4,8 @@ reason for a refusal, or an empty text."""
 from __future__ import annotations
 
 from golow.levels.vendor.implementation import Question
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 
 def refuse_integers(arguments: object, question: Question) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.trimmed_weight import TrimmedWeight

@@ -13,7 +13,7 @@ from typing import Any
 @cache
 def own_definitions() -> Mapping[str, Callable[..., Any]]:
     """Every definition by ATen's full name."""
-    from golow.lower.operator import modules_in
+    from golow.lower.ir.operator import modules_in
 
     found: dict[str, Callable[..., Any]] = {}
     for module in modules_in(importlib.import_module(__name__)):

@@ -1,12 +1,12 @@
-"""Attention as one operator, and its gradients. Only a pass makes these (`golow.lower.attention`):
+"""Attention as one operator, and its gradients. Only a pass makes these (`golow.lower.recognise.whole_attention`):
 a level without a kernel for them gets products of matrices around a softmax."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Activation, Ref
-from golow.lower.operator import Operator, activation_functions
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.ir.operator import Operator, activation_functions
 from golow.lower.operators.activation import activated
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 
 class BatchNormInference(Operator, frozen=True, kw_only=True):

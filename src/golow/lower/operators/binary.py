@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from golow.lower.graph import Activation, Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.ir.operator import Operator
 from golow.lower.operators.activation import activated
 from golow.lower.operators.pointwise import Pointwise, of_two
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 
 Function = Literal["add", "subtract", "multiply", "divide"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from golow.lower.graph import Activation, Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.ir.operator import Operator
 from golow.lower.operators.activation import activated
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 
 Sizes = tuple[int, ...]
@@ -30,7 +30,7 @@ class Convolution(Operator, frozen=True, kw_only=True):
 
     x: [N, C, H, W]; weight: [K, C / groups, R, S]; bias: [K]; residual: the result's shape.
     padding: top, left, bottom, right. Of a volume [N, C, D, H, W] all have a third axis; only the
-    pass `golow.lower.volumes` makes these.
+    pass `golow.lower.images.volumes` makes these.
     """
 
     x: Ref

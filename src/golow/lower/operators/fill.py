@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.operator import Operator
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 
 class Fill(Operator, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from golow.lower.graph import Node, Ref
-from golow.lower.operator import Operator, record_of
+from golow.lower.ir.graph import Node, Ref
+from golow.lower.ir.operator import Operator, record_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Node, Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Node, Ref
+from golow.lower.ir.operator import Operator
+from golow.lower.ir.rewriting import result
 from golow.lower.operators.fused import Fused, decode_parts
-from golow.lower.rewriting import result
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Activation, Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.ir.operator import Operator
 from golow.lower.operators.activation import activated
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 
 class Linear(Operator, frozen=True, kw_only=True):

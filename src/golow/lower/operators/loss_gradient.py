@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.operator import Operator
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,7 @@ class LossGradient(Operator, frozen=True, kw_only=True):
     """The number one. A level that scales its loss, as training in float16 does, applies the scale
     here and nowhere else.
 
-    `golow.lower.translation` adds this node at capture; ATen has no name for it.
+    `golow.lower.aten.translation` adds this node at capture; ATen has no name for it.
     """
 
     dtype: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 from golow.lower.operators.convolution import require_axes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 
 Sizes = tuple[int, ...]
@@ -20,7 +20,7 @@ Sizes = tuple[int, ...]
 class MaxPool(Operator, frozen=True, kw_only=True):
     """The maximum of each window of x [N, C, H, W]; with ``indices`` also its position, which only
     the gradient reads. ceil: windows may begin in the image and end beyond its padding. Only the
-    pass `golow.lower.volumes` makes those of volumes [N, C, D, H, W]."""
+    pass `golow.lower.images.volumes` makes those of volumes [N, C, D, H, W]."""
 
     x: Ref
     kernel: Sizes

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from golow.lower.graph import Argument, Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Argument, Ref
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 Operand = Ref | bool | int | float
 

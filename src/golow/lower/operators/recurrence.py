@@ -1,6 +1,6 @@
 """One layer of a recurrent network in one direction, over all its time steps, and its gradients.
 
-Only a pass and the capture of training make these (`golow.lower.recurrences`): a level without a
+Only a pass and the capture of training make these (`golow.lower.recognise.recurrences`): a level without a
 kernel for them gets the loop over time.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor

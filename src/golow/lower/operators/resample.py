@@ -1,12 +1,12 @@
-"""An image or a volume in another size, and its gradient. Only the pass `golow.lower.resampling`
+"""An image or a volume in another size, and its gradient. Only the pass `golow.lower.recognise.resampling`
 makes these: a level without it gets products with matrices of weights."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor

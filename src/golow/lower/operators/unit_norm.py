@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class UnitNorm(Operator, frozen=True, kw_only=True):
     """x / max(sqrt(sum(x^2)), epsilon) * factor over the last axis. Only a pass makes these
-    (`golow.lower.unit_norm`). factor: None, or a number for each index of one other axis at most;
+    (`golow.lower.recognise.unit_norm`). factor: None, or a number for each index of one other axis at most;
     it has the axes of x, all others of size 1."""
 
     x: Ref

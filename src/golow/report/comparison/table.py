@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.lower.graph import Graph
+from golow.lower.ir.graph import Graph
 from golow.record import Comparison, Run, Workload
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golow.levels.jax.writer import Writer, number
 from golow.levels.vendor.implementation import Implementation
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate
 
 # {x}: the argument, {0}, {1}: the numbers. Comparisons, where a bound's gradient would be halved.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from golow.levels.sources.writer import number
 from golow.levels.tensorflow.writer import Writer
 from golow.levels.vendor.implementation import Implementation
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate
 
 # {x}: the argument, {0}, {1}: the numbers. Comparisons, where a bound's gradient is PyTorch's.

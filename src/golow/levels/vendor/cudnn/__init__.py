@@ -15,15 +15,15 @@ import msgspec
 from golow.levels import gpu
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
-from golow.lower.graph import Graph, encode_graph
-from golow.lower.plan import Plan
+from golow.lower.ir.graph import Graph, encode_graph
+from golow.lower.plan.plan import Plan
 from golow.record import Mode, Precision, Unsupported, Workload
 from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.steps import Built
-    from golow.lower.attention import Kernels
+    from golow.lower.recognise.whole_attention import Kernels
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
 GRAPH = "graph.json"  # in the cache folder
@@ -65,42 +65,42 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.levels.vendor.cudnn.operators.grouped_product import STEP
     from golow.levels.vendor.cudnn.precision import TYPES
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
-    from golow.lower.attention import keep_attention
-    from golow.lower.attention_calls import drop_known_masks, share_heads
-    from golow.lower.complex_numbers import pair_complex_numbers
-    from golow.lower.cross_entropy import name_cross_entropy
-    from golow.lower.folding import fold_batch_norm, fold_scale
-    from golow.lower.fusion import fuse_activation, fuse_residual
-    from golow.lower.group_norm import keep_group_norm
-    from golow.lower.grouped_products import keep_grouped_products
-    from golow.lower.interleaving import split_interleaved
-    from golow.lower.joined_functions import compute_before_joining
-    from golow.lower.joining import join_linear_layers
-    from golow.lower.merging import merge_equal_nodes
-    from golow.lower.normalization import (
+    from golow.lower.aten.attention_calls import drop_known_masks, share_heads
+    from golow.lower.aten.complex_numbers import pair_complex_numbers
+    from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+    from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_residual
+    from golow.lower.fuse.horizontal_fusion import join_linear_layers
+    from golow.lower.fuse.norm_fusion import (
         compact_strided_gradients,
         fuse_batch_norm_activation,
         fuse_gradient_sum,
     )
-    from golow.lower.passes import eliminate_dead_code
-    from golow.lower.plane_convolutions import convolve_side_by_side
-    from golow.lower.plane_pooling import norm_by_planes, pool_by_planes
-    from golow.lower.products import scale_products
-    from golow.lower.releasing import release_activations
-    from golow.lower.resampling import keep_resampling
-    from golow.lower.rms_norm import name_rms_norm
-    from golow.lower.rolls import name_rolls
-    from golow.lower.row_order import order_rows_first
-    from golow.lower.tied_weights import add_rows_to_gradients
-    from golow.lower.unit_norm import name_unit_norm
+    from golow.lower.fuse.products import scale_products
+    from golow.lower.fuse.releasing import release_activations
+    from golow.lower.fuse.tied_weights import add_rows_to_gradients
+    from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale
+    from golow.lower.images.plane_convolutions import convolve_side_by_side
+    from golow.lower.images.plane_pooling import norm_by_planes, pool_by_planes
+    from golow.lower.images.volumes import norm_all_volumes
+    from golow.lower.ir.passes import eliminate_dead_code
+    from golow.lower.recognise.attention_fusion import name_attention
+    from golow.lower.recognise.cross_entropy import name_cross_entropy
+    from golow.lower.recognise.group_norm import keep_group_norm
+    from golow.lower.recognise.grouped_products import keep_grouped_products
+    from golow.lower.recognise.resampling import keep_resampling
+    from golow.lower.recognise.rms_norm import name_rms_norm
+    from golow.lower.recognise.rolls import name_rolls
+    from golow.lower.recognise.unit_norm import name_unit_norm
+    from golow.lower.recognise.whole_attention import keep_attention
     from golow.lower.vendor import vendor_passes
-    from golow.lower.view_order import (
+    from golow.lower.views.interleaving import split_interleaved
+    from golow.lower.views.joined_functions import compute_before_joining
+    from golow.lower.views.row_permutations import order_rows_first
+    from golow.lower.views.view_sinking import (
         activate_before_views,
         norm_before_views,
         scale_and_add_before_views,
     )
-    from golow.lower.volumes import norm_all_volumes
-    from golow.lower.written_attention import name_attention
 
     kernels = attention_kernels(workload.mode, workload.precision)
     tensor_cores = TYPES[workload.precision].convolutions != "ieee"
@@ -157,7 +157,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
     """Return which attention has kernels: cuDNN's are of 16-bit tensors, golow's of float32 with
     tf32 products, whose gradients need a head's rows in registers. None computes in float32."""
-    from golow.lower.attention import CUDNN, CUDNN_IN_TRAINING, Kernels
+    from golow.lower.recognise.whole_attention import CUDNN, CUDNN_IN_TRAINING, Kernels
 
     if precision in ("bf16", "fp16"):
         return CUDNN if mode == "infer" else CUDNN_IN_TRAINING
@@ -170,7 +170,7 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph, as far as this is known without
     libraries and GPU."""
     from golow.levels.vendor.cudnn.planning import refused_nodes
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     return refused_nodes(apply(graph, passes(workload)))
 
@@ -205,7 +205,7 @@ def _write_lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
     """Write the bundle's lowered graph and return its cache folder. Raises `Unsupported` for what
     the level cannot run, as far as this is known without its libraries."""
     from golow.levels.vendor.cudnn.planning import require_runnable
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     if bundle.graph is None:
         raise Unsupported("cudnn", "the workload could not be captured as a graph")

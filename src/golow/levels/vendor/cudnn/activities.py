@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from golow.worker.protocol import STEP
 from golow.worker.tracing import event
 

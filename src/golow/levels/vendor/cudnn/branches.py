@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from golow.levels.vendor.cudnn.steps import WINDOW, Call, EngineCall, FlatCall
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 
 
 def runs_beside(call: Call) -> bool:

@@ -40,12 +40,12 @@ from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.cudnn.wholes import Wholes
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
-from golow.lower.lifetimes import gradient_places, share_memory, state_outputs
-from golow.lower.moving import SCRATCH
-from golow.lower.operator import Operator, record_of
-from golow.lower.placing import homes
-from golow.lower.plan import Buffer, Place, make_plan
+from golow.lower.analysis.liveness import gradient_places, share_memory, state_outputs
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Ref, Value
+from golow.lower.ir.operator import Operator, record_of
+from golow.lower.plan.concatenation_placement import homes
+from golow.lower.plan.memory_traffic import SCRATCH
+from golow.lower.plan.plan import Buffer, Place, make_plan
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine, Engines, Operation

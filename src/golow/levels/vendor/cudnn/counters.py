@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from golow.lower.graph import Graph
-from golow.lower.lifetimes import state_outputs
+from golow.lower.analysis.liveness import state_outputs
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.rewriting import Links
 from golow.lower.operators.binary import Binary
-from golow.lower.rewriting import Links
 
 
 def counters(graph: Graph) -> dict[str, str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from golow.lower.constancy import constant_values
-from golow.lower.graph import Graph, Ref, Value
-from golow.lower.lifetimes import last_reads
-from golow.lower.operator import Operator, record_of
+from golow.lower.analysis.constant_values import constant_values
+from golow.lower.analysis.liveness import last_reads
+from golow.lower.analysis.ranges import View
+from golow.lower.fuse.products import read_through_views
+from golow.lower.ir.graph import Graph, Ref, Value
+from golow.lower.ir.operator import Operator, record_of
+from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.products import read_through_views
-from golow.lower.ranges import View
-from golow.lower.rewriting import Links, result
 from golow.record import Unsupported
 
 LEVEL = "cudnn"

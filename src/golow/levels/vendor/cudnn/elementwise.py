@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.formulas import with_activation
-from golow.lower.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Ref
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

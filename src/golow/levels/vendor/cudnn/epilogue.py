@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine, Engines, Operation

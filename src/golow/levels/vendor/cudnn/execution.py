@@ -32,8 +32,8 @@ from golow.levels.vendor.cudnn.steps import (
 from golow.levels.vendor.cudnn.training_state import KEPT, is_of
 from golow.levels.vendor.views import View
 from golow.levels.vendor.weight_arithmetic import computed
-from golow.lower.graph import GraphInput
-from golow.lower.plan import Place, Step
+from golow.lower.ir.graph import GraphInput
+from golow.lower.plan.plan import Place, Step
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine

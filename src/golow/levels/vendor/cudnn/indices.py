@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.folding import Folded
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

@@ -11,7 +11,7 @@ from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.elements import VALUES
 from golow.levels.vendor.cudnn.kernels.geometry import VECTOR
 from golow.levels.vendor.cudnn.steps import Built, KernelCall
-from golow.lower.plan import Plan, Step
+from golow.lower.plan.plan import Plan, Step
 
 GENERATED = frozenset(
     FOLDER / name for name in ("copies.cu", "elements.cu", "fused.cu", "parts.cu", "pointwise.cu")

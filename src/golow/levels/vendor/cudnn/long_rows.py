@@ -11,7 +11,7 @@ from golow.levels.vendor.cudnn.cublaslt import Matrix, Problem
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import Layout, layout_of, pitch_of, with_pitch
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.lower.operator import Operator
+from golow.lower.ir.operator import Operator
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

@@ -7,7 +7,7 @@ from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.formulas import NO_CLIP, RELU
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 
 
 def as_product(operation: Convolution) -> Problem | None:

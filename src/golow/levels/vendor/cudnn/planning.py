@@ -17,10 +17,10 @@ from golow.levels.vendor.implementation import (
     refusals,
     require_supported,
 )
-from golow.lower.graph import Graph
-from golow.lower.grouping import group_elements
-from golow.lower.recomputation import recompute
-from golow.lower.rows import compute_within_softmax, move_reshapes
+from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.fuse.rematerialisation import recompute
+from golow.lower.fuse.softmax_prologue import compute_within_softmax, move_reshapes
+from golow.lower.ir.graph import Graph
 from golow.record import Unsupported
 
 if TYPE_CHECKING:

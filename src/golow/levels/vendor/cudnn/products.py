@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.formulas import NO_CLIP, Clip
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 from golow.record import Record
 
 Arithmetic = Literal["ieee", "tf32", "half"]

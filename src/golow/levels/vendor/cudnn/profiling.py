@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.activities import ON_DEVICE, Key, Moment, trace_events
 from golow.levels.vendor.cudnn.recording import Recorder, now
-from golow.lower.plan import Step
+from golow.lower.plan.plan import Step
 from golow.worker.tracing import write_events
 
 if TYPE_CHECKING:

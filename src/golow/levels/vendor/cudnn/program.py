@@ -34,8 +34,8 @@ from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.refining import refine
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.levels.vendor.plan_program import Key, PlanProgram
-from golow.lower.graph import Graph
-from golow.lower.plan import Step
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Step
 from golow.record import GolowError, Unsupported
 from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale

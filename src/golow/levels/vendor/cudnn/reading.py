@@ -9,8 +9,8 @@ from golow.levels.vendor.cudnn.current_node import Chain
 from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.folding import Axis, Part
+from golow.lower.analysis.ranges import View, shape_after
 from golow.lower.operators.permute import Permute
-from golow.lower.ranges import View, shape_after
 
 
 def seen_first(memory: Tensor, chain: Chain, rows: Axis | None = None) -> Folded | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from golow.levels.vendor.cudnn.stacking import join_layers
 from golow.lower.decompositions.recurrent import CALLS
-from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.operator import written
+from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.operator import written
+from golow.lower.ir.rewriting import rewritten
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
-from golow.lower.recurrences import unfold_recurrences
-from golow.lower.rewriting import rewritten
+from golow.lower.recognise.recurrences import unfold_recurrences
 
 # Of so few steps the loop is faster, which needs no copy of the weights in the library's order: two
 # of an LSTM of 1024 units with its gradients took 0.23 ms, and 0.30 ms by the library; four of 128

@@ -13,7 +13,7 @@ from golow.levels.vendor.cudnn.own_recurrence import input_product, layer_of, nu
 from golow.levels.vendor.cudnn.recurrent import Parameter, RecurrentNetwork
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.views import View
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 
 if TYPE_CHECKING:

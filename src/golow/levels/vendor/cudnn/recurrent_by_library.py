@@ -18,8 +18,8 @@ from golow.levels.vendor.cudnn.recurrent import (
 )
 from golow.levels.vendor.cudnn.rnn_api import CudnnError, Network
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.lower.graph import Ref
-from golow.lower.moving import SCRATCH
+from golow.lower.ir.graph import Ref
+from golow.lower.plan.memory_traffic import SCRATCH
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

@@ -36,7 +36,7 @@ from golow.levels.vendor.cudnn.recurrent_by_layers import (
 )
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import launch
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

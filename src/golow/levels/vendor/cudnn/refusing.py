@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from golow.levels.vendor.formulas import formulas
 from golow.levels.vendor.implementation import Question
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 
 
 def without_formula(question: Question, activation: Activation | None) -> str:

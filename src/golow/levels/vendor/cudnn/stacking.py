@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.operator import written
+from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.operator import written
+from golow.lower.ir.rewriting import absorbing, rewritten
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
-from golow.lower.recurrences import IDENTITIES
-from golow.lower.rewriting import absorbing, rewritten
+from golow.lower.recognise.recurrences import IDENTITIES
 
 WEIGHTS = ("input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection")
 

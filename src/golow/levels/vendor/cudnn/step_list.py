@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import Launches
 from golow.levels.vendor.cudnn.steps import WINDOW, Call, EngineCall, FlatCall, KernelCall, Tensor
-from golow.lower.graph import Node
-from golow.lower.plan import Operand, Place, Step
+from golow.lower.ir.graph import Node
+from golow.lower.plan.plan import Operand, Place, Step
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
-from golow.lower.operator import Operator
-from golow.lower.plan import Place, Plan
+from golow.lower.ir.operator import Operator
+from golow.lower.plan.plan import Place, Plan
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine

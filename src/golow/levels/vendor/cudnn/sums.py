@@ -9,7 +9,7 @@ from golow.levels.vendor.cudnn.kernels.columns import Sums
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import ARRIVALS, Tensor
-from golow.lower.moving import SCRATCH
+from golow.lower.plan.memory_traffic import SCRATCH
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

@@ -13,9 +13,9 @@ from typing import Literal
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
 from golow.levels.vendor.cudnn.precision import Types
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.lower.graph import Graph, Value
-from golow.lower.plan import Place
-from golow.lower.rewriting import Links
+from golow.lower.ir.graph import Graph, Value
+from golow.lower.ir.rewriting import Links
+from golow.lower.plan.plan import Place
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
 Role = Literal["master", "momentum", "square", "gradient", "copy"]

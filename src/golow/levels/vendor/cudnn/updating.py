@@ -14,7 +14,7 @@ from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE, Tensor
 from golow.levels.vendor.cudnn.training_state import Group, place_of
 from golow.levels.vendor.implementation import Question
-from golow.lower.operator import Operator
+from golow.lower.ir.operator import Operator
 from golow.lower.operators.adam_update import AdamStep
 from golow.lower.operators.clip_factor import ClipFactor
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

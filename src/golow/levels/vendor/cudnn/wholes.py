@@ -12,13 +12,13 @@ from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.reading import before_views, seen_first
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.folding import Axis, Part, joined, rows_in_memory
-from golow.lower.graph import Ref
+from golow.lower.analysis.ranges import shape_after
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.placing import Home
-from golow.lower.ranges import shape_after
-from golow.lower.rewriting import Links, result
+from golow.lower.plan.concatenation_placement import Home
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

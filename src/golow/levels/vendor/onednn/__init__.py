@@ -15,8 +15,8 @@ import msgspec
 from golow.levels.compiler import find_compiler
 from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
-from golow.lower.graph import Graph, encode_graph
-from golow.lower.plan import Plan
+from golow.lower.ir.graph import Graph, encode_graph
+from golow.lower.plan.plan import Plan
 from golow.record import Mode, Optimizer, Unsupported, Workload
 from golow.storage.cache import read_sealed
 from golow.storage.files import CACHE_HINT, write_whole, writing
@@ -24,7 +24,7 @@ from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.steps import Built
-    from golow.lower.attention import Kernels
+    from golow.lower.recognise.whole_attention import Kernels
 
 PACKAGE = "onednn-cpu-gomp"
 FEWEST_ROWS = 8
@@ -79,14 +79,14 @@ def passes_with(
     mode: Mode, optimizer: Optimizer, recurrences: Callable[[Graph], Graph]
 ) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
-    from golow.lower.attention import keep_attention
-    from golow.lower.attention_calls import drop_known_masks, share_heads
-    from golow.lower.complex_numbers import pair_complex_numbers
-    from golow.lower.group_norm import keep_group_norm
-    from golow.lower.grouped_products import keep_grouped_products
-    from golow.lower.resampling import keep_resampling
+    from golow.lower.aten.attention_calls import drop_known_masks, share_heads
+    from golow.lower.aten.complex_numbers import pair_complex_numbers
+    from golow.lower.images.volumes import keep_volumes
+    from golow.lower.recognise.group_norm import keep_group_norm
+    from golow.lower.recognise.grouped_products import keep_grouped_products
+    from golow.lower.recognise.resampling import keep_resampling
+    from golow.lower.recognise.whole_attention import keep_attention
     from golow.lower.vendor import vendor_passes
-    from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
     kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling, keep_group_norm)
@@ -96,12 +96,12 @@ def passes_with(
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes after the common fusions: what oneDNN's primitives can also absorb."""
-    from golow.lower.fusion import fuse_residual
-    from golow.lower.normalization import fuse_batch_norm_relu, fuse_inference_relu
-    from golow.lower.pooling import pool_images
-    from golow.lower.products import scale_products
-    from golow.lower.row_order import order_rows_first
-    from golow.lower.written_attention import name_attention
+    from golow.lower.fuse.epilogue_fusion import fuse_residual
+    from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_relu
+    from golow.lower.fuse.pooling import pool_images
+    from golow.lower.fuse.products import scale_products
+    from golow.lower.recognise.attention_fusion import name_attention
+    from golow.lower.views.row_permutations import order_rows_first
 
     if mode == "train":
         return (fuse_batch_norm_relu,)
@@ -119,7 +119,7 @@ def attention_kernels() -> Kernels:
     """Return which attention golow's kernel computes sooner than products around a softmax: not
     that of a few rows, of which it computes 16 in any case."""
     from golow.levels.vendor.onednn.kernels.attention import WIDEST
-    from golow.lower.attention import Kernels
+    from golow.lower.recognise.whole_attention import Kernels
 
     return Kernels(width=WIDEST, step=1, rows=FEWEST_ROWS)
 
@@ -128,7 +128,7 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph, as far as this is known without
     library."""
     from golow.levels.vendor.onednn.planning import refused_nodes
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     return refused_nodes(apply(graph, passes(workload)))
 
@@ -160,7 +160,7 @@ def _write_lowered(bundle: Bundle, cache: Path) -> Path:
     """Write the bundle's lowered graph and return its cache folder. Raises `Unsupported` for what
     the level cannot run, as far as this is known without its library."""
     from golow.levels.vendor.onednn.planning import require_runnable
-    from golow.lower.passes import apply
+    from golow.lower.ir.passes import apply
 
     if bundle.graph is None:
         raise Unsupported("onednn", "the workload could not be captured as a graph")

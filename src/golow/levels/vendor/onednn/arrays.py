@@ -12,7 +12,7 @@ from golow.levels.vendor.onednn.steps import Tensor
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.builder import Builder
-    from golow.lower.graph import Ref
+    from golow.lower.ir.graph import Ref
 
 
 def result(build: Builder, index: int = 0) -> Tensor:

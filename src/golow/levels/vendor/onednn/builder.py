@@ -31,11 +31,11 @@ from golow.levels.vendor.onednn.steps import (
     Tensor,
 )
 from golow.levels.vendor.onednn.views import Views
-from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value
-from golow.lower.lifetimes import last_reads, state_outputs
-from golow.lower.moving import SCRATCH
-from golow.lower.operator import PREFIX, read
-from golow.lower.plan import Buffer, Place, Step, make_plan
+from golow.lower.analysis.liveness import last_reads, state_outputs
+from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value
+from golow.lower.ir.operator import PREFIX, read
+from golow.lower.plan.memory_traffic import SCRATCH
+from golow.lower.plan.plan import Buffer, Place, Step, make_plan
 from golow.record import KEPT, Unsupported
 
 LEVEL = "onednn"

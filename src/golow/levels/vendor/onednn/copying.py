@@ -16,7 +16,7 @@ from golow.levels.vendor.views import View
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.builder import Builder
-    from golow.lower.graph import Ref
+    from golow.lower.ir.graph import Ref
 
 
 def strided(build: Builder, reference: Ref) -> Tensor:

@@ -12,7 +12,7 @@ from golow.levels.vendor.onednn.constants import DST, ELTWISE, SRC
 from golow.levels.vendor.onednn.library import number
 from golow.levels.vendor.onednn.operators import activations
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
-from golow.lower.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Ref
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.builder import Builder

@@ -7,8 +7,8 @@ from typing import Any
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.weight_arithmetic import computed
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
 
 
 def compute_when_loading(build: Builder, operator: Operator) -> None:

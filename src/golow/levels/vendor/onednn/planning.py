@@ -20,8 +20,8 @@ from golow.levels.vendor.onednn import operators
 from golow.levels.vendor.onednn.builder import LEVEL, Builder, Chooser
 from golow.levels.vendor.onednn.library import Engine
 from golow.levels.vendor.onednn.steps import DTYPES, Built, Switches
-from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.grouping import group_elements
+from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary

@@ -9,7 +9,7 @@ from golow.levels.vendor.onednn.constants import DIFF_DST, DIFF_SRC, DST, SRC, W
 from golow.levels.vendor.onednn.library import Descriptor, dims
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 
 Sizes = tuple[int, ...]
 

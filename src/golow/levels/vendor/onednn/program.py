@@ -27,8 +27,8 @@ from golow.levels.vendor.onednn.planning import arranged, build_plan
 from golow.levels.vendor.onednn.steps import Built, Switches
 from golow.levels.vendor.onednn.workshop import NO_KERNELS, Workshop
 from golow.levels.vendor.plan_program import Key, PlanProgram
-from golow.lower.graph import Graph
-from golow.lower.plan import Step
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Step
 from golow.storage.cache import write_sealed
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 from golow.worker.marking import marked_arrays

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.lower.graph import Graph
-from golow.lower.recurrences import name_recurrences, unfold_recurrences
+from golow.lower.ir.graph import Graph
+from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 
 
 def keep_faster_recurrences(graph: Graph) -> Graph:

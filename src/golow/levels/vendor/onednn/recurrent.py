@@ -28,7 +28,7 @@ from golow.levels.vendor.onednn.constants import (
 from golow.levels.vendor.onednn.library import Descriptor, array
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrence import GATES, Cell, Recurrence, RecurrenceBackward
 
 ORDER = {"lstm": (0, 1, 2, 3), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golow.levels.vendor.implementation import Question
 from golow.levels.vendor.onednn.eltwise import functions_of_elements
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 
 
 def without_algorithm(question: Question, activation: Activation | None) -> str:

@@ -12,7 +12,7 @@ from golow.levels.vendor.onednn.views import Folded, folded, shape_of
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.builder import Builder
-    from golow.lower.graph import Ref
+    from golow.lower.ir.graph import Ref
 
 
 class Rows(NamedTuple):

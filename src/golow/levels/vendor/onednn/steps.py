@@ -12,7 +12,7 @@ import numpy as np
 from golow.levels.vendor.onednn.kernels import Kernel
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.lower.plan import Operand, Plan
+from golow.lower.plan.plan import Operand, Plan
 
 DTYPES = {  # types of values
     "float32": np.float32,

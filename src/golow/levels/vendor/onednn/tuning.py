@@ -26,7 +26,7 @@ import numpy as np
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import channel_block
-from golow.lower.graph import Graph, Node, Value
+from golow.lower.ir.graph import Graph, Node, Value
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.linear import Linear
 from golow.record import Record

@@ -23,8 +23,8 @@ from golow.levels.vendor.onednn.kernels import updates
 from golow.levels.vendor.onednn.library import Descriptor, array, number, numbers
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.steps import Tensor
-from golow.lower.graph import Ref
-from golow.lower.moving import SCRATCH
+from golow.lower.ir.graph import Ref
+from golow.lower.plan.memory_traffic import SCRATCH
 
 
 def in_one_pass(build: Builder, settings: updates.Update) -> None:

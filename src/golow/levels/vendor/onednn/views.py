@@ -14,13 +14,13 @@ from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.seen import dense
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.rewriting import Links, result
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.builder import Builder
-    from golow.lower.graph import Ref
+    from golow.lower.ir.graph import Ref
 
 ITEM_BYTES = 4  # of a float32
 IMAGE = (0, 2, 3, 1)  # the axes of an image in channels last, the outermost first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.operator import ActivationFunction
+from golow.lower.ir.operator import ActivationFunction
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Activation
-from golow.lower.operator import ActivationFunction
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import ActivationFunction
 from golow.lower.operators.activation import Activate, ActivateBackward, of_call
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 RELU = Activation(name="relu")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.lower.graph import Activation
-from golow.lower.operator import ActivationFunction
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import ActivationFunction
 from golow.lower.operators.activation import (
     Activate,
     ActivateBackward,
@@ -16,7 +16,7 @@ from golow.lower.operators.activation import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from golow.lower.spelling import Call
+    from golow.lower.ir.spelling import Call
 
 SILU = Activation(name="silu")
 

@@ -11,7 +11,7 @@ from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
 
 if TYPE_CHECKING:

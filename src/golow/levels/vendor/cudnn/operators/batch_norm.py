@@ -13,7 +13,7 @@ from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.formulas import NO_CLIP, Clip, clip_of
 from golow.levels.vendor.implementation import Implementation, Question, in_groups
 from golow.levels.vendor.refusing import not_made_by, refuse_integers
-from golow.lower.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from golow.levels.vendor.cudnn.kernels.elements import elements
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from golow.levels.vendor.cudnn.indices import divided
 from golow.levels.vendor.cudnn.layouts import Layout, dense, layout_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.views import View
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.concatenate import Concatenate
-from golow.lower.placing import Home
+from golow.lower.plan.concatenation_placement import Home
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

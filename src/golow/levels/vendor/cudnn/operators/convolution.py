@@ -22,7 +22,7 @@ from golow.levels.vendor.cudnn.weights import is_cold, is_frozen
 from golow.levels.vendor.formulas import NO_CLIP, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from golow.levels.vendor.cudnn.long_rows import pitch_for, rows_with_pitch
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.reduce import Reduce

@@ -19,8 +19,8 @@ from golow.levels.vendor.cudnn.steps import Tensor, aligned
 from golow.levels.vendor.expressions import Name, expression
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
-from golow.lower.graph import Node, Ref
-from golow.lower.operator import Operator, record_of
+from golow.lower.ir.graph import Node, Ref
+from golow.lower.ir.operator import Operator, record_of
 from golow.lower.operators import fused as group
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference

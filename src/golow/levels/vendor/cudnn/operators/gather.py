@@ -14,7 +14,7 @@ from golow.levels.vendor.cudnn.kernels.elements import Lookup
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.views import View
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 
 if TYPE_CHECKING:

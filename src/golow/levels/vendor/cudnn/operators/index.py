@@ -9,7 +9,7 @@ from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.views import View
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.index import Index, IndexPut
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import launch
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
 
 if TYPE_CHECKING:

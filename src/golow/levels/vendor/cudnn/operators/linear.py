@@ -24,7 +24,7 @@ from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
 from golow.levels.vendor.views import View
-from golow.lower.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
 if TYPE_CHECKING:

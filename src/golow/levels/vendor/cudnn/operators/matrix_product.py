@@ -13,7 +13,7 @@ from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.folding import Part, joined, rows_in_memory
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct

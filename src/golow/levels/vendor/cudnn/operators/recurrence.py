@@ -26,11 +26,11 @@ from golow.levels.vendor.cudnn.weights import is_frozen
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_made_by, refuse_integers
 from golow.levels.vendor.views import View
-from golow.lower.graph import Ref
-from golow.lower.moving import SCRATCH
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrence import GATES, Cell, Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
+from golow.lower.plan.memory_traffic import SCRATCH
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

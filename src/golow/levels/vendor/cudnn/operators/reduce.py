@@ -15,7 +15,7 @@ from golow.levels.vendor.cudnn.sums import add_up
 from golow.levels.vendor.folding import rows_in_memory
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.reduce import Reduce
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import add_up, launch
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
 from golow.levels.vendor.views import View, merged_axes
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.unit_norm import UnitNorm
 
 if TYPE_CHECKING:

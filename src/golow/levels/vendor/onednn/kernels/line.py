@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from golow.levels.vendor.formulas import with_activation
 from golow.levels.vendor.onednn.kernels import Kernel, parts
-from golow.lower.graph import Activation
+from golow.lower.ir.graph import Activation
 
 # A row is read from end to end, in four chains of additions, so that none waits for another. Where
 # x fills half of the nearest cache, several rows are read side by side, and x once for all of them.

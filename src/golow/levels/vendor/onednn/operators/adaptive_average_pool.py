@@ -16,7 +16,7 @@ from golow.levels.vendor.onednn.pooling import Window
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
     AdaptiveAveragePoolBackward,

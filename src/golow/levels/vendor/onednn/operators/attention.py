@@ -17,7 +17,7 @@ from golow.levels.vendor.onednn.reader import made_for_reader
 from golow.levels.vendor.onednn.seen import dense
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.onednn.views import strided
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
 
 

@@ -38,7 +38,7 @@ from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.statistics import Groups, combined, corrections, groups_of
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import not_made_by, read_by_others, refuse_integers
-from golow.lower.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 
 

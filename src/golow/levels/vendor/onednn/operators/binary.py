@@ -25,7 +25,7 @@ from golow.levels.vendor.onednn.seen import dense
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.onednn.views import ITEM_BYTES
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary, Function
 
 ALGORITHMS: dict[Function, int] = {

@@ -29,7 +29,7 @@ from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.refusing import without_algorithm
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 
 Make = Callable[[list[PostOp], Descriptor], Primitive]

@@ -12,8 +12,8 @@ from golow.levels.vendor.onednn.kernels.elements import Statement, Written, elem
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.seen import dense, fits, follows, seen
 from golow.levels.vendor.onednn.steps import Tensor
-from golow.lower.graph import Node, Ref
-from golow.lower.operator import record_of
+from golow.lower.ir.graph import Node, Ref
+from golow.lower.ir.operator import record_of
 from golow.lower.operators import fused as group
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.fused import Fused

@@ -9,7 +9,7 @@ import numpy as np
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 
 

@@ -16,8 +16,7 @@ from golow.levels.vendor.onednn.kernels import moments as kernels
 from golow.levels.vendor.onednn.library import Descriptor, channel_block
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
-from golow.lower.moving import SCRATCH
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.group_norm import (
     OF_IMAGES,
     OF_VECTORS,
@@ -25,6 +24,7 @@ from golow.lower.operators.group_norm import (
     GroupMoments,
     GroupNormGradients,
 )
+from golow.lower.plan.memory_traffic import SCRATCH
 
 
 def group_moments(build: Builder, arguments: GroupMoments) -> None:

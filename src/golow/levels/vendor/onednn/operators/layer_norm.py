@@ -31,7 +31,7 @@ from golow.levels.vendor.onednn.library import Descriptor, number
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
 
 

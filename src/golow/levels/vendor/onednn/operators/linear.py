@@ -37,7 +37,7 @@ from golow.levels.vendor.onednn.rows import Rows, as_rows, in_rows
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.onednn.views import folded
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
 

@@ -15,7 +15,7 @@ from golow.levels.vendor.onednn.reader import made_for_reader
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.onednn.views import Folded, strided
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct
 
 

@@ -49,9 +49,9 @@ from golow.levels.vendor.onednn.recurrent import (
 )
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import not_made_by, refuse_integers
-from golow.lower.graph import Ref
-from golow.lower.moving import SCRATCH
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
+from golow.lower.plan.memory_traffic import SCRATCH
 
 GIVEN = ("x", "hidden", "cell", "input_weight", "hidden_weight", "input_bias", "hidden_bias",
          "projection")  # fmt: skip

@@ -19,8 +19,8 @@ from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.seen import dense, row_major
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.moving import SCRATCH
 from golow.lower.operators.reduce import Reduce
+from golow.lower.plan.memory_traffic import SCRATCH
 
 FEW = 64  # rows
 

@@ -1,0 +1,157 @@
+"""Passes for matrix products: one product of a batch of them, where the batch shares a matrix; and
+numbers that multiply an operand or the result."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.operator import record_of, written
+from golow.lower.ir.rewriting import Links, result, rewritten
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.expand import Expand
+from golow.lower.operators.gather import Gather
+from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.reshape import Reshape
+
+
+def join_rows(graph: Graph) -> Graph:
+    """Multiply all rows of a batch [B, M, K] by a matrix [K, N] at once, where the graph repeats
+    the matrix B times. PyTorch spells a product so if the batch is no contiguous tensor, as in an
+    LSTM with ``batch_first``."""
+    links = Links(graph)
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, node in enumerate(graph.nodes):
+        product = MatrixProduct.of(node)
+        matrix = _repeated(links, product.b) if product is not None else None
+        if product is not None and matrix is not None:
+            replaced[position] = tuple(_at_once(links, node, product, matrix))
+    return rewritten(graph, replaced)
+
+
+def _repeated(links: Links, reference: Ref) -> Ref | None:
+    """The matrix that this batch holds several times; None if it holds different ones."""
+    batch, *matrix = links.values[reference.name].shape
+    if len(matrix) != 2 or batch == 1:
+        return None
+    while math.prod(links.values[reference.name].shape) > math.prod(matrix):
+        maker = links.maker.get(reference.name)
+        view = record_of(links.nodes[maker]) if maker is not None else None
+        if not isinstance(view, Reshape | Expand):
+            return None
+        reference = view.x
+        if list(links.values[reference.name].shape[-2:]) != matrix:
+            return None
+    return reference
+
+
+def _at_once(links: Links, node: Node, product: MatrixProduct, matrix: Ref) -> list[Node]:
+    value = links.values[result(node)]
+    batch, rows, columns = value.shape
+    inner = links.values[product.a.name].shape[-1]
+
+    def named(name: str, *shape: int) -> Value:
+        return msgspec.structs.replace(value, name=f"{value.name}_{name}", shape=shape)
+
+    a, b, joined = (
+        named("rows", batch * rows, inner),
+        named("matrix", inner, columns),
+        named("joined", batch * rows, columns),
+    )
+    return [
+        written(node, Reshape(x=product.a, shape=a.shape), outputs=(a,)),
+        written(node, Reshape(x=matrix, shape=b.shape), outputs=(b,)),
+        written(node, MatrixProduct(a=Ref(name=a.name), b=Ref(name=b.name)), outputs=(joined,)),
+        written(node, Reshape(x=Ref(name=joined.name), shape=value.shape), outputs=(value,)),
+    ]
+
+
+# ---------------------------------------------------------------- scaled products
+
+
+def scale_products(graph: Graph) -> Graph:
+    """Let a product multiply its result by the number that multiplies an operand or the result now,
+    such as the scale of attention, where nothing else reads what is scaled."""
+    links = Links(graph)
+    factors: dict[int, float] = {}
+    gone: dict[str, str] = {}
+    for node in graph.nodes:
+        factor, source = _factor(node)
+        if factor == 1:
+            continue
+        after, before = _read_by(links, result(node)), _made_by(links, source)
+        found = next((p for p in (after, before) if _is_product(links, p)), None)
+        if found is not None:
+            factors[found] = factors.get(found, 1.0) * factor
+            gone[result(node)] = gone.get(source.name, source.name)
+    replaced: dict[int, tuple[Node, ...]] = {links.maker[name]: () for name in gone}
+    for position, factor in factors.items():
+        node = graph.nodes[position]
+        product = MatrixProduct.of(node)
+        assert product is not None  # noqa: S101 - as _is_product says
+        scaled = msgspec.structs.replace(product, factor=product.factor * factor)
+        replaced[position] = (written(node, scaled),)
+    return rewritten(graph, replaced, gone)
+
+
+def _is_product(links: Links, position: int | None) -> bool:
+    return position is not None and links.nodes[position].op == MatrixProduct.op()
+
+
+def _read_by(links: Links, name: str) -> int | None:
+    """The position of the only node that reads the value, through what moves elements; None if
+    several do."""
+    reader = links.only_reader(name)
+    while reader is not None and _moved(links, reader) == name:
+        name = result(links.nodes[reader])
+        reader = links.only_reader(name)
+    return reader
+
+
+def read_through_views(links: Links, name: str) -> tuple[set[str], set[int]]:
+    """The value with all its views, and the positions of the other nodes that read one of them."""
+    names, readers, waiting = {name}, set[int](), [name]
+    while waiting:
+        for position in links.readers[waiting.pop()]:
+            node = links.nodes[position]
+            if isinstance(record_of(node), Reshape | Permute | Expand):
+                names.add(result(node))
+                waiting.append(result(node))
+            else:
+                readers.add(position)
+    return names, readers
+
+
+def _made_by(links: Links, reference: Ref) -> int | None:
+    """The position of the node that makes the value, or whose elements are moved there; None if
+    something else reads one of them."""
+    name = reference.name
+    while links.only_reader(name) is not None:
+        maker = links.maker.get(name)
+        moved = _moved(links, maker) if maker is not None else None
+        if moved is None:
+            return maker
+        name = moved
+    return None
+
+
+def _moved(links: Links, position: int) -> str | None:
+    """The value whose elements this node moves, and changes no further."""
+    record = record_of(links.nodes[position])
+    return record.x.name if isinstance(record, Reshape | Permute | Expand | Gather) else None
+
+
+def _factor(node: Node) -> tuple[float, Ref]:
+    """The number by which a node multiplies a value, and that value; 1 for any other node."""
+    operator = Binary.of(node)
+    if operator is None or isinstance(operator.b, Ref) or operator.activation is not None:
+        return 1.0, Ref(name="")
+    number = float(operator.b)
+    if operator.function == "multiply":
+        return number, operator.a
+    if operator.function == "divide" and number:
+        return 1 / number, operator.a
+    return 1.0, Ref(name="")

@@ -1,0 +1,181 @@
+"""The pass that keeps attention whole, for a level that has a kernel for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from golow.lower.aten.attention_calls import BACKWARD, FORWARD, WHOLE
+from golow.lower.aten.decomposition import lenient
+from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.operator import Operator, written
+from golow.lower.ir.rewriting import Links, Names, rewritten
+from golow.lower.ir.spelling import Call
+from golow.lower.operators.attention import Attention, AttentionBackward
+from golow.lower.operators.expand import Expand
+from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.reduce import Reduce
+
+Shape = tuple[int, ...]
+
+
+class Kernels(NamedTuple):
+    """Of which attention there are kernels. width: of a head at most, a multiple of step. rows: of
+    the query, at least. every_row: each row of scores has its own of what is added, even if all
+    are the same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention,
+    but not where a network adds it itself.
+    """
+
+    width: int
+    step: int = 8
+    rows: int = 1
+    every_row: bool = False
+    rounds: bool = False
+
+    def take(self, query: Shape, key: Shape, value: Shape) -> bool:
+        """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
+        return (
+            query[0] == key[0] == value[0]
+            and key[1] == value[1]
+            and query[1] % key[1] == 0
+            and query[2] >= self.rows
+            and all(
+                width <= self.width and width % self.step == 0 for width in (query[3], value[3])
+            )
+        )
+
+
+CUDNN = Kernels(width=128, rounds=True)
+"""On every GPU since Ampere, in both directions."""
+CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
+"""cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%
+of their size then."""
+LOWEST = -1e30
+"""What is added where a network hides scores itself, in float32: nothing is left of a score beside
+it, so that a row in which everything is hidden has equal weights, as by the network's number."""
+HIDDEN = -3e4
+"""What is added to a score that must not be seen: no weight is left of it. Finite in every type, so
+that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
+
+
+def keep_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
+    """The pass that makes attention one operator, forward and backward, where these kernels compute
+    it: without dropout, of four axes. What is left is unfolded."""
+
+    def keep_attention_whole(graph: Graph) -> Graph:
+        """Make attention one operator. A mask becomes numbers that are added to the scores, once
+        for all layers that share it."""
+        graph = lenient(graph)
+        links, names = Links(graph), Names(graph)
+        replaced: dict[int, tuple[Node, ...]] = {}
+        masks: dict[tuple[str, int], _Mask] = {}
+        for position, node in enumerate(graph.nodes):
+            if node.op in (WHOLE, FORWARD, BACKWARD):
+                call = Call(node, links)
+                if _fits(call, kernels):
+                    replaced[position] = _kept(node, call, masks, kernels.every_row, names)
+        return rewritten(graph, replaced)
+
+    return keep_attention_whole
+
+
+class _Mask:
+    """The nodes that make of a mask what is added to scores, and which rows see anything."""
+
+    def __init__(self, node: Node, mask: Value, rows: int) -> None:
+        self._like = msgspec.structs.replace(node, absorbed=())
+        self.nodes: list[Node] = []
+        name, shape = f"{mask.name}.{rows}", mask.shape
+        source = Ref(name=mask.name)
+        if mask.dtype == "bool":
+            choice = Pointwise(function="choose", operands=(source, 0.0, HIDDEN), dtype="float32")
+            added = self._add(choice, f"{name}.added", shape, "float32")
+            largest, least = added, HIDDEN
+        else:
+            finite = Pointwise(function="maximum", operands=(source, HIDDEN), dtype="float32")
+            added = self._add(finite, f"{name}.added", shape, "float32")
+            largest, least = source, -math.inf
+        peak = Reduce(function="maximum", x=largest, axes=(len(shape) - 1,), keep=True)
+        most = self._add(peak, f"{name}.most", (*shape[:-1], 1), "float32")
+        sees = Pointwise(function="greater", operands=(most, least), dtype="bool")
+        self.sees = self._add(sees, f"{name}.sees", (*shape[:-1], 1), "bool")
+        wide = (*(1,) * (4 - len(shape)), *shape[:-2], rows, shape[-1])
+        self.added = self._add(Expand(x=added, shape=wide), f"{name}.wide", wide, "float32")
+
+    def only_seen(self, node: Node, value: Ref, name: str, shape: tuple[int, ...]) -> Node:
+        """The node that sets rows to zero that see nothing."""
+        result = Value(name=name, shape=shape, dtype="float32")
+        chosen = Pointwise(function="choose", operands=(self.sees, value, 0.0), dtype="float32")
+        return written(node, chosen, name=f"{name}.seen", outputs=(result,))
+
+    def _add(self, operator: Operator, name: str, shape: tuple[int, ...], dtype: str) -> Ref:
+        made = Value(name=name, shape=shape, dtype=dtype)
+        self.nodes.append(written(self._like, operator, name=name, outputs=(made,)))
+        return Ref(name=name)
+
+
+def _kept(
+    node: Node, call: Call, masks: dict[tuple[str, int], _Mask], every_row: bool, names: Names
+) -> tuple[Node, ...]:
+    """The operator, with what its mask needs before and after it."""
+    if call.ref_or_none("attn_mask") is None:
+        return (_operator(node, call, None),)
+    given = call.value("attn_mask")
+    rows = call.value("query").shape[2] if every_row else given.shape[-2]
+    found = masks.get((given.name, rows))
+    mask = found or masks.setdefault((given.name, rows), _Mask(node, given, rows))
+    before = [] if found else mask.nodes
+    kept = _operator(node, call, mask.added)
+    if node.op == BACKWARD:
+        gradient = call.value("grad_out")
+        name = names.free(f"{node.name}.gradient")
+        seen = mask.only_seen(node, call.ref("grad_out"), name, gradient.shape)
+        keywords = kept.keywords | {"gradient": Ref(name=name)}
+        return (*before, seen, msgspec.structs.replace(kept, keywords=keywords))
+    output, *others = kept.outputs
+    if output is None:
+        return (*before, kept)
+    every = msgspec.structs.replace(output, name=f"{output.name}.all")
+    seen = mask.only_seen(node, Ref(name=every.name), output.name, output.shape)
+    return (*before, msgspec.structs.replace(kept, outputs=(every, *others)), seen)
+
+
+def _operator(node: Node, call: Call, added: Ref | None) -> Node:
+    query, key, value = (call.ref(name) for name in ("query", "key", "value"))
+    causal = call.flag("is_causal")
+    scale = None if call.given("scale") is None else call.number("scale")
+    if node.op == BACKWARD:
+        backward = AttentionBackward(
+            gradient=call.ref("grad_out"),
+            query=query,
+            key=key,
+            value=value,
+            output=call.ref("out"),
+            logarithm=call.ref("logsumexp"),
+            added=added,
+            causal=causal,
+            scale=scale,
+        )
+        return written(node, backward)
+    forward = Attention(query=query, key=key, value=value, added=added, causal=causal, scale=scale)
+    outputs = node.outputs if node.op == FORWARD else (*node.outputs, None)
+    return written(node, forward, outputs=outputs)
+
+
+def _fits(call: Call, kernels: Kernels) -> bool:
+    values = [call.value(name) for name in ("query", "key", "value")]
+    if call.number("dropout_p") != 0 or any(
+        len(value.shape) != 4 or value.dtype != "float32" for value in values
+    ):
+        return False
+    query, key, value = (value.shape for value in values)
+    if call.ref_or_none("attn_mask") is not None:
+        mask = call.value("attn_mask")
+        if mask.dtype not in ("bool", "float32") or not 2 <= len(mask.shape) <= 4:
+            return False
+        if mask.shape[-1] != key[2]:
+            return False
+    return kernels.take(query, key, value)
