@@ -19,11 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.levels.direct.cudnn.device import Gpu
+from golow.levels.direct.cudnn.kernels import ITEM_BYTES, batch_norm
+from golow.levels.direct.cudnn.kernels.batch_norm import Tiling
+from golow.levels.direct.cudnn.kernels.blocks import RELU, Launches, ceiling
 from golow.levels.nvidia.memory import Region
-from golow.levels.vendor.cudnn.device import Gpu
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, batch_norm
-from golow.levels.vendor.cudnn.kernels.batch_norm import Tiling
-from golow.levels.vendor.cudnn.kernels.blocks import RELU, Launches, ceiling
 
 POINTS = "8x224,32x224,32x96,256x32,8x96,32x32,256x96,1x224,1024x8,256x224"
 REPETITIONS, GRAPHS = 8, 4

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
+from golow.levels.direct.cudnn.device import Gpu
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.nvidia.memory import Pinned, Region, checked
-from golow.levels.vendor.cudnn.device import Gpu
-from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.record import GolowError
 from unified_memory_report import BASELINE, Traffic
 

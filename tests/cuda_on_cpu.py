@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from cuda_host import run
-from golow.levels.vendor.cudnn.builder import Builder
-from golow.levels.vendor.cudnn.ending import finish
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
-from golow.levels.vendor.cudnn.planning import arranged, implemented
-from golow.levels.vendor.cudnn.precision import TYPES, Types
-from golow.levels.vendor.cudnn.steps import ARRIVALS, Built, Call, FlatCall, KernelCall, Tensor
+from golow.levels.direct.cudnn.builder import Builder
+from golow.levels.direct.cudnn.ending import finish
+from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.direct.cudnn.planning import arranged, implemented
+from golow.levels.direct.cudnn.precision import TYPES, Types
+from golow.levels.direct.cudnn.steps import ARRIVALS, Built, Call, FlatCall, KernelCall, Tensor
 from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.verify import run_node
 from golow.lower.plan.plan import SHARED, Step
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.

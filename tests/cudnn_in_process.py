@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 from torch import Tensor, nn
 
-from golow.levels.vendor.bundle_arrays import Batch
-from golow.levels.vendor.cudnn import passes
-from golow.levels.vendor.cudnn.device import Gpu
-from golow.levels.vendor.cudnn.engines import Engines
-from golow.levels.vendor.cudnn.execution import Execution
-from golow.levels.vendor.cudnn.kernels.loss_scale import SCALER
-from golow.levels.vendor.cudnn.operators.dropout import CONTROL
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.steps import LOSS_SCALE
+from golow.levels.direct.bundle_arrays import Batch
+from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.device import Gpu
+from golow.levels.direct.cudnn.engines import Engines
+from golow.levels.direct.cudnn.execution import Execution
+from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
+from golow.levels.direct.cudnn.operators.dropout import CONTROL
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.steps import LOSS_SCALE
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer, Precision
 from golow.workload.captured import capture

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 
 
 def assert_compile(kernels: Iterable[Kernel], architecture: str = "sm_90") -> None:
@@ -18,7 +18,7 @@ def assert_compile(kernels: Iterable[Kernel], architecture: str = "sm_90") -> No
         pathfinder.load_nvidia_dynamic_lib("nvrtc")
     except pathfinder.DynamicLibNotFoundError:
         pytest.skip("NVRTC is not installed")
-    from golow.levels.vendor.cudnn.device import compile_source
+    from golow.levels.direct.cudnn.device import compile_source
 
     wanted: dict[str, set[str]] = defaultdict(set)
     for kernel in kernels:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 
 TYPES = ("float32", "bfloat16", "float16")
 ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
@@ -21,7 +21,7 @@ ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 def gpu(tmp_path: Path) -> Any:
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    device = pytest.importorskip("golow.levels.vendor.cudnn.device")
+    device = pytest.importorskip("golow.levels.direct.cudnn.device")
     return device.Gpu(tmp_path)
 
 

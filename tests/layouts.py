@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from golow.levels.direct.onednn import LAYOUTS, prepare
+from golow.levels.direct.onednn.tuning import Layouts
 from golow.levels.ladder import Launch
-from golow.levels.vendor.onednn import LAYOUTS, prepare
-from golow.levels.vendor.onednn.tuning import Layouts
 from golow.storage.cache import write_sealed
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph

@@ -13,10 +13,10 @@ from torch import nn
 
 from cuda_on_cpu import Machine
 from drawn_recurrences import KINDS
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.recurrent import NetworkEngine, Operand, RecurrentNetwork
-from golow.levels.vendor.cudnn.rnn_api import Lies, weight_places
-from golow.levels.vendor.cudnn.steps import Call, EngineCall
+from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.recurrent import NetworkEngine, Operand, RecurrentNetwork
+from golow.levels.direct.cudnn.rnn_api import Lies, weight_places
+from golow.levels.direct.cudnn.steps import Call, EngineCall
 
 NAMES = {
     "input_weight": "weight_ih", "hidden_weight": "weight_hh", "input_bias": "bias_ih",
@@ -53,7 +53,7 @@ def documented(problem: RecurrentNetwork) -> tuple[int, Any]:
 
 
 class HostNetwork:
-    """What `golow.levels.vendor.cudnn.rnn_api.Network` is on a GPU."""
+    """What `golow.levels.direct.cudnn.rnn_api.Network` is on a GPU."""
 
     algorithm = "on the host"
     workspace, reserve = 1000, 520

@@ -84,7 +84,7 @@ def case_of(module: nn.Module, mode: Mode = "infer") -> Case:
 
 
 def attentions(case: Case) -> list[Attention | AttentionBackward]:
-    from golow.levels.vendor.onednn import attention_kernels
+    from golow.levels.direct.onednn import attention_kernels
 
     kernels = attention_kernels()._replace(rows=1)
     graph = case.after(drop_known_masks, share_heads, keep_attention(kernels))

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.vendor.cudnn.kernels import Kernel, attention
-from golow.levels.vendor.cudnn.own_attention import own_attention
-from golow.levels.vendor.cudnn.products import AttentionProblem
+from golow.levels.direct.cudnn.kernels import Kernel, attention
+from golow.levels.direct.cudnn.own_attention import own_attention
+from golow.levels.direct.cudnn.products import AttentionProblem
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, gpu, on_host, run, torch_type
 from test_cudnn_attention_kernels import (

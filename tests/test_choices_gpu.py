@@ -15,9 +15,9 @@ import golow
 from bundles import NETWORKS, network_bundle
 from golow.levels.choices import cuda_driver
 from golow.levels.choices.choice import Alternative, Choice
+from golow.levels.direct import cudnn
 from golow.levels.ladder import LADDER, choose
 from golow.levels.starter import Starter
-from golow.levels.vendor import cudnn
 from golow.record import Mode, Precision, Unsupported
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment

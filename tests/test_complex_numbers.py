@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import golow
-from golow.levels.vendor.bundle_arrays import in_pairs
+from golow.levels.direct.bundle_arrays import in_pairs
 from golow.lower.aten.complex_numbers import pair_complex_numbers
 from golow.record import Mode
 from lowering import Case, assert_close

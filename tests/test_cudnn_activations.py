@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from activation_numbers import ACTIVATIONS, text
-from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of, derivative, formulas, value
+from golow.levels.direct.formulas import NO_CLIP, RELU, clip_of, derivative, formulas, value
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.vendor.cudnn.kernels import Kernel, attention
-from golow.levels.vendor.cudnn.kernels.attention import Tiling
-from golow.levels.vendor.cudnn.own_attention import own_attention, restore
-from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
+from golow.levels.direct.cudnn.kernels import Kernel, attention
+from golow.levels.direct.cudnn.kernels.attention import Tiling
+from golow.levels.direct.cudnn.own_attention import own_attention, restore
+from golow.levels.direct.cudnn.products import AttentionProblem, Placed
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, run
 

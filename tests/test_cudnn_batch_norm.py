@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.batch_norm import (
+from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels.batch_norm import (
     SomePixels,
     batch_norm,
     batch_norm_backward,
     batch_norm_inference,
     mask_bytes,
 )
-from golow.levels.vendor.cudnn.kernels.blocks import Launches
-from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
+from golow.levels.direct.cudnn.kernels.blocks import Launches
+from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn.kernels import Kernel, depthwise, direct
-from golow.levels.vendor.cudnn.kernels.blocks import Launches
-from golow.levels.vendor.cudnn.kernels.direct import Convolution
-from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
+from golow.levels.direct.cudnn.kernels import Kernel, depthwise, direct
+from golow.levels.direct.cudnn.kernels.blocks import Launches
+from golow.levels.direct.cudnn.kernels.direct import Convolution
+from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, TYPES, channels_first, channels_last, drawn, gpu, run
 

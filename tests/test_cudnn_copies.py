@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_host import run
-from golow.levels.vendor.cudnn.kernels.copies import strided_copy
-from golow.levels.vendor.cudnn.kernels.parts import MOST, Part, copies
-from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, to_bfloat16
-from golow.levels.vendor.views import View
+from golow.levels.direct.cudnn.kernels.copies import strided_copy
+from golow.levels.direct.cudnn.kernels.parts import MOST, Part, copies
+from golow.levels.direct.cudnn.layouts import NUMPY_TYPES, to_bfloat16
+from golow.levels.direct.views import View
 
 TYPES = [
     ("float32", "float32"),

@@ -11,21 +11,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from golow.levels.vendor.cudnn import probe
-from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.products import Convolution
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cuda.bindings import driver
 
+from golow.levels.direct.cudnn.device import Gpu
+from golow.levels.direct.cudnn.engines import Engine, Engines, workspace_limit
+from golow.levels.direct.cudnn.frontend import Frontend
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels.delay import delay
+from golow.levels.direct.formulas import RELU
 from golow.levels.nvidia.memory import Region, checked
-from golow.levels.vendor.cudnn.device import Gpu
-from golow.levels.vendor.cudnn.engines import Engine, Engines, workspace_limit
-from golow.levels.vendor.cudnn.frontend import Frontend
-from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
-from golow.levels.vendor.cudnn.kernels.delay import delay
-from golow.levels.vendor.formulas import RELU
 
 pytestmark = pytest.mark.gpu
 

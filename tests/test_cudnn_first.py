@@ -18,11 +18,11 @@ from hypothesis import strategies as some
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn import products
-from golow.levels.vendor.cudnn.first import as_first, first_engines, restore, takes_first
-from golow.levels.vendor.cudnn.kernels import Kernel, first
-from golow.levels.vendor.cudnn.kernels.direct import Convolution
-from golow.levels.vendor.formulas import RELU, Clip
+from golow.levels.direct.cudnn import products
+from golow.levels.direct.cudnn.first import as_first, first_engines, restore, takes_first
+from golow.levels.direct.cudnn.kernels import Kernel, first
+from golow.levels.direct.cudnn.kernels.direct import Convolution
+from golow.levels.direct.formulas import RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from golow.levels.vendor.cudnn import probe
+from golow.levels.direct.cudnn import probe
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cuda.bindings import driver
 
+from golow.levels.direct.cudnn.device import Gpu, compile_source
+from golow.levels.direct.cudnn.kernels.delay import delay
 from golow.levels.nvidia.memory import checked
-from golow.levels.vendor.cudnn.device import Gpu, compile_source
-from golow.levels.vendor.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu
 KEPT: list[Any] = []  # code outlives the graphs that launch it

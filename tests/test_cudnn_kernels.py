@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from golow.levels.vendor.cudnn.kernels import (
+from golow.levels.direct.cudnn.kernels import (
     C_TYPES,
     FOLDER,
     Kernel,
@@ -18,10 +18,10 @@ from golow.levels.vendor.cudnn.kernels import (
     pixels,
     updates,
 )
-from golow.levels.vendor.cudnn.kernels.early import waiting
-from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
-from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
-from golow.levels.vendor.cudnn.operators import (
+from golow.levels.direct.cudnn.kernels.early import waiting
+from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.kernels.pooling import Images, Window
+from golow.levels.direct.cudnn.operators import (
     adaptive_average_pool,
     average_pool,
     cross_entropy,
@@ -31,8 +31,8 @@ from golow.levels.vendor.cudnn.operators import (
     softmax,
     take,
 )
-from golow.levels.vendor.formulas import derivative, value
-from golow.levels.vendor.literals import number
+from golow.levels.direct.formulas import derivative, value
+from golow.levels.direct.literals import number
 from golow.lower.ir.graph import Activation
 from kernel_compilation import assert_compile
 from optimizers import UPDATES

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout
-from golow.levels.vendor.cudnn.kernels.pixels import normalise
-from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
-from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
-from golow.levels.vendor.cudnn.operators import adaptive_average_pool, average_pool, max_pool
-from golow.levels.vendor.formulas import derivative, formulas, value
+from golow.levels.direct.cudnn.kernels import Kernel, fetch, layout
+from golow.levels.direct.cudnn.kernels.pixels import normalise
+from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.kernels.pooling import Images, Window
+from golow.levels.direct.cudnn.operators import adaptive_average_pool, average_pool, max_pool
+from golow.levels.direct.formulas import derivative, formulas, value
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised

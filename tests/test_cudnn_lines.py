@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cuda_host import run
-from golow.levels.vendor.cudnn.kernels import lines
+from golow.levels.direct.cudnn.kernels import lines
 from kernel_launches import gpu
 from kernel_launches import run as launch
 

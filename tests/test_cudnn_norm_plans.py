@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.steps import Built, KernelCall
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.steps import Built, KernelCall
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.batch_norm import BatchNorm
 from golow.lower.plan.plan import Step
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 
 def built(graph: Graph) -> Built:

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.operators.pad import kernel_of
-from golow.levels.vendor.views import View
+from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.operators.pad import kernel_of
+from golow.levels.direct.views import View
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type
 from test_cudnn_plans import assert_sound, built

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from golow.levels.vendor.cudnn import probe
+from golow.levels.direct.cudnn import probe
 from golow.record import Mode, Precision, Unsupported
 
 if not probe().available:
@@ -26,11 +26,11 @@ from cudnn_in_process import (
     lowered,
 )
 from drawn_recurrences import Recurrent
-from golow.levels.vendor.cudnn import recurrent_engines
-from golow.levels.vendor.cudnn.engines import Engines
-from golow.levels.vendor.cudnn.own_recurrence import Shares, takes
-from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
-from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
+from golow.levels.direct.cudnn import recurrent_engines
+from golow.levels.direct.cudnn.engines import Engines
+from golow.levels.direct.cudnn.own_recurrence import Shares, takes
+from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
+from golow.levels.direct.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack

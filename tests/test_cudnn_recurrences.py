@@ -19,11 +19,11 @@ from torch import nn
 
 from cuda_on_cpu import Machine, follow
 from drawn_recurrences import Drawn, Recurrent, recurrent
-from golow.levels.vendor.cudnn import passes
-from golow.levels.vendor.cudnn.own_recurrence import Shares, takes
-from golow.levels.vendor.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
-from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
-from golow.levels.vendor.cudnn.rnn_api import (
+from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.own_recurrence import Shares, takes
+from golow.levels.direct.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
+from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
+from golow.levels.direct.cudnn.rnn_api import (
     CudnnError,
     Lies,
     call,
@@ -33,7 +33,7 @@ from golow.levels.vendor.cudnn.rnn_api import (
     states,
     weight_places,
 )
-from golow.levels.vendor.cudnn.steps import Built
+from golow.levels.direct.cudnn.steps import Built
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
@@ -47,7 +47,7 @@ from test_cudnn_plans import AskedEngines, assert_sound, built
 from test_recurrences import First, sides
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "2"))
 MODES: tuple[Mode, ...] = ("infer", "train")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.vendor import cudnn
-from golow.levels.vendor.cudnn.planning import DTYPES, build_plan, implemented, require_runnable
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.implementation import refusals
+from golow.levels.direct import cudnn
+from golow.levels.direct.cudnn.planning import DTYPES, build_plan, implemented, require_runnable
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.implementation import refusals
 from golow.lower.ir.graph import (
     Activation,
     Graph,
@@ -47,7 +47,7 @@ from many_networks import Function
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 X = Ref(name="x")
 IMAGE = (2, 8, 6, 6)

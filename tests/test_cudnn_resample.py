@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.operators.resample import Images, backward, forward
+from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.operators.resample import Images, backward, forward
 from golow.lower.operators.resample import Mode, Resample
 from golow.record import Mode as Running
 from kernel_compilation import assert_compile

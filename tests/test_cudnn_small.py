@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn import products
-from golow.levels.vendor.cudnn.kernels import Kernel, small
-from golow.levels.vendor.cudnn.kernels.direct import Convolution
-from golow.levels.vendor.cudnn.kernels.small import Tiling
-from golow.levels.vendor.cudnn.small import restore, small_engines
-from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
+from golow.levels.direct.cudnn import products
+from golow.levels.direct.cudnn.kernels import Kernel, small
+from golow.levels.direct.cudnn.kernels.direct import Convolution
+from golow.levels.direct.cudnn.kernels.small import Tiling
+from golow.levels.direct.cudnn.small import restore, small_engines
+from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.vendor.cudnn import products
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.steps import LOSS_SCALE, POSITION, Built, Cell, KernelCall, Tensor
+from golow.levels.direct.cudnn import products
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.steps import LOSS_SCALE, POSITION, Built, Cell, KernelCall, Tensor
 from golow.lower.ir.graph import Activation, Graph, GraphOutput, Node, Ref
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fill import Fill
@@ -24,7 +24,7 @@ from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lo
 from test_cudnn_refusals import given, node, value
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 
 def planned(graph: Graph, precision: Precision) -> Built:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn import passes
-from golow.levels.vendor.cudnn.folding import Folded, folded
-from golow.levels.vendor.cudnn.layouts import Layout, unpacked
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.steps import Tensor as Placed
+from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.folding import Folded, folded
+from golow.levels.direct.cudnn.layouts import Layout, unpacked
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.steps import Tensor as Placed
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode
 from lowering import Case
@@ -26,7 +26,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 
 def places(view: Folded) -> Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conversation import Conversation
-from golow.levels.vendor.cudnn import probe
+from golow.levels.direct.cudnn import probe
 from golow.record import Mode
 from test_gpu import ON_GPU, gpu_subject
 from workers_kept import kept_loaded
@@ -25,7 +25,7 @@ WORKERS = [("cudnn", "infer", "ieee"), ("cudnn", "train", "ieee"), ("cudnn", "tr
 IMPORTED = """
 import sys
 from pathlib import Path
-from golow.levels.vendor.cudnn.program import CuDnn
+from golow.levels.direct.cudnn.program import CuDnn
 CuDnn(Path({cache!r}), autotune=True).load(Path({bundle!r}))
 wrong = [m for m in sys.modules if m.partition(".")[0] in ("torch", "psutil", "scipy")]
 assert not wrong, wrong

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from cuda_host import run
-from golow.levels.vendor.cudnn import own
-from golow.levels.vendor.cudnn.kernels import depthwise
-from golow.levels.vendor.cudnn.kernels.depthwise import Tiling
-from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.direct.cudnn import own
+from golow.levels.direct.cudnn.kernels import depthwise
+from golow.levels.direct.cudnn.kernels.depthwise import Tiling
+from golow.levels.direct.cudnn.products import Convolution
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, channels_first, channels_last, torch_type
 

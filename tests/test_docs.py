@@ -199,8 +199,8 @@ import sys
 import torch
 from torch import nn
 import golow
-from golow.levels.vendor import onednn
-from golow.levels.vendor.onednn.planning import require_runnable
+from golow.levels.direct import onednn
+from golow.levels.direct.onednn.planning import require_runnable
 from golow.record import Unsupported
 from in_process import assert_right
 

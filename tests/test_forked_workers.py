@@ -129,7 +129,7 @@ def test_streams_that_are_not_given_are_the_tests(capfd: pytest.CaptureFixture[s
         ("golow.levels.torch.eager", 1, {"LD_PRELOAD": "x.so"}),
         ("golow.levels.torch.eager", 1, {"OMP_WAIT_POLICY": "active"}),
         ("golow.levels.torch.compile", 1, {"TORCHINDUCTOR_FREEZING": "1"}),
-        ("golow.levels.vendor.onednn", 1, {}),
+        ("golow.levels.direct.onednn", 1, {}),
         ("golow.levels.peers.openvino", 1, {}),
     ],
 )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from drawn_writes import VIEWS, Step, Writes
-from golow.levels.vendor import cudnn, onednn
+from golow.levels.direct import cudnn, onednn
 from golow.lower.aten.functional import make_functional
 from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
 from golow.lower.operators.activation import Activate

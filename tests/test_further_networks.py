@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from golow.levels.vendor.onednn import probe
+from golow.levels.direct.onednn import probe
 from in_process import assert_right
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

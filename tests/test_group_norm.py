@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cuda_host import run, run_sums
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn.operators import group_norm as kernels
+from golow.levels.direct.cudnn.operators import group_norm as kernels
 from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.operators.layer_norm import LayerNorm
@@ -28,7 +28,7 @@ from test_cudnn_plans import AskedEngines, built, lowered
 from test_layer_norm import empty, seen
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 CHANNELS = 12
 NORMS = [(1, True), (4, True), (4, False), (12, True), (0, True), (0, False)]

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuda_on_cpu import follow
-from golow.levels.vendor import cudnn, onednn
-from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.operators.grouped_product import kernel_of
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.operators.grouped_product import kernel_of
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
@@ -33,7 +33,7 @@ from lowering import Case
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 __all__ = ["gpu"]  # a fixture
 
@@ -178,7 +178,7 @@ GROUPS = st.lists(st.integers(0, 9), min_size=1, max_size=5)
 @given(sizes=GROUPS, beyond=st.integers(0, 3), turned=st.booleans())
 def test_any_groups_are_multiplied_and_summed(sizes: list[int], beyond: int, turned: bool) -> None:
     """Groups without rows, and rows in no group."""
-    from golow.levels.vendor.onednn.operators.grouped_product import product, sums
+    from golow.levels.direct.onednn.operators.grouped_product import product, sums
 
     rows, groups = sum(sizes) + beyond, len(sizes)
     draw = np.random.default_rng(0).standard_normal

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn import passes
+from golow.levels.direct.cudnn import passes
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
@@ -25,7 +25,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, built
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 HEADS, WIDTH = 2, 8
 

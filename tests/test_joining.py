@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.vendor.weight_arithmetic import computed
+from golow.levels.direct.weight_arithmetic import computed
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
 from golow.lower.fuse.releasing import release_activations
 from golow.lower.ir.graph import Graph, Ref

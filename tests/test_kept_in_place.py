@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from cuda_host import run
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.steps import KernelCall
-from golow.levels.vendor.views import View
+from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.steps import KernelCall
+from golow.levels.direct.views import View
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 
 class Seen(nn.Module):

@@ -23,11 +23,11 @@ ROWS = [
     {"worker"},
     {"levels/probe"},
     {"levels/compiler", "levels/gpu", "levels/level", "levels/choices", "levels/nvidia"},
-    {"levels/torch", "levels/peers", "levels/vendor"},
+    {"levels/torch", "levels/peers", "levels/direct"},
     {"levels/sources"},
     {
-        "levels/vendor/onednn",
-        "levels/vendor/cudnn",
+        "levels/direct/onednn",
+        "levels/direct/cudnn",
         "levels/libtorch",
         "levels/jax",
         "levels/tensorflow",
@@ -146,14 +146,14 @@ def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
 
 def test_the_test_sees_a_module_loaded_by_a_string(tmp_path: Path) -> None:
     planted = tmp_path / "frontend.py"
-    planted.write_text('load("golow.levels.vendor.onednn.builder")\nload(f"golow.study.{name}")\n')
-    assert imports(planted) == {"levels/vendor/onednn/builder", "study"}
-    assert len(upward("levels/vendor/cudnn/frontend", imports(planted))) == 2
+    planted.write_text('load("golow.levels.direct.onednn.builder")\nload(f"golow.study.{name}")\n')
+    assert imports(planted) == {"levels/direct/onednn/builder", "study"}
+    assert len(upward("levels/direct/cudnn/frontend", imports(planted))) == 2
 
 
 def test_neighbours_do_not_know_each_other() -> None:
-    assert upward("levels/vendor/onednn/builder", {"levels/vendor/cudnn/builder"}) != []
-    assert upward("levels/vendor/onednn/builder", {"levels/vendor/bundle_arrays"}) == []
+    assert upward("levels/direct/onednn/builder", {"levels/direct/cudnn/builder"}) != []
+    assert upward("levels/direct/onednn/builder", {"levels/direct/bundle_arrays"}) == []
 
 
 def test_imports_for_annotations_are_free(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.kernels.elements import Lookup
-from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused
-from golow.levels.vendor.views import View
+from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.kernels.elements import Lookup
+from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused
+from golow.levels.direct.views import View
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from drawn_networks import Residual, networks
-from golow.levels.vendor.cudnn import planning as cudnn
-from golow.levels.vendor.onednn import planning as onednn
+from golow.levels.direct.cudnn import planning as cudnn
+from golow.levels.direct.onednn import planning as onednn
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import apply
 from golow.record import Mode

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 import pytest
 
-from golow.levels.vendor import cudnn, onednn
-from golow.levels.vendor.cudnn.planning import build_plan as cudnn_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.onednn.constants import CHANNELS_LAST
-from golow.levels.vendor.onednn.library import Engine
-from golow.levels.vendor.onednn.planning import build_plan
-from golow.levels.vendor.onednn.steps import Switches
+from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn.planning import build_plan as cudnn_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.onednn.constants import CHANNELS_LAST
+from golow.levels.direct.onednn.library import Engine
+from golow.levels.direct.onednn.planning import build_plan
+from golow.levels.direct.onednn.steps import Switches
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import vocabulary
@@ -31,7 +31,7 @@ from golow.workload.request import Request
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 Level = Literal["onednn", "cudnn"]
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")

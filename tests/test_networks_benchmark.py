@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from golow.levels.choosing import choices
-from golow.levels.vendor import onednn
+from golow.levels.direct import onednn
 from golow.models import ZOO
 from golow.record import Ratio
 

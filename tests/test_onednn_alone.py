@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drawn_operators import FAMILIES
-from golow.levels.vendor.onednn import probe
+from golow.levels.direct.onednn import probe
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.levels.compiler import find_compiler
-from golow.levels.vendor.onednn import FEWEST_ROWS, probe
-from golow.levels.vendor.onednn.kernels import Kernel
-from golow.levels.vendor.onednn.kernels.attention import (
+from golow.levels.direct.onednn import FEWEST_ROWS, probe
+from golow.levels.direct.onednn.kernels import Kernel
+from golow.levels.direct.onednn.kernels.attention import (
     ROWS,
     Placed,
     Scores,

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.compiler import find_compiler
-from golow.levels.vendor.onednn import probe
+from golow.levels.direct.onednn import probe
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.plan.memory_traffic import moves_only
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
-from golow.levels.vendor.onednn.library import channel_block
+from golow.levels.direct.onednn.constants import ANY, CHANNELS_LAST
+from golow.levels.direct.onednn.library import channel_block
 from in_process import assert_right
 from lowering import count
 from onednn_in_process import Running, compute, lower

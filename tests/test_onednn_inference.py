@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.vendor.onednn import probe
+from golow.levels.direct.onednn import probe
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.vendor.onednn.library import Descriptor, channel_block
-from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.direct.onednn.library import Descriptor, channel_block
+from golow.levels.direct.onednn.primitive import Primitive
 from golow.lower.plan.plan import Step
 from golow.record import Unsupported
 from in_process import assert_right

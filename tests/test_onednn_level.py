@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 import optimizers
 from drawn_networks import networks
-from golow.levels.vendor.onednn import probe, tuning
+from golow.levels.direct.onednn import probe, tuning
 from golow.models.stochastic_depth import StochasticDepth
 from golow.record import Mode, Optimizer, Unsupported
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.vendor.onednn.planning import arranged
+from golow.levels.direct.onednn.planning import arranged
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 from many_operators import NETWORKS

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from golow.levels.vendor.onednn import library as binding
-from golow.levels.vendor.onednn import probe
-from golow.levels.vendor.onednn.constants import (
+from golow.levels.direct.onednn import library as binding
+from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.constants import (
     ANY,
     BIAS,
     BINARY_MUL,
@@ -31,8 +31,8 @@ from golow.levels.vendor.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.vendor.onednn.execution import Region
-from golow.levels.vendor.onednn.library import (
+from golow.levels.direct.onednn.execution import Region
+from golow.levels.direct.onednn.library import (
     Descriptor,
     Engine,
     ExecArg,
@@ -43,7 +43,7 @@ from golow.levels.vendor.onednn.library import (
     find_library,
     library,
 )
-from golow.levels.vendor.onednn.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.primitive import PostOp, Primitive
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 

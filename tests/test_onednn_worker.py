@@ -21,9 +21,9 @@ from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
 from golow.levels import ladder
+from golow.levels.direct import onednn
+from golow.levels.direct.onednn import GRAPH
 from golow.levels.starter import Starter
-from golow.levels.vendor import onednn
-from golow.levels.vendor.onednn import GRAPH
 from golow.lower.ir.graph import decode_graph, encode_graph
 from golow.record import Mode, Unsupported
 from golow.workload.bundle import write_bundle
@@ -136,7 +136,7 @@ def test_another_models_bundle_is_refused(workshop: Path, tmp_path: Path) -> Non
 IMPORTED = """
 import sys
 from pathlib import Path
-from golow.levels.vendor.onednn.program import OneDnn
+from golow.levels.direct.onednn.program import OneDnn
 OneDnn(Path({cache!r})).load(Path({bundle!r}))
 wrong = [m for m in sys.modules if m.partition(".")[0] in ("torch", "psutil", "scipy")]
 assert not wrong, wrong

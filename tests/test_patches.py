@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional
 
 from cuda_on_cpu import Machine
-from golow.levels.vendor.cudnn.cublaslt import Problem
-from golow.levels.vendor.cudnn.planning import build_plan
-from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.steps import Built
+from golow.levels.direct.cudnn.cublaslt import Problem
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.steps import Built
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 
 def timed(product: float) -> TimedEngines:

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.vendor.cudnn.current_node import Chain
-from golow.levels.vendor.cudnn.folding import Folded, folded
-from golow.levels.vendor.cudnn.indices import divided
-from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.reading import seen_first
-from golow.levels.vendor.cudnn.steps import Tensor as Placed
-from golow.levels.vendor.folding import Part
+from golow.levels.direct.cudnn.current_node import Chain
+from golow.levels.direct.cudnn.folding import Folded, folded
+from golow.levels.direct.cudnn.indices import divided
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.reading import seen_first
+from golow.levels.direct.cudnn.steps import Tensor as Placed
+from golow.levels.direct.folding import Part
 from golow.lower.analysis.ranges import View, shape_after
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.permute import Permute

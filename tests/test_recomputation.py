@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn import passes
-from golow.levels.vendor.cudnn.builder import Builder
-from golow.levels.vendor.cudnn.ending import finish
-from golow.levels.vendor.cudnn.planning import implemented
-from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.builder import Builder
+from golow.levels.direct.cudnn.ending import finish
+from golow.levels.direct.cudnn.planning import implemented
+from golow.levels.direct.cudnn.precision import TYPES
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.fuse.rematerialisation import recompute
 from golow.lower.ir.graph import Graph
@@ -28,7 +28,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 FUNCTIONS = {
     "gelu": functional.gelu,

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
-from golow.levels.vendor.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
-from golow.levels.vendor.cudnn.own_recurrence import input_product
-from golow.levels.vendor.cudnn.products import Arithmetic
-from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
+from golow.levels.direct.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
+from golow.levels.direct.cudnn.own_recurrence import input_product
+from golow.levels.direct.cudnn.products import Arithmetic
+from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
 from golow.lower.operators.recurrence import Cell
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.vendor.cudnn import probe
-from golow.levels.vendor.cudnn.refining import refine
+from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.refining import refine
 
 
 class Named:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from cuda_host import run
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn.operators.roll import Source, kernel_of
-from golow.levels.vendor.folding import Folded, Part
-from golow.levels.vendor.views import View
+from golow.levels.direct.cudnn.operators.roll import Source, kernel_of
+from golow.levels.direct.folding import Folded, Part
+from golow.levels.direct.views import View
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
@@ -33,7 +33,7 @@ from test_cudnn_plans import AskedEngines, lowered
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 
 def named(function: Callable[[Tensor], Tensor], *shape: int) -> Graph:

@@ -19,7 +19,7 @@ from golow.check.standard import Outputs, Standard
 from golow.explain import roof as program
 from golow.explain.record import Roof, StepRoof
 from golow.explain.roof import step_roof
-from golow.levels.vendor import onednn
+from golow.levels.direct import onednn
 from golow.lower.plan.plan import Buffer, Operand, Step, make_plan
 from golow.measure.peak import Peak
 from golow.record import Check, GolowError, LayerTime

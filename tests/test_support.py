@@ -17,10 +17,10 @@ import golow
 from drawn_networks import networks
 from golow.api import SupportResult
 from golow.levels import jax, ladder, libtorch, tensorflow
+from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn import planning as cudnn_planning
+from golow.levels.direct.onednn import planning as onednn_planning
 from golow.levels.libtorch.emit import emit_program
-from golow.levels.vendor import cudnn, onednn
-from golow.levels.vendor.cudnn import planning as cudnn_planning
-from golow.levels.vendor.onednn import planning as onednn_planning
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Unsupported, Workload
@@ -235,7 +235,7 @@ def test_what_cannot_run_under_autocast_is_refused() -> None:
 
 
 def test_no_gpu_and_no_library_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("golow.levels.vendor.onednn.PACKAGE", "no-such-package")
+    monkeypatch.setattr("golow.levels.direct.onednn.PACKAGE", "no-such-package")
     monkeypatch.setattr("golow.levels.gpu.has_gpu", lambda: False)
     result = golow.support("lenet5", levels=["vendor", "cudnn"], batch=2)
     here = {level.level: (level.answer, level.missing) for level in result.support.levels}

@@ -14,7 +14,7 @@ import golow
 from forked_workers import fork_commands
 from golow import cli
 from golow.explain.record import Support
-from golow.levels.vendor import onednn
+from golow.levels.direct import onednn
 from golow.report.comparison.support import SHOWN
 
 FILE = """

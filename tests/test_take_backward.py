@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cuda_host import run
-from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.operators.take import (
+from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.operators.take import (
     CHUNK,
     Rows,
     join_kernel,

@@ -23,8 +23,8 @@ import golow.training.train  # here: its import makes PyTorch create a folder fo
 import training_subjects
 from golow.api import TrainingResult
 from golow.data.image_file import open_images
+from golow.levels.direct import onednn
 from golow.levels.starter import Starter
-from golow.levels.vendor import onednn
 from golow.record import Optimizer
 from golow.training import verdict
 from golow.training.observer import SilentTraining, TrainingProgress

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn.operators.unit_norm import Factors, Lines, unit_norm_kernel
+from golow.levels.direct.cudnn.operators.unit_norm import Factors, Lines, unit_norm_kernel
 from golow.lower.fuse.products import scale_products
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.attention import Attention
@@ -32,7 +32,7 @@ from test_cudnn_plans import AskedEngines
 from test_written_attention import ANY
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 __all__ = ["gpu"]  # a fixture
 

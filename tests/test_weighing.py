@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_host import run
-from golow.levels.vendor.cudnn.kernels.weighing import weighing
-from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.views import View
+from golow.levels.direct.cudnn.kernels.weighing import weighing
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.views import View
 from golow.worker.results import weights
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn import passes
+from golow.levels.direct.cudnn import passes
 from golow.lower.fuse.products import scale_products
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import apply
@@ -30,7 +30,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines import Engines
 
 ANY = Kernels(width=128)
 HEADS, LENGTH, WIDTH = 4, 8, 8

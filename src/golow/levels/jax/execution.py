@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Format, Layout
 
+from golow.levels.direct.bundle_arrays import Read
 from golow.levels.jax import COMPILED
 from golow.levels.sources.execution import Array, SourceExecution
 from golow.levels.sources.lowered import SOURCE
-from golow.levels.vendor.bundle_arrays import Read
 from golow.lower.ir.graph import Graph
 from golow.record import Workload
 

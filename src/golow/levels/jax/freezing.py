@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
+from golow.levels.direct.bundle_arrays import Read
 from golow.levels.jax.execution import Execution
-from golow.levels.vendor.bundle_arrays import Read
 
 
 class Frozen(Execution):

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from golow.levels.direct.bundle_arrays import Read
+from golow.levels.direct.plan_program import Key
 from golow.levels.jax import FREEZING
 from golow.levels.jax.execution import Execution
 from golow.levels.jax.freezing import Frozen
@@ -25,8 +27,6 @@ from golow.levels.jax.step import scales_loss
 from golow.levels.jax.weighing import compiled_weighing
 from golow.levels.sources import program as sources
 from golow.levels.sources.program import SourceProgram
-from golow.levels.vendor.bundle_arrays import Read
-from golow.levels.vendor.plan_program import Key
 from golow.lower.ir.graph import Graph
 from golow.record import Workload
 from golow.worker.cores import keep_to

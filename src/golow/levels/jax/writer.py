@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from golow.levels.direct.implementation import Implementation, implementations
 from golow.levels.jax import operators
 from golow.levels.jax.precision import products
 from golow.levels.jax.recurrent import definitions
 from golow.levels.jax.step import step_source
 from golow.levels.sources import writer
-from golow.levels.vendor.implementation import Implementation, implementations
 from golow.lower.ir.graph import Graph
 from golow.record import Workload
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from golow.levels.direct.bundle_arrays import Batch, Read
+from golow.levels.direct.weight_arithmetic import computed
 from golow.levels.sources.widening import HALF_TYPES, is_cast
 from golow.levels.sources.writer import derived_nodes, trained_parameters
-from golow.levels.vendor.bundle_arrays import Batch, Read
-from golow.levels.vendor.weight_arithmetic import computed
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import record_of
 from golow.record import Workload

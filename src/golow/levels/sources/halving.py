@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
+from golow.levels.direct.weight_arithmetic import ARITHMETIC
 from golow.lower.aten.autocast import NoCasts, autocast
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import record_of, written

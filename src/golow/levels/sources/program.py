@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from golow.levels.direct import bundle_arrays
+from golow.levels.direct.bundle_arrays import STATE, Batch, Read
+from golow.levels.direct.plan_program import Key, PlanProgram
 from golow.levels.sources.execution import SourceExecution
 from golow.levels.sources.lowered import GRAPH
-from golow.levels.vendor import bundle_arrays
-from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
-from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step
 from golow.record import Unsupported, Workload

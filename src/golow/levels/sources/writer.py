@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
+from golow.levels.direct.implementation import Implementation, refusals, require_supported
+from golow.levels.direct.weight_arithmetic import ARITHMETIC
 from golow.levels.sources.widening import HALF_TYPES, computes_wide, is_cast
-from golow.levels.vendor.implementation import Implementation, refusals, require_supported
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.ir.graph import Graph, GraphInput, Node, Ref, Value
 from golow.lower.ir.operator import record_of, references
 from golow.lower.operators.convolution import Convolution

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from golow.levels.direct.implementation import Implementation, implementations
 from golow.levels.sources import writer
 from golow.levels.tensorflow import operators
 from golow.levels.tensorflow.step import step_source
-from golow.levels.vendor.implementation import Implementation, implementations
 from golow.lower.ir.graph import Graph, Ref
 from golow.record import Workload
 

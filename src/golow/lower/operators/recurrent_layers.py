@@ -1,7 +1,7 @@
 """A whole recurrent network without dropout: all its layers in all directions, in inference.
 
 Only a level whose library computes such networks as a whole makes it
-(`golow.levels.vendor.cudnn.recurrences`).
+(`golow.levels.direct.cudnn.recurrences`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layers of a recurrent network, each on the results of the one before, and their gradients.
 
 Only a level whose library computes such layers together makes them
-(`golow.levels.vendor.cudnn.stacking`).
+(`golow.levels.direct.cudnn.stacking`).
 """
 
 from __future__ import annotations

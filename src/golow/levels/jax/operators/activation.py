@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.jax.writer import Writer, number
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.jax.operators.activation import activated
 from golow.levels.jax.writer import DTYPES, Writer, number
 from golow.levels.sources.widening import is_cast
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.pointwise import Pointwise

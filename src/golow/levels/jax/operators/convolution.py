@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.jax.operators.activation import activated
 from golow.levels.jax.writer import Writer
-from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 
 NUMBERS = '("NHWC", "HWIO", "NHWC")'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.jax.writer import DTYPES, Writer, number
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.iota import Iota

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.jax.writer import Writer
 from golow.levels.sources.windows import Sizes, counted, padded_ends, pixels, shares
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.max_pool import MaxPool

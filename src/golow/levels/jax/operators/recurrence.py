@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.jax.writer import Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.recurrence import Recurrence
 
 

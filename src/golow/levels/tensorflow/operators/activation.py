@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.sources.writer import number
 from golow.levels.tensorflow.writer import Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.sources.writer import image_axis
 from golow.levels.tensorflow.writer import Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.cumulative_sum import CumulativeSum
 from golow.lower.operators.layer_norm import LayerNorm

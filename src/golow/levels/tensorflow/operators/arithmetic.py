@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.sources.writer import number
 from golow.levels.tensorflow.operators.activation import activated
 from golow.levels.tensorflow.writer import DTYPES, Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.pointwise import Pointwise

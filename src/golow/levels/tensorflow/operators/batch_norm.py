@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.tensorflow.operators.activation import activated
 from golow.levels.tensorflow.writer import Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormInference
 

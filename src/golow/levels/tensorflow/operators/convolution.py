@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.tensorflow.operators.activation import activated
 from golow.levels.tensorflow.writer import Writer
-from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.sources.writer import number
 from golow.levels.tensorflow.writer import DTYPES, Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 from golow.lower.operators.index import Index, IndexPut

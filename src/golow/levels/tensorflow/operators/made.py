@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.sources.writer import number
 from golow.levels.tensorflow.writer import DTYPES, Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.iota import Iota

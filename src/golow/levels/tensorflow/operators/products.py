@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.tensorflow.operators.activation import activated
 from golow.levels.tensorflow.writer import Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 

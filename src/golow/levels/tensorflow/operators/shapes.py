@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from golow.levels.direct.implementation import Implementation
 from golow.levels.sources.writer import CHANNELS_SECOND, image_axis, number
 from golow.levels.tensorflow.writer import DTYPES, Writer
-from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.copy import Copy
 from golow.lower.operators.expand import Expand

@@ -1,0 +1,49 @@
+"""Reads the current batch of an input whose batches are all in device memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat, require_count, rows_of, vector
+from golow.levels.direct.cudnn.kernels.layout import (
+    NARROW,
+    TILE,
+    require_cast,
+    require_image,
+    tile_grid,
+)
+
+FILE = FOLDER / "fetch.cu"
+BATCHES = (FOLDER / "batches.cuh").read_text()  # included before kernels that read inputs
+# fetch.cu uses the transpose of layout.cu.
+CODE = VECTOR + (FOLDER / "layout.cu").read_text() + BATCHES
+
+
+def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
+    """Pointers: all batches [batches, n, c, h, w] of ``source``, position (int32) ->
+    [n, h, w, padded] of ``dtype``, channels from c on zero."""
+    require_image(source, dtype, n, c, h, w, padded)
+    if h * w == 1 and padded == c:
+        return fetch_rows(source, dtype, n * c)
+    types, batch = f"{C_TYPES[source]}, {C_TYPES[dtype]}", np.uint64(n * c * h * w)
+    sizes = (np.int32(c), np.int32(h * w))
+    if padded <= NARROW:
+        grid, block = rows_of(n, h * w)
+        expression = f"fetch_narrow<{types}, {padded}>"
+        return Kernel(FILE, expression, grid, block, (batch, *sizes), code=CODE)
+    grid = tile_grid(n, padded, h * w)
+    scalars = (batch, *sizes, np.int32(padded))
+    return Kernel(FILE, f"fetch_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)
+
+
+def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
+    """Pointers: all batches of ``count`` values of ``source``, position (int32) -> ``count`` values
+    of ``dtype``. Raises ValueError for the casts that `layout.cast` refuses."""
+    require_cast(source, dtype)
+    require_count(count)
+    each = math.gcd(count, vector(source, dtype))
+    name = f"fetch_rows<{C_TYPES[source]}, {C_TYPES[dtype]}, {each}>"
+    return Kernel(FILE, name, *flat(count, each), (np.uint64(count),), code=CODE)

@@ -1,0 +1,140 @@
+"""Batch norm in training, forward and backward, with residual and activation; also in inference, if
+it was not folded into a convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.levels.direct.cudnn.elementwise import in_place_or_new
+from golow.levels.direct.cudnn.kernels import batch_norm as kernels
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.refusing import without_formula
+from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.formulas import NO_CLIP, Clip, clip_of
+from golow.levels.direct.implementation import Implementation, Question, in_groups
+from golow.levels.direct.refusing import not_made_by, refuse_integers
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+VECTOR = Layout("float32")
+
+
+class Outcome(NamedTuple):
+    """How backward finds where a result was clipped: by a mask or, without one, by computing the
+    result again from x and the shift."""
+
+    shift: Tensor | None
+    mask: Tensor | None
+
+
+def batch_norm(build: Builder, arguments: BatchNorm) -> None:
+    """Define result, mean, inverse deviation, new running mean and new running variance."""
+    x, clip = _normed(build, arguments.x), _clip(arguments.activation)
+    rows, channels = x.elements // x.shape[1], x.shape[1]
+    launches = kernels.batch_norm(
+        x.dtype,
+        rows,
+        channels,
+        momentum=arguments.momentum,
+        epsilon=arguments.epsilon,
+        clip=clip,
+    )
+    residual = arguments.residual
+    added = None if residual is None else build.wanted(residual, x.layout)
+    y = build.new(build.output(0).name, x.shape, x.layout)
+    statistics = [build.new(f"{build.node.name}.{i}", (channels,), VECTOR) for i in (1, 2)]
+    running = [build.state(r) for r in (arguments.running_mean, arguments.running_variance)]
+    mask = None
+    if added is not None and clip != NO_CLIP:
+        size = kernels.mask_bytes(x.dtype, rows, channels)
+        mask = build.new(f"{build.node.name}.mask", (size,), Layout("uint8"))
+    scale, shift = _vector(build, arguments.scale), _vector(build, arguments.shift)
+    build.kernels(launches, [x, added, scale, shift], [y, *statistics, *running, mask])
+    build.note(build.output(0).name, Outcome(shift, mask))
+    for index, tensor in enumerate((y, *statistics, *running)):
+        build.define(index, tensor)
+
+
+def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
+    """Define the gradients of x, scale, shift and, if it is read, of the residual."""
+    x = _normed(build, arguments.x)
+    rows, channels = x.elements // x.shape[1], x.shape[1]
+    outer = build.wanted(arguments.gradient, x.layout)
+    second = None if arguments.second is None else build.wanted(arguments.second, x.layout)
+    shift, mask = Outcome(None, None)
+    if arguments.result is not None:
+        shift, mask = build.noted(arguments.result, Outcome)
+    mean, deviation = (
+        build.wanted(r, VECTOR) for r in (arguments.mean, arguments.inverse_deviation)
+    )
+    scale = _vector(build, arguments.scale)
+    inner = in_place_or_new(build, arguments.gradient, outer)
+    vectors = [
+        build.result(index, VECTOR)
+        if build.is_read(index)
+        else build.new(f"{build.node.name}.{index}", (channels,), VECTOR)
+        for index in (1, 2)
+    ]
+    branch = build.new(build.output(3).name, x.shape, x.layout) if build.is_read(3) else None
+    some = None
+    if max(arguments.step) > 1:
+        height, width = x.shape[2:]
+        some = kernels.SomePixels(height, width, *arguments.step)
+    launches = kernels.batch_norm_backward(
+        x.dtype, rows, channels, clip=_clip(arguments.activation), masked=mask is not None,
+        second=some, residual=branch is not None,
+    )  # fmt: skip
+    reads = [outer, second, mask, x, scale, shift, mean, deviation]
+    build.kernels(launches, reads, [inner, *vectors, branch])
+    for index, tensor in enumerate((inner, *vectors, branch)):
+        if tensor is not None:
+            build.define(index, tensor)
+
+
+def _normed(build: Builder, reference: Ref) -> Tensor:
+    """The input of the norm: an image as NHWC, or a matrix [N, C]."""
+    if len(build.value(reference).shape) == 2:
+        return build.wanted(reference, Layout(build.types.computed))
+    return build.image(reference)
+
+
+def _vector(build: Builder, reference: Ref | None) -> Tensor | None:
+    return None if reference is None else build.wanted(reference, VECTOR)
+
+
+def _clip(activation: Activation | None) -> Clip:
+    clip = clip_of(activation)
+    if clip is None:
+        raise ValueError(f"the kernels do not compute {activation}")
+    return clip
+
+
+def _refuse(arguments: BatchNorm | BatchNormBackward, question: Question) -> str:
+    axes = len(question.value(arguments.x).shape)
+    if axes not in (2, 4):
+        return f"{question.node.op} over {axes} axes"
+    return refuse_integers(arguments, question)
+
+
+def _refuse_training(arguments: BatchNorm | BatchNormBackward, question: Question) -> str:
+    activation = arguments.activation
+    if missing := _refuse(arguments, question) or without_formula(question, activation):
+        return missing
+    if clip_of(activation) is None:
+        return f"{question.node.op} with the activation {activation and activation.name}"
+    return ""
+
+
+def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
+    made = arguments.result and not_made_by(question, arguments.result, BatchNorm)
+    return made or _refuse_training(arguments, question)
+
+
+IMPLEMENTATIONS = (
+    Implementation(BatchNorm, batch_norm, _refuse_training),
+    Implementation(BatchNormBackward, batch_norm_backward, _refuse_backward),
+    Implementation(BatchNormInference, in_groups, refuse_integers),
+)

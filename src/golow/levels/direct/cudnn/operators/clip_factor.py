@@ -1,0 +1,18 @@
+"""Clipping by norm: `updating` computes the factor, once all gradients are there."""
+
+from __future__ import annotations
+
+from golow.levels.direct.cudnn.builder import Builder
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.implementation import Implementation
+from golow.lower.operators.clip_factor import ClipFactor
+
+
+def clip_factor(build: Builder, arguments: ClipFactor) -> None:
+    """Take the largest norm, and a place for the factor."""
+    factor = build.new(build.output().name, (), Layout("float32"), "state")
+    build.updating.clip, build.updating.factor = arguments, factor
+    build.define(0, factor)
+
+
+IMPLEMENTATIONS = (Implementation(ClipFactor, clip_factor),)

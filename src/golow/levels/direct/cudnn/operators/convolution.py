@@ -1,0 +1,302 @@
+"""Convolution forward and backward; bias, residual and activation are fused where possible."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from golow.levels.direct.cudnn import products
+from golow.levels.direct.cudnn.cublaslt import Problem
+from golow.levels.direct.cudnn.elementwise import activated
+from golow.levels.direct.cudnn.epilogue import activating, copy_ns, pass_ns
+from golow.levels.direct.cudnn.first import as_first, takes_first
+from golow.levels.direct.cudnn.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.direct.cudnn.own import OwnConvolution, takes
+from golow.levels.direct.cudnn.patches import as_patches, fastest_ns, is_faster, patches
+from golow.levels.direct.cudnn.refusing import without_formula
+from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.cudnn.sums import add_up
+from golow.levels.direct.cudnn.weights import is_cold, is_frozen
+from golow.levels.direct.formulas import NO_CLIP, clip_of
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.ir.graph import Ref
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.engines import Engine
+
+# Channels in one 16-byte load; an image of three channels is padded to this number.
+PADDED = {"float32": 4, "bfloat16": 8, "float16": 8}
+# Elements of a result that a large GPU computes at once: a few tiles of 128 x 128 on each of 132
+# multiprocessors.
+SMALL = 8_000_000
+
+
+def convolution(build: Builder, arguments: Convolution) -> None:
+    """activation(convolution(x, weight) + bias + residual)."""
+    clip = clip_of(arguments.activation)
+    whole = msgspec.structs.replace(
+        _plain(build, arguments, build.output().shape),
+        bias=arguments.bias is not None,
+        residual=arguments.residual is not None,
+        clip=NO_CLIP if clip is None else clip,
+        activation=arguments.activation if clip is None else None,
+        frozen=is_frozen(build, arguments.weight),
+        cold=is_cold(build, arguments.weight),
+    )
+    first = _in_place(build, arguments, whole)
+    if first is not None and _saves_time(build, first, whole):
+        _read_in_place(build, arguments, first)
+        return
+    done, engine = _fused(build, whole)
+    image = _image(build, arguments.x, done)
+    problem = as_patches(done)
+    if problem is not None and is_faster(build.engines, problem, done):
+        image, engine = patches(build, image, done), build.engine_for(problem)
+    reads = [image, _weight(build, arguments.weight, done)]
+    if done.bias and arguments.bias is not None:
+        # The libraries take the bias in the type of the products, golow's own kernels in float32.
+        own = isinstance(engine, OwnConvolution)
+        reads.append(build.wanted(arguments.bias, Layout("float32" if own else done.dtype)))
+    layout = Layout(done.result, "channels_last", done.output[1])
+    residual = arguments.residual
+    added = [] if residual is None else [build.wanted(residual, layout)]
+    result = build.new(build.output().name, build.output().shape, layout)
+    build.engine(engine, [*reads, *(added if done.residual else [])], [result])
+    if done.bias != whole.bias and arguments.bias is not None:
+        added = [build.wanted(arguments.bias, Layout("float32")), *added]
+    if done != whole:
+        activated(build, [result, *added], result, arguments.activation)
+    build.define(0, result)
+
+
+class InPlace(NamedTuple):
+    """A convolution of the model's input that reads the batches in place, forward and backward; a
+    note for the gradient of its weight, which has the same layout as the weight."""
+
+    forward: products.FirstConvolution
+    backward: products.FirstConvolution
+
+
+def _in_place(
+    build: Builder, arguments: Convolution, whole: products.Convolution
+) -> InPlace | None:
+    """Return the operations that read the input's batches in place; None if there are none."""
+    if whole.of_volumes or not build.is_input(arguments.x):
+        return None
+    item = build.value(arguments.x)
+    first = InPlace(*(as_first(o, item.shape, item.dtype) for o in (whole, _of_weight(whole))))
+    needed = first if build.trains else first[:1]
+    found = all(takes_first(operation) and build.engines.choose(operation) for operation in needed)
+    return first if found else None
+
+
+def _saves_time(build: Builder, first: InPlace, whole: products.Convolution) -> bool:
+    """Whether they take less time than a copy of the batch, engines in both directions, and a pass
+    for what the one forward leaves of ``whole``; without timing, they do."""
+    engines = build.engines
+    if not engines.times:
+        return True
+    done, _ = _fused(build, whole)
+    before = copy_ns(engines, first.forward.operand_bytes[0] + done.operand_bytes[0])
+    before += fastest_ns(engines, done) + (0.0 if done == whole else pass_ns(engines, whole))
+    after = engines.time_of(first.forward)
+    if build.trains:
+        before += fastest_ns(engines, _of_weight(done))
+        after += engines.time_of(first.backward)
+    return after < before
+
+
+def _read_in_place(build: Builder, arguments: Convolution, operations: InPlace) -> None:
+    """The convolution by a kernel that reads the input's batches where they lie."""
+    done = operations.forward.convolution
+    layout = Layout(done.result, "channels_last", done.output[1])
+    result = build.new(build.output().name, build.output().shape, layout)
+    batches, position = build.batches(arguments.x)
+    reads = [batches, _weight(build, arguments.weight, done)]
+    if arguments.bias is not None:
+        reads.append(build.wanted(arguments.bias, Layout("float32")))
+    build.engine(build.engine_for(operations.forward), [*reads, position], [result])
+    build.define(0, result)
+    if build.trains:
+        build.note(_both(arguments), operations)
+
+
+def _both(arguments: Convolution | ConvolutionBackward) -> str:
+    return f"{arguments.x.name} {arguments.weight.name}"
+
+
+def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convolution, Engine]:
+    """Return the largest part of the operation that one engine can do, and that engine; the rest
+    follows."""
+    rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP, activation=None)
+    # Without timing, only golow's own kernels have an activation that does more than clip.
+    possible = whole.activation is None or takes(whole)
+    # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
+    slow = whole.residual and whole.arithmetic == "ieee"
+    if whole.depthwise and (bare := _bare(build, whole)) is not None:
+        return bare
+    inside = not slow and not whole.depthwise
+    if inside and (engine := activating(build.engines, whole, rest)) is not None:
+        return whole, engine
+    if possible and not slow and (engine := build.engines.choose(whole)) is not None:
+        return whole, engine
+    if rest != whole and (engine := build.engines.choose(rest)) is not None:
+        return rest, engine
+    if takes(whole):
+        return whole, OwnConvolution(whole, build.engines.gpu)
+    if whole.of_volumes and rest.bias:
+        rest = msgspec.structs.replace(rest, bias=False)
+    return rest, _engine(build, rest)
+
+
+def _bare(
+    build: Builder, whole: products.Convolution
+) -> tuple[products.Convolution, Engine] | None:
+    """Return the convolution alone, if a library's engine for it and a pass over its result are
+    faster than a kernel that does everything; None if it is not, or nothing was timed. cuDNN's best
+    depthwise engine takes neither bias nor activation."""
+    bare = msgspec.structs.replace(whole, bias=False, residual=False, clip=NO_CLIP, activation=None)
+    engines = build.engines
+    if bare == whole or not engines.times:
+        return None
+    together, alone = engines.time_of(whole), engines.time_of(bare)
+    if alone + pass_ns(engines, whole) >= together:
+        return None
+    engine = engines.choose(bare)
+    return None if engine is None else (bare, engine)
+
+
+def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:
+    """Define those gradients of x, weight and bias that are read."""
+    outer = build.image(arguments.gradient)
+    plain = _plain(build, arguments, outer.shape)
+    of_x, of_weight, of_bias = (
+        wanted and build.is_read(index) for index, wanted in enumerate(arguments.wanted)
+    )
+    if of_weight:
+        _gradient_of_weight(build, arguments, plain, outer)
+    if of_x and arguments.compact:
+        _gradient_of_some_pixels(build, arguments, plain, outer)
+    elif of_x:
+        done = msgspec.structs.replace(plain, direction="backward_data")
+        layout = Layout(done.result, "channels_last", done.image[1])
+        result = build.new(build.output(0).name, build.output(0).shape, layout)
+        reads = [outer, _weight(build, arguments.weight, done)]
+        build.engine(_engine(build, done), reads, [result], "convolution_backward_data")
+        build.define(0, result)
+    if of_bias:
+        pixels = outer.elements // outer.shape[1]
+        add_up(build, outer, (1, pixels, outer.shape[1]), 2)
+
+
+def _gradient_of_some_pixels(
+    build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
+) -> None:
+    """The gradient of those pixels of x that windows of one pixel read, as a matrix product."""
+    value, (images, filters, *pixels) = build.output(0), plain.output
+    channels = value.shape[1]
+    problem = Problem(
+        m=images * math.prod(pixels), n=channels, k=filters, dtype=plain.dtype, result=plain.result,
+        arithmetic=plain.arithmetic, alignment=TENSOR_ALIGNMENT,
+    )  # fmt: skip
+    weight = build.wanted(arguments.weight, Layout(plain.dtype, "channels_last", channels))
+    result = build.new(value.name, value.shape, Layout(plain.result, "channels_last", channels))
+    build.engine(build.engine_for(problem), [outer, weight], [result], "convolution_backward_data")
+    build.define(0, result)
+
+
+def _gradient_of_weight(
+    build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
+) -> None:
+    if (in_place := build.found_note(_both(arguments), InPlace)) is not None:
+        done = in_place.backward.convolution
+        batches, position = build.batches(arguments.x)
+        reads, engine = [batches, outer, position], build.engine_for(in_place.backward)
+        dtype = done.result
+    else:
+        done = _of_weight(plain)
+        engine, image = _engine(build, done), _image(build, arguments.x, done)
+        dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
+        reads = [image, outer]
+        problem = as_patches(done) if outer.layout.channels == outer.shape[1] else None
+        if problem is not None and is_faster(build.engines, problem, done):
+            reads, engine = [outer, patches(build, image, done)], build.engine_for(problem)
+            dtype = problem.result
+    result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
+    build.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
+    build.define(1, result)
+
+
+def _of_weight(operation: products.Convolution) -> products.Convolution:
+    """Return the gradient of its weight."""
+    return msgspec.structs.replace(
+        operation, direction="backward_weight", bias=False, residual=False, clip=NO_CLIP,
+        activation=None, frozen=False, cold=False,
+    )  # fmt: skip
+
+
+def _leaves_room(operation: products.Convolution) -> bool:
+    """Whether later steps find idle multiprocessors beside it. A weight's gradient is needed only
+    at the end of the iteration."""
+    return math.prod(operation.output) < SMALL
+
+
+def _engine(build: Builder, operation: products.Convolution) -> Engine:
+    """Return a library's engine if there is one, otherwise golow's own kernels."""
+    engine = build.engines.choose(operation)
+    if engine is None and takes(operation):
+        engine = OwnConvolution(operation, build.engines.gpu)
+    if engine is None:
+        raise build.unsupported(f"{build.node.op} of these shapes")
+    return engine
+
+
+def _plain(
+    build: Builder, layer: Convolution | ConvolutionBackward, output: tuple[int, ...]
+) -> products.Convolution:
+    """Describe the convolution without fusion; the image has its channels as in memory."""
+    images, own_channels, *size = build.value(layer.x).shape
+    filters, _, *kernel = build.value(layer.weight).shape
+    channels, each = own_channels, PADDED[build.types.computed]
+    if build.is_input(layer.x):
+        if layer.groups == 1 and filters % 4 == 0:
+            channels = -(-channels // each) * each
+    elif layer.groups == 1:
+        channels = max(channels, build.tensor(layer.x).layout.channels)
+    return products.Convolution(
+        direction="forward",
+        image=(images, channels, *size),
+        output=(images, filters, *output[2:]),
+        kernel=tuple(kernel),
+        stride=layer.stride,
+        padding=layer.padding,
+        dilation=layer.dilation,
+        groups=layer.groups,
+        dtype=build.types.computed,
+        result=build.types.computed,
+        arithmetic=build.types.convolutions,
+    )
+
+
+def _image(build: Builder, x: Ref, operation: products.Convolution) -> Tensor:
+    return build.wanted(x, Layout(operation.dtype, "channels_last", operation.image[1]))
+
+
+def _weight(build: Builder, weight: Ref, operation: products.Convolution) -> Tensor:
+    return build.wanted(weight, Layout(operation.dtype, "channels_last", operation.weight[1]))
+
+
+def _refuse(arguments: Convolution, question: Question) -> str:
+    integers = refuse_integers(arguments, question)
+    return integers or without_formula(question, arguments.activation)
+
+
+IMPLEMENTATIONS = (
+    Implementation(Convolution, convolution, _refuse),
+    Implementation(ConvolutionBackward, convolution_backward, refuse_integers),
+)

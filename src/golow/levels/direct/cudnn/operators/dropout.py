@@ -1,0 +1,104 @@
+"""Dropout and its gradient. Random numbers are a function of seed, step and element."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels.geometry import (
+    VECTOR,
+    flat,
+    require_count,
+    require_floating,
+    vector,
+)
+from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.steps import Cell, Tensor
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.refusing import not_floating, not_made_by
+from golow.lower.operators.dropout import Dropout, DropoutBackward
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+FILE = Path(__file__).with_suffix(".cu")
+# In device memory; all layers with the same probability share it.
+CONTROL = np.dtype([("seed", np.uint32), ("step", np.uint32), ("probability", np.float32)])
+PROBABILITY_OFFSET = 8  # bytes
+
+
+class Control(NamedTuple):
+    """A note on a mask: the cell that controlled its random numbers."""
+
+    cell: Tensor
+
+
+def dropout(build: Builder, arguments: Dropout) -> None:
+    """Set elements of x to zero at random and scale up the others; also define the mask."""
+    source = build.tensor(arguments.x)
+    control = build.cell(Cell("dropout", arguments.probability))
+    layout = source.layout._replace(dtype="bool")
+    mask = build.new(f"{build.node.name}.mask", source.shape, layout)
+    result = build.new(build.output().name, source.shape, source.layout)
+    kernel = forward_kernel(source.dtype, source.elements, build.position)
+    build.kernel(kernel, [source, control], [result, mask])
+    build.define(0, result)
+    build.define(1, mask)
+    if build.is_read(1):
+        build.note(build.output(1).name, Control(control))
+
+
+def dropout_backward(build: Builder, arguments: DropoutBackward) -> None:
+    """The gradient where the mask kept the value, scaled like the value."""
+    kept = build.tensor(arguments.mask)
+    outer = build.wanted(arguments.gradient, kept.layout._replace(dtype=build.types.computed))
+    result = build.new(build.output().name, outer.shape, outer.layout)
+    # The probability currently in use, which is zero while the levels are compared.
+    control = build.noted(arguments.mask, Control).cell
+    probability = control._replace(shape=(), layout=Layout("float32"), offset=PROBABILITY_OFFSET)
+    operands = [Operand(outer.dtype), Operand("bool"), Operand("float32", "scalar")]
+    kernel = pointwise(["c < 1.0f ? a * b / (1.0f - c) : 0.0f"], operands, [result.dtype],
+                       result.elements)  # fmt: skip
+    build.kernel(kernel, [outer, kept, probability], [result])
+    build.define(0, result)
+
+
+def _refuse(arguments: Dropout, question: Question) -> str:
+    return not_floating(question, arguments.x)
+
+
+def _refuse_backward(arguments: DropoutBackward, question: Question) -> str:
+    return not_made_by(question, arguments.mask, Dropout)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
+    """Pointers: x, control (`CONTROL`) -> y, mask (bool).
+
+    layer: makes the layers of one network draw different numbers. Raises ValueError for a type that
+    is not floating point.
+    """
+    require_floating(dtype=dtype)
+    require_count(count)
+    each = vector(dtype)
+    grid, block = flat(count, each)
+    scalars = (np.uint64(count), np.uint32(layer))
+    name = f"dropout<{C_TYPES[dtype]}, {each}>"
+    return Kernel(FILE, name, grid, block, scalars, code=VECTOR)
+
+
+def advance_kernel() -> Kernel:
+    """Pointers: control, whose step is incremented."""
+    return Kernel(FILE, "advance", (1, 1, 1), (1, 1, 1), code=VECTOR)
+
+
+IMPLEMENTATIONS = (
+    Implementation(Dropout, dropout, _refuse),
+    Implementation(DropoutBackward, dropout_backward, _refuse_backward),
+)

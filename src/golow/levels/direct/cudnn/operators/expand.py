@@ -1,0 +1,20 @@
+"""A tensor repeated along axes of one element, and along missing axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.gathering import repeated
+from golow.levels.direct.implementation import Implementation
+from golow.lower.operators.expand import Expand
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+
+def expand(build: Builder, arguments: Expand) -> None:
+    """A view with stride zero along these axes."""
+    build.look(arguments.x, repeated(build.view(arguments.x), arguments.shape).strides)
+
+
+IMPLEMENTATIONS = (Implementation(Expand, expand),)

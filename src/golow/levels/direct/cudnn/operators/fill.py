@@ -1,0 +1,37 @@
+"""A tensor whose elements are all the same number."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.gathering import new_rows, whole
+from golow.levels.direct.cudnn.kernels.elements import elements
+from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.implementation import Implementation
+from golow.lower.operators.fill import Fill
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+
+def fill(build: Builder, arguments: Fill) -> None:
+    """A number in GPU memory, copied to every element if there are several."""
+    if arguments.dtype != "float32":
+        result = new_rows(build, arguments.dtype)
+        value = f"{int(arguments.value)}LL"
+        build.kernel(elements(value, [], whole(result), result.shape, "int64"), [], [result])
+        build.define(0, result)
+        return
+    scalar = build.number(arguments.value)
+    if math.prod(arguments.shape) == 1:
+        build.define(0, scalar)
+        return
+    result = build.new(build.output().name, arguments.shape, Layout(build.types.computed))
+    operand = Operand("float32", "scalar")
+    build.kernel(pointwise(["a"], [operand], [result.dtype], result.elements), [scalar], [result])
+    build.define(0, result)
+
+
+IMPLEMENTATIONS = (Implementation(Fill, fill),)

@@ -1,0 +1,132 @@
+"""Layer norm and its gradients, by golow's own kernels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels.columns import Sums, tiling
+from golow.levels.direct.cudnn.kernels.geometry import require_positive
+from golow.levels.direct.cudnn.kernels.rows import ROWS, blocks_of_sums, by_rows, summed_rows
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.cudnn.sums import launch
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.ir.graph import Ref
+from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+FILE = Path(__file__).with_suffix(".cu")
+
+
+def layer_norm(build: Builder, arguments: LayerNorm) -> None:
+    """The result is in the type of activations, means and deviations are float32."""
+    x, rows, columns = _rows(build, arguments.x, arguments.axes)
+    weight, bias = (_exact(build, item) for item in (arguments.weight, arguments.bias))
+    y = _result(build, 0, x.shape, build.types.computed)
+    mean, deviation = (
+        _result(build, index, (rows,), "float32") if build.is_read(index) else None
+        for index in (1, 2)
+    )
+    kernel = forward_kernel(x.dtype, y.dtype, rows, columns, arguments.epsilon)
+    build.kernel(kernel, [x, weight, bias], [y, mean, deviation])
+    for index, tensor in enumerate((y, mean, deviation)):
+        if tensor is not None and build.is_read(index):
+            build.define(index, tensor._replace(shape=build.output(index).shape))
+
+
+def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
+    """The gradients of weight and bias are summed in a fixed order: the parts that the blocks of
+    x's gradient leave, or all rows once more."""
+    x, rows, columns = _rows(build, arguments.x, arguments.axes)
+    outer = build.rows(arguments.gradient)
+    mean, deviation = (_exact(build, item) for item in (arguments.mean, arguments.deviation))
+    weight = _exact(build, arguments.weight)
+    of_vectors = build.is_read(1) or build.is_read(2)
+    reads, blocks, partial = [outer, x, mean, deviation], 0, None
+    if build.is_read(0):
+        inner = build.result(0, Layout(build.types.computed))
+        types = (outer.dtype, x.dtype, inner.dtype)
+        blocks = blocks_of_sums(rows, columns, *types) if of_vectors else 0
+        partial = build.scratch(2 * blocks * columns) if blocks else None
+        kernel = backward_kernel(*types, rows, columns, blocks)
+        build.kernel(kernel, [*reads, weight], [inner, *([partial] if partial else [])])
+        build.define(0, inner)
+    if not of_vectors:
+        return
+    sums = [build.result(i, Layout("float32")) if build.is_read(i) else None for i in (1, 2)]
+    if partial is not None:
+        launch(build, parts_kernel(blocks, columns), [partial], sums)
+    else:
+        launch(build, weights_kernel(outer.dtype, x.dtype, rows, columns), reads, sums)
+    for index, result in enumerate(sums, 1):
+        if result is not None:
+            build.define(index, result)
+
+
+def _rows(build: Builder, reference: Ref, axes: int) -> tuple[Tensor, int, int]:
+    x = build.rows(reference)
+    first = len(x.shape) - axes
+    return x, math.prod(x.shape[:first]), math.prod(x.shape[first:])
+
+
+def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
+    return None if reference is None else build.wanted(reference, Layout("float32"))
+
+
+def _result(build: Builder, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+    if build.is_read(index):
+        return build.result(index, Layout(dtype))
+    return build.new(f"{build.node.name}.{index}", shape, Layout(dtype))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: float) -> Kernel:
+    """Pointers: x [rows, columns], weight, bias (float32 [columns] or absent) -> y, means,
+    deviations (float32 [rows])."""
+    return by_rows(FILE, "layer_norm", (source, dtype), rows, columns, (np.float32(epsilon),))
+
+
+def backward_kernel(
+    gradient: str, source: str, dtype: str, rows: int, columns: int, blocks: int = 0
+) -> Kernel:
+    """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx and, if
+    blocks is not 0, sums of weight's and bias's gradients (float32 [2, blocks, columns])."""
+    types = (gradient, source, dtype)
+    if blocks:
+        return summed_rows(FILE, "layer_norm_backward", types, rows, columns, blocks)
+    return by_rows(FILE, "layer_norm_backward", types, rows, columns)
+
+
+def parts_kernel(blocks: int, columns: int) -> Sums:
+    """Pointers: sums [2, blocks, columns] -> weight's and bias's gradients (float32 [columns]), of
+    which one may be absent."""
+    tiles = tiling(2, blocks, columns, "float32")
+    name = f"layer_norm_parts<{tiles.width}, {tiles.threads}>"
+    scalars = (np.int32(blocks), np.int32(columns), np.int32(tiles.tiles))
+    return tiles.sums(FILE, name, scalars, outer=2, code=ROWS)
+
+
+def weights_kernel(gradient: str, source: str, rows: int, columns: int) -> Sums:
+    """Pointers: gradient, x, means, deviations -> weight's and bias's gradients (float32
+    [columns]), of which one may be absent."""
+    require_positive(rows=rows, columns=columns)
+    tiles = tiling(1, rows, columns, gradient, source)
+    types = f"{C_TYPES[gradient]}, {C_TYPES[source]}, {tiles.width}, {tiles.threads}"
+    scalars = (np.int32(rows), np.int32(columns), np.int32(tiles.tiles))
+    return tiles.sums(FILE, f"layer_norm_weights<{types}>", scalars, each=2, code=ROWS)
+
+
+IMPLEMENTATIONS = (
+    Implementation(LayerNorm, layer_norm, refuse_integers),
+    Implementation(LayerNormBackward, layer_norm_backward, refuse_integers),
+)

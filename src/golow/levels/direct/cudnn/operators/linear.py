@@ -1,0 +1,148 @@
+"""Linear layers. A transposed matrix is a view, so nothing is copied for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
+from golow.levels.direct.cudnn.elementwise import activated
+from golow.levels.direct.cudnn.epilogue import activating
+from golow.levels.direct.cudnn.folding import Folded, folded, of_rows
+from golow.levels.direct.cudnn.gathering import copy
+from golow.levels.direct.cudnn.indices import divided
+from golow.levels.direct.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
+from golow.levels.direct.cudnn.long_rows import LONG, Product, in_parts
+from golow.levels.direct.cudnn.one_pixel import as_convolution
+from golow.levels.direct.cudnn.reading import seen_first
+from golow.levels.direct.cudnn.refusing import without_formula
+from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.cudnn.weights import is_cold, is_frozen
+from golow.levels.direct.folding import rows_in_memory
+from golow.levels.direct.formulas import NO_CLIP, RELU, clip_of
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.refusing import refuse_integers
+from golow.levels.direct.views import View
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.operators.linear import Linear
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.engines import Engine
+
+
+def linear(build: Builder, arguments: Linear) -> None:
+    """Add one product with bias, residual and relu; leading dimensions of x count as rows. It does
+    not depend on their order: rows that lie one after the other are taken as they lie, and what is
+    copied in any case is copied in the order in which the result is read."""
+    shape, layout = build.output().shape, Layout(build.types.computed)
+    outputs, features = build.value(arguments.weight).shape
+    clip = clip_of(arguments.activation)
+    pitch = _pitch(outputs, layout, arguments.residual is not None)
+    problem = Problem(
+        m=math.prod(shape[:-1]),
+        n=outputs,
+        k=features,
+        dtype=layout.dtype,
+        result=layout.dtype,
+        arithmetic=build.types.products,
+        transpose_b=True,
+        bias=arguments.bias is not None,
+        residual=arguments.residual is not None,
+        relu=clip == RELU,
+        alignment=TENSOR_ALIGNMENT,
+        frozen=is_frozen(build, arguments.weight),
+        cold=is_cold(build, arguments.weight),
+        d=CONTIGUOUS if pitch == outputs else Strides(row=pitch),
+    )
+    view = None
+    if not problem.residual:
+        _copy_in_order(build, arguments.x, layout)
+        view = _as_it_lies(build, arguments.x, layout)
+    if view is None and pitch != outputs:
+        view = folded(build.wanted(arguments.x, layout))
+    x = build.wanted(arguments.x, layout) if view is None else view.tensor
+    rows = shape if view is None else (problem.m, pitch)
+    result = build.new(build.output().name, rows, layout)
+    problem = _faster_order(build, problem, arguments.weight)
+    engine = _activating(build, problem, arguments.activation)
+    turned = engine is None and not problem.transpose_b
+    weight = build.wanted(
+        arguments.weight, Layout(layout.dtype, "transposed" if turned else "rows")
+    )
+    operands = (arguments.bias, arguments.residual)
+    reads = [weight, *(build.wanted(item, layout) for item in operands if item is not None)]
+    if engine is not None:
+        build.engine(engine, [x, *reads], [result])
+    else:
+        for product in in_parts(Product(problem, [x, *reads], result)):
+            build.engine(build.engine_for(product.problem), product.reads, [product.result])
+        if clip not in (NO_CLIP, RELU):
+            activated(build, [result], result, arguments.activation)
+    if view is not None:
+        build.fold(of_rows(view, result, features, outputs))
+    else:
+        build.define(0, result)
+
+
+def _faster_order(build: Builder, problem: Problem, weight: Ref) -> Problem:
+    """The product with its weight stored the other way round, where that is faster and costs
+    nothing: it is written so when loading, and no other node reads it."""
+    if not build.engines.times or problem.d != CONTIGUOUS or not build.may_lie_anyhow(weight):
+        return problem
+    turned = replace(problem, transpose_b=False)
+    return min((problem, turned), key=build.engines.time_of)
+
+
+def _activating(build: Builder, problem: Problem, activation: Activation | None) -> Engine | None:
+    """An engine that has the activation in its kernel, if that is faster: the product as a
+    convolution of images of one pixel. cuBLASLt has no GELU that is exact, and no SiLU."""
+    if problem.residual:
+        return None
+    whole = as_convolution(replace(problem, transpose_b=True), activation)
+    if whole is None:
+        return None
+    return activating(build.engines, whole, problem)
+
+
+def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
+    """The operand as a view whose rows lie one after the other; None if they do not."""
+    view = build.folded(x)
+    tensor, features = view.tensor, build.value(x).shape[-1]
+    fits = tensor.dtype == layout.dtype and is_aligned(tensor)
+    return view if fits and rows_in_memory(view) == features else None
+
+
+def _copy_in_order(build: Builder, x: Ref, layout: Layout) -> None:
+    """Copy an operand whose rows do not lie one after the other, with its rows in the order in
+    which the result is read through views, if that is another one than theirs."""
+    view, shape, output = build.folded(x), build.value(x).shape, build.output()
+    copied = view.strides is None and rows_in_memory(view) is None
+    if not copied or view.tensor.dtype != layout.dtype or 1 in (shape[-1], output.shape[-1]):
+        return
+    chain = build.read_through(output.name)
+    wanted = seen_first(Tensor(view.tensor.buffer, output.shape, layout), chain)
+    if wanted is None or wanted.strides is not None or rows_in_memory(wanted) != output.shape[-1]:
+        return
+    there = of_rows(wanted, wanted.tensor._replace(shape=shape), output.shape[-1], shape[-1])
+    indices = divided(shape, {"from": view, "to": there})
+    if indices is not None:
+        made = build.new(x.name, shape, layout)
+        source = View(view.tensor.dtype, indices.strides_of("from"))
+        target = View(layout.dtype, indices.strides_of("to"))
+        copy(build, view.tensor, source, made, target, indices.sizes, "reshape")
+        build.replace(x, there._replace(tensor=made))
+
+
+def _pitch(outputs: int, layout: Layout, residual: bool) -> int:
+    """Elements from one row of the result to the next."""
+    return outputs if outputs < LONG or residual else pitch_of(outputs, layout.dtype)
+
+
+def _refuse(arguments: Linear, question: Question) -> str:
+    integers = refuse_integers(arguments, question)
+    return integers or without_formula(question, arguments.activation)
+
+
+IMPLEMENTATIONS = (Implementation(Linear, linear, _refuse),)

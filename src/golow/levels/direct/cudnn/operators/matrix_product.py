@@ -1,0 +1,140 @@
+"""Products of matrices or batches of matrices; a matrix may be a transposed view."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.levels.direct.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
+from golow.levels.direct.cudnn.folding import Folded, of_rows
+from golow.levels.direct.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
+from golow.levels.direct.cudnn.long_rows import Product, in_parts, rows_for
+from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.folding import Part, joined, rows_in_memory
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.ir.graph import Ref
+from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
+from golow.lower.operators.fused_softmax import FusedSoftmax
+from golow.lower.operators.matrix_product import MatrixProduct
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+TAKE_GAPS = (FusedSoftmax, CrossEntropy, CrossEntropyBackward)
+
+
+class Matrix(NamedTuple):
+    """A matrix, whether its columns are adjacent in memory instead of its rows' elements, and the
+    gaps of what is stored."""
+
+    tensor: Tensor
+    turned: bool
+    strides: Strides
+
+
+class Operands(NamedTuple):
+    """Both matrices; rows: how the graph sees the rows of ``a``, where that is not how they lie."""
+
+    a: Matrix
+    b: Matrix
+    rows: Folded | None = None
+
+
+def product(build: Builder, arguments: MatrixProduct) -> None:
+    """factor a b. Rows may have gaps between them; scores have some where only softmax or a loss
+    reads them, and their softmax and gradient, since the libraries load and store 16 bytes at a
+    time."""
+    a, b, rows = _as_they_lie(build, arguments) or Operands(
+        _matrix(build, arguments.a), _matrix(build, arguments.b)
+    )
+    *batch, m, n = build.output().shape
+    dtype = build.types.computed
+    result = rows_for(build, dtype, *TAKE_GAPS)
+    problem = Problem(
+        m=m,
+        n=n,
+        k=a.tensor.shape[-1],
+        dtype=dtype,
+        result=dtype,
+        arithmetic=build.types.products,
+        transpose_a=a.turned,
+        transpose_b=b.turned,
+        factor=arguments.factor,
+        batch=math.prod(batch),
+        alignment=TENSOR_ALIGNMENT,
+        a=a.strides,
+        b=b.strides,
+        d=_strides(result, turned=False) or CONTIGUOUS,
+    )
+    for part in in_parts(Product(problem, [a.tensor, b.tensor], result)):
+        build.engine(build.engine_for(part.problem), part.reads, [part.result])
+    if rows is None:
+        build.define(0, result)
+    else:
+        whole = result._replace(shape=(m, problem.d.row or n))
+        build.fold(of_rows(rows, whole, a.tensor.shape[-1], n))
+
+
+def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
+    """Two matrices whose rows lie in another order than the graph's; None for any others. The order
+    of the rows over which a^T b is summed does not matter if both have the same; the rows of a
+    result are in the order of those of ``a``."""
+    if len(build.value(arguments.a).shape) != 2:
+        return None
+    a, b = build.folded(arguments.a), build.folded(arguments.b)
+    turned, layout = a.permuted((1, 0)), Layout(build.types.computed)
+    if _is_reordered(turned, layout) and _is_reordered(b, layout) and _order(turned) == _order(b):
+        first = a.tensor._replace(shape=_shape(a), layout=layout._replace(order="transposed"))
+        second = b.tensor._replace(shape=_shape(b), layout=layout)
+        return Operands(Matrix(first, True, CONTIGUOUS), Matrix(second, False, CONTIGUOUS))
+    if _is_reordered(a, layout) and not build.is_gradient(build.output().name):
+        first = a.tensor._replace(shape=_shape(a), layout=layout)
+        return Operands(Matrix(first, False, CONTIGUOUS), _matrix(build, arguments.b), a)
+    return None
+
+
+def _is_reordered(matrix: Folded, layout: Layout) -> bool:
+    """Whether a view has its rows side by side, but not in its own order."""
+    fits = matrix.tensor.dtype == layout.dtype and is_aligned(matrix.tensor)
+    return fits and matrix.strides is None and rows_in_memory(matrix) == _shape(matrix)[1]
+
+
+def _order(matrix: Folded) -> list[Part]:
+    """The parts of a matrix's rows, with steps in rows."""
+    width = _shape(matrix)[1]
+    return [Part(part.size, part.step // width) for part in joined(matrix.axes[0])]
+
+
+def _shape(matrix: Folded) -> tuple[int, ...]:
+    return tuple(math.prod(part.size for part in axis) for axis in matrix.axes)
+
+
+def _matrix(build: Builder, reference: Ref) -> Matrix:
+    """Return a matrix in the type of products, as it lies if it can be read so."""
+    tensor, dtype = build.view(reference), build.types.computed
+    if tensor.dtype == dtype and is_aligned(tensor):
+        for turned in (False, True):
+            strides = _strides(tensor, turned)
+            if strides is not None:
+                return Matrix(tensor, turned, strides)
+    tensor = build.tensor(reference)
+    order = tensor.layout.order if tensor.layout.order != "channels_last" else "rows"
+    tensor = build.wanted(reference, Layout(dtype, order))
+    return Matrix(tensor, order == "transposed", CONTIGUOUS)
+
+
+def _strides(tensor: Tensor, turned: bool) -> Strides | None:
+    """The gaps of a matrix whose rows, or columns if it is turned, lie as far from one another
+    throughout; None for another one, and for gaps after which rows are not aligned."""
+    shape, steps = tensor.shape, tensor.layout.strides(tensor.shape)
+    if turned:
+        shape, steps = ((*order[:-2], order[-1], order[-2]) for order in (shape, steps))
+    pitch = pitch_in(Layout(tensor.dtype, "strided", steps=steps), shape)
+    if pitch is None or pitch == shape[-1]:
+        return None if pitch is None else CONTIGUOUS
+    aligned = pitch == pitch_of(pitch, tensor.dtype)
+    return Strides(pitch, shape[-2] * pitch) if aligned else None
+
+
+IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)

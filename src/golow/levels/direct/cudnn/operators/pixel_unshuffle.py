@@ -1,0 +1,31 @@
+"""Blocks of pixels as channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.gathering import copy
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.views import View
+from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+
+def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:
+    """A copy."""
+    images, depth, height, width = build.output().shape
+    tensor, factor = build.tensor(arguments.x), arguments.factor
+    n, c, h, w = tensor.layout.strides(tensor.shape)
+    result = build.new(build.output().name, build.output().shape, Layout(tensor.dtype))
+    area, block = height * width, factor * factor
+    source = View(tensor.dtype, (n, c, h, w, factor * h, factor * w))
+    target = View(tensor.dtype, (depth * area, block * area, factor * area, area, width, 1))
+    shape = (images, depth // block, factor, factor, height, width)
+    copy(build, tensor, source, result, target, shape)
+    build.define(0, result)
+
+
+IMPLEMENTATIONS = (Implementation(PixelUnshuffle, pixel_unshuffle),)

@@ -1,0 +1,25 @@
+"""The same elements with another shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.implementation import Implementation
+from golow.lower.operators.reshape import Reshape
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+
+def reshape(build: Builder, arguments: Reshape) -> None:
+    """A view where steps through memory can say it, otherwise of a copy in PyTorch's order."""
+    view = build.folded(arguments.x).reshaped(arguments.shape)
+    if view is not None:
+        build.fold(view)
+        return
+    tensor = build.rows(arguments.x)
+    build.define(0, tensor._replace(shape=arguments.shape, layout=Layout(tensor.dtype)))
+
+
+IMPLEMENTATIONS = (Implementation(Reshape, reshape),)

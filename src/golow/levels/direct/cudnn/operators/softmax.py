@@ -1,0 +1,133 @@
+"""softmax, log softmax and their gradients, in float32 for any precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.levels.direct.cudnn.gathering import axis_last, copy, new_rows, turned_back, whole
+from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels.geometry import require_floating, require_positive
+from golow.levels.direct.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
+from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.ir.graph import Ref
+from golow.lower.operators.softmax import Softmax, SoftmaxBackward
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.builder import Builder
+
+FILE = Path(__file__).with_suffix(".cu")
+
+
+def softmax(build: Builder, arguments: Softmax) -> None:
+    """Over an axis whose elements are contiguous in memory; another one is moved to the end."""
+    shape, axis = build.value(arguments.x).shape, arguments.axis
+    if not _is_contiguous(shape, axis):
+        x = axis_last(build, build.tensor(arguments.x), axis)
+        rows, columns = math.prod(shape) // shape[axis], shape[axis]
+        turned = build.new(f"{build.node.name}.turned", x.shape, Layout("float32"))
+        build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [turned])
+        _turn_back(build, turned, axis)
+        return
+    x, rows, columns = _lines(build, arguments.x, arguments.axis)
+    result = build.new(build.output().name, x.shape, x.layout._replace(dtype="float32"))
+    build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
+    build.define(0, result)
+
+
+def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
+    """The gradient of the argument, in the type of activations; both operands in their own."""
+    shape, axis = build.value(arguments.result).shape, arguments.axis
+    rows, columns, dtype = math.prod(shape) // shape[axis], shape[axis], build.types.computed
+    contiguous, given = _is_contiguous(shape, axis), (arguments.gradient, arguments.result)
+    if contiguous:
+        outer, y = (_lines(build, item, axis)[0] for item in given)
+    else:
+        outer, y = (axis_last(build, build.rows(item), axis) for item in given)
+    name = build.output().name if contiguous else f"{build.node.name}.gradient"
+    made = build.new(name, y.shape, y.layout._replace(dtype=dtype))
+    types = (outer.dtype, y.dtype, dtype)
+    build.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [made])
+    if contiguous:
+        build.define(0, made)
+    else:
+        _turn_back(build, made, axis)
+
+
+def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]:
+    """Return the tensor with the axis innermost in memory, the number of lines and their length."""
+    shape, dtype = build.value(reference).shape, build.tensor(reference).dtype
+    layout = Layout(dtype)
+    if _is_of_channels(shape, axis):
+        layout = Layout(dtype, "channels_last", shape[1])
+    return build.wanted(reference, layout), math.prod(shape) // shape[axis], shape[axis]
+
+
+def _turn_back(build: Builder, turned: Tensor, axis: int) -> None:
+    result = new_rows(build, turned.dtype)
+    copy(build, turned, turned_back(turned, axis), result, whole(result), result.shape, "turn")
+    build.define(0, result)
+
+
+def _is_contiguous(shape: tuple[int, ...], axis: int) -> bool:
+    return _is_of_channels(shape, axis) or axis == len(shape) - 1
+
+
+def _is_of_channels(shape: tuple[int, ...], axis: int) -> bool:
+    return len(shape) == 4 and axis == 1
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(source: str, rows: int, columns: int, logarithm: bool) -> Kernel:
+    """Pointers: x [rows, columns] of ``source`` -> y of float32; ``logarithm``: log softmax."""
+    group = group_for(columns, source)
+    if group is None:
+        return _of_rows("softmax", [source], rows, columns, logarithm)
+    _require([source], rows, columns)
+    expression = f"softmax_held<{C_TYPES[source]}, {group}, {str(logarithm).lower()}>"
+    grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
+    return Kernel(FILE, expression, grid, block, (np.int32(rows), np.int32(columns)), code=ROWS)
+
+
+def backward_kernel(
+    types: tuple[str, str, str], rows: int, columns: int, logarithm: bool
+) -> Kernel:
+    """Pointers: gradient and result [rows, columns] -> dx. types: of all three, in this order."""
+    group = group_for(columns, *types)
+    if group is None:
+        return _of_rows("softmax_backward", types, rows, columns, logarithm)
+    _require(types, rows, columns)
+    arguments = ", ".join((*(C_TYPES[dtype] for dtype in types), str(group)))
+    expression = f"softmax_backward_held<{arguments}, {str(logarithm).lower()}>"
+    grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
+    return Kernel(FILE, expression, grid, block, (np.int32(rows), np.int32(columns)), code=ROWS)
+
+
+def _of_rows(name: str, types: Sequence[str], rows: int, columns: int, logarithm: bool) -> Kernel:
+    _require(types, rows, columns)
+    threads = threads_for(columns)
+    arguments = ", ".join(C_TYPES[dtype] for dtype in types)
+    expression = f"{name}<{arguments}, {threads}, {str(logarithm).lower()}>"
+    scalars = (np.int32(columns),)
+    return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
+
+
+def _require(types: Sequence[str], rows: int, columns: int) -> None:
+    for dtype in types:
+        require_floating(dtype=dtype)
+    require_positive(rows=rows, columns=columns)
+
+
+IMPLEMENTATIONS = (
+    Implementation(Softmax, softmax, refuse_integers),
+    Implementation(SoftmaxBackward, softmax_backward, refuse_integers),
+)

@@ -1,0 +1,63 @@
+"""From a lowered graph to its plan: what the level implements, whether it can run a graph, and the
+build itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn import operators
+from golow.levels.direct.cudnn.builder import Builder
+from golow.levels.direct.cudnn.current_node import LEVEL
+from golow.levels.direct.cudnn.ending import finish
+from golow.levels.direct.implementation import (
+    Implementation,
+    implementations,
+    refusals,
+    require_supported,
+)
+from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.fuse.rematerialisation import recompute
+from golow.lower.fuse.softmax_prologue import compute_within_softmax, move_reshapes
+from golow.lower.ir.graph import Graph
+from golow.record import Unsupported
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.precision import Types
+    from golow.levels.direct.cudnn.steps import Built
+
+# Types of a graph's values; the builder stores them in half precision if the precision says so.
+DTYPES = ("float32", "int64", "int32", "uint8", "bool")
+
+
+@cache
+def implemented() -> dict[str, Implementation]:
+    """Return every operator of the level, by its name in nodes."""
+    return implementations(operators)
+
+
+def refused_nodes(graph: Graph) -> Iterator[Unsupported]:
+    """Yield every node that the level cannot run, as far as this is known without libraries and
+    GPU."""
+    return refusals(LEVEL, graph, implemented(), DTYPES)
+
+
+def require_runnable(graph: Graph) -> None:
+    """Raise `Unsupported` for the first node that the level cannot run, as far as this is known
+    without libraries and GPU."""
+    require_supported(LEVEL, graph, implemented(), DTYPES)
+
+
+def build_plan(graph: Graph, engines: Engines, types: Types, batches: int) -> Built:
+    """Return the plan for ``batches`` batches in memory. Raises `Unsupported` for what the level
+    cannot run and for operations without an engine."""
+    require_runnable(graph)
+    return Builder(arranged(graph), engines, types, batches).build(implemented(), finish)
+
+
+def arranged(graph: Graph) -> Graph:
+    """Return the graph as its plan follows it: functions of elements in groups, of which the
+    backward pass computes some again, and some within the softmax that reads them."""
+    return compute_within_softmax(recompute(group_elements(move_reshapes(graph))))

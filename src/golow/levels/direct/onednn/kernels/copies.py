@@ -1,0 +1,50 @@
+"""Rows that are copied: those with given indices, and parts that are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from golow.levels.direct.onednn.kernels import C_TYPES, Kernel, parts
+
+ROWS = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long count = n[2], rows = n[3], width = n[4];
+  const {kind}* const x = static_cast<{kind}*>(pointers[0]);
+  const {index}* const indices = static_cast<{index}*>(pointers[1]);
+  {kind}* const y = static_cast<{kind}*>(pointers[2]);
+  for (long part = begin; part < end; part++) {{
+    const long wanted = indices[part % count], last = rows - 1;
+    const long row = wanted < 0 ? 0 : wanted > last ? last : wanted;
+    const {kind}* const from = x + (part / count * rows + row) * width;
+    {kind}* const to = y + part * width;
+    for (long k = 0; k < width; k++) to[k] = from[k];
+  }}
+}}"""
+JOINED = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long count = n[2];
+  {kind}* to = static_cast<{kind}*>(pointers[count]) + begin * n[3];
+  for (long part = begin; part < end; part++) {{
+    for (long source = 0; source < count; source++) {{
+      const long width = n[4 + source];
+      const {kind}* const from = static_cast<{kind}*>(pointers[source]) + part * width;
+      for (long k = 0; k < width; k++) to[k] = from[k];
+      to += width;
+    }}
+  }}
+}}"""
+
+
+def rows_taken(
+    dtype: str, index_dtype: str, outer: int, rows: int, count: int, width: int
+) -> Kernel:
+    """Pointers: x [outer, rows, width], indices [count] -> y [outer, count, width]. An index that
+    is out of bounds is the nearest one within, as in NumPy's mode "clip"."""
+    code = ROWS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
+    numbers = parts(outer * count, outer * count * width)
+    return Kernel(code, (*numbers, count, rows, width))
+
+
+def parts_joined(dtype: str, outer: int, widths: Sequence[int]) -> Kernel:
+    """Pointers: the parts [outer, width] -> their rows side by side [outer, sum of widths]."""
+    total = sum(widths)
+    numbers = parts(outer, outer * total)
+    return Kernel(JOINED.format(kind=C_TYPES[dtype]), (*numbers, len(widths), total, *widths))

@@ -1,0 +1,315 @@
+"""Batch norm: with running statistics, or in training with a fused relu, and its gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.constants import (
+    BACKWARD,
+    BINARY_MUL,
+    DIFF_DST,
+    DIFF_SCALE,
+    DIFF_SHIFT,
+    DIFF_SRC,
+    DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    FUSE_RELU,
+    GLOBAL_STATISTICS,
+    MEAN,
+    MULTIPLE_SRC,
+    POST_OP_STRIDE,
+    SCALE,
+    SHIFT,
+    SRC,
+    SRC_1,
+    USE_SCALE,
+    USE_SHIFT,
+    VARIANCE,
+    WORKSPACE,
+)
+from golow.levels.direct.onednn.library import Descriptor, array, number, numbers
+from golow.levels.direct.onednn.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.statistics import Groups, combined, corrections, groups_of
+from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.refusing import not_made_by, read_by_others, refuse_integers
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
+
+
+def inference(build: Builder, arguments: BatchNormInference) -> None:
+    """relu((x - mean) / sqrt(variance + epsilon) * scale + shift), if it is not folded into a
+    layer."""
+    x = build.tensor(arguments.x)
+    affine = _scale_and_shift(build, arguments.scale, arguments.shift)
+    flags = GLOBAL_STATISTICS | _flags(affine) | _relu(arguments.activation)
+    primitive = Primitive(
+        build.engine, "batch_normalization_forward", FORWARD_INFERENCE, x.layout, x.layout,
+        number(arguments.epsilon), flags,
+    )  # fmt: skip
+    mean, variance = build.plain(arguments.mean), build.plain(arguments.variance)
+    reads = {SRC: x, MEAN: mean, VARIANCE: variance, **affine}
+    result = build.in_place_or_new(arguments.x, x)
+    build.call(primitive, reads, {DST: result})
+    build.define(0, result)
+
+
+# Names of what is repeated for the view's channels.
+SPREAD = {
+    MEAN: "mean_spread",
+    VARIANCE: "variance_spread",
+    SCALE: "scale_spread",
+    SHIFT: "shift_spread",
+}
+
+
+class Saved(NamedTuple):
+    """What forward saves for backward: the groups, if any; mean, variance and scale for the view's
+    channels; the mask of the relu."""
+
+    groups: Groups | None
+    mean: Tensor
+    variance: Tensor
+    scale: Tensor | None
+    mask: Tensor | None
+
+
+def batch_norm(build: Builder, arguments: BatchNorm) -> None:
+    """Define result, mean, variance and new running statistics of batch norm in training.
+
+    The variance takes the place of ATen's inverse deviation: only the gradient reads it, and
+    oneDNN's gradient needs the variance.
+    """
+    x = build.tensor(arguments.x)
+    affine = _scale_and_shift(build, arguments.scale, arguments.shift)
+    flags = _relu(arguments.activation) | _flags(affine)
+    groups = groups_of(x)
+    if groups is None:
+        mean, variance = _in_one(build, x, affine, flags, arguments.epsilon)
+    else:
+        mean, variance = _in_groups(build, x, affine, flags, arguments.epsilon, groups)
+    count, momentum = math.prod(x.shape) // x.shape[1], arguments.momentum
+    unbiased = momentum * count / max(count - 1, 1)
+    _running(build, 3, arguments.running_mean, mean, 1 - momentum, momentum)
+    _running(build, 4, arguments.running_variance, variance, 1 - momentum, unbiased)
+
+
+def _in_one(
+    build: Builder, x: Tensor, affine: dict[int, Tensor], flags: int, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    primitive = _forward_primitive(build, x.layout, epsilon, flags)
+    result = build.new(build.output_name(0), x.shape, x.layout)
+    mean, variance = (_channels(build, build.output_name(i), x.shape[1]) for i in (1, 2))
+    mask = _mask(build, primitive, flags)
+    writes = {DST: result, MEAN: mean, VARIANCE: variance, **({WORKSPACE: mask} if mask else {})}
+    build.call(primitive, {SRC: x, **affine}, writes)
+    _finish(build, result, mean, variance)
+    build.note(build.output_name(1), Saved(None, mean, variance, affine.get(SCALE), mask))
+    return mean, variance
+
+
+def _in_groups(
+    build: Builder, x: Tensor, affine: dict[int, Tensor], flags: int, epsilon: float,
+    groups: Groups,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    view = x._replace(descriptor=groups.layout)
+    many, node = groups.number * x.shape[1], build.node.name
+    result = build.new(build.output_name(0), x.shape, x.layout)
+    target = result._replace(descriptor=groups.layout)
+    statistics = _forward_primitive(build, groups.layout, epsilon, 0)
+    means, variances = (_channels(build, f"{node}_group_{s}", many) for s in ("means", "variances"))
+    # Its result uses each group's own statistics; the next step overwrites it.
+    writes = {DST: target, MEAN: means, VARIANCE: variances}
+    build.call(statistics, {SRC: view}, writes, "batch_statistics")
+
+    mean, variance = (_channels(build, build.output_name(i), x.shape[1]) for i in (1, 2))
+    spread = {
+        name: _channels(build, f"{node}_{SPREAD[name]}", many) for name in (MEAN, VARIANCE, *affine)
+    }
+
+    def combine(means: Any, variances: Any, *rest: Any) -> None:
+        given, (mean, variance), views = rest[: len(affine)], rest[-2:], rest[len(affine) : -2]
+        mean[...], variance[...] = combined(groups, means, variances)
+        for channels, into in zip((mean, variance, *given), views, strict=True):
+            groups.spread(channels, into)
+
+    build.array_call(
+        combine, [means, variances, *affine.values()], [*spread.values(), mean, variance]
+    )
+    primitive = _forward_primitive(build, groups.layout, epsilon, GLOBAL_STATISTICS | flags)
+    mask = _mask(build, primitive, flags)
+    build.call(
+        primitive, {SRC: view, **spread}, {DST: target, **({WORKSPACE: mask} if mask else {})}
+    )
+    _finish(build, result, mean, variance)
+    saved = Saved(groups, spread[MEAN], spread[VARIANCE], spread.get(SCALE), mask)
+    build.note(build.output_name(1), saved)
+    return mean, variance
+
+
+def _forward_primitive(build: Builder, layout: Descriptor, epsilon: float, flags: int) -> Primitive:
+    return Primitive(
+        build.engine, "batch_normalization_forward", FORWARD_TRAINING, layout, layout,
+        number(epsilon), flags,
+    )  # fmt: skip
+
+
+def _channels(build: Builder, name: str, count: int) -> Tensor:
+    """Allocate one number for each channel."""
+    return build.new(name, (count,), Descriptor.plain((count,)))
+
+
+def _mask(build: Builder, primitive: Primitive, flags: int) -> Tensor | None:
+    if not flags & FUSE_RELU:
+        return None
+    mask = primitive.descriptor(WORKSPACE)
+    return build.new(f"{build.output_name(0)}_mask", (mask.bytes,), mask)
+
+
+def _finish(build: Builder, *results: Tensor) -> None:
+    for index, tensor in enumerate(results):
+        build.define(index, tensor)
+
+
+def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, take: float) -> None:
+    """Add the step old * keep + batch * take, in place if possible."""
+    if not build.is_read(index):
+        return
+    before = build.plain(old)
+    layouts = [before.layout, batch.layout]
+    primitive = Primitive(
+        build.engine, "sum", before.layout, 2, numbers((keep, take)), array(layouts)
+    )
+    result = build.state_for(index) or build.new(
+        build.output_name(index), before.shape, before.layout
+    )
+    reads = {MULTIPLE_SRC: before, MULTIPLE_SRC + 1: batch}
+    build.call(primitive, reads, {DST: result}, "running_statistics")
+    build.define(index, result)
+
+
+def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
+    """Define the gradients of x, scale and shift. The relu's mask replaces the norm's result."""
+    saved = build.noted(arguments.mean.name, Saved)
+    x = build.tensor(arguments.x)
+    outer = build.wanted(arguments.gradient, x.layout)
+    layout = x.layout if saved.groups is None else saved.groups.layout
+    inner = build.in_place_or_new(arguments.gradient, outer)._replace(descriptor=layout)
+    # The sums over the pixels are the gradients of scale and shift; dx needs them in any case.
+    flags = _relu(arguments.activation) | USE_SCALE | USE_SHIFT
+    hint = _forward_primitive(build, layout, arguments.epsilon, flags)
+    primitive = Primitive(
+        build.engine, "batch_normalization_backward", BACKWARD, layout, layout, layout,
+        number(arguments.epsilon), flags, hint.description,
+    )  # fmt: skip
+    count = saved.mean.shape[0]
+    reads = {
+        SRC: x._replace(descriptor=layout),
+        DIFF_DST: outer._replace(descriptor=layout),
+        MEAN: saved.mean,
+        VARIANCE: saved.variance,
+        SCALE: saved.scale or build.constant(f"{build.node.name}_ones", np.ones(count)),
+    }
+    if saved.mask is not None:
+        reads[WORKSPACE] = saved.mask
+    names = [build.output_name(1), build.output_name(2)]
+    if saved.groups is not None:
+        names = [f"{build.node.name}_group_sums_normed", f"{build.node.name}_group_sums"]
+    sums = [_channels(build, name, count) for name in names]
+    build.call(primitive, reads, {DIFF_SRC: inner, DIFF_SCALE: sums[0], DIFF_SHIFT: sums[1]})
+    if saved.groups is not None:
+        sums = _corrected(build, arguments, saved.groups, x, inner, sums)
+    _finish(build, inner._replace(descriptor=x.layout), *sums)
+
+
+def _corrected(
+    build: Builder, arguments: BatchNormBackward, groups: Groups, x: Tensor, inner: Tensor,
+    sums: list[Tensor],
+) -> list[Tensor]:  # fmt: skip
+    """Turn the groups' gradients into those of the whole batch: inner += level + slope x."""
+    channels, scale, epsilon = x.shape[1], arguments.scale, arguments.epsilon
+    level, slope = (
+        _channels(build, f"{build.node.name}_{name}", channels * groups.number)
+        for name in ("level", "slope")
+    )
+    totals = [_channels(build, build.output_name(i), channels) for i in (1, 2)]
+    given = [build.tensor(arguments.mean), build.tensor(arguments.inverse_deviation)]
+    given += [build.plain(scale)] if scale is not None else []
+
+    def correct(normed: Any, ones: Any, mean: Any, variance: Any, *rest: Any) -> None:
+        *given, level, slope, total_normed, total_ones = rest
+        found = corrections(
+            groups, (ones, normed), mean, variance, given[0] if given else None, epsilon
+        )
+        level[...], slope[...], total_ones[...], total_normed[...] = found
+
+    build.array_call(correct, [*sums, *given], [level, slope, *totals])
+    primitive = Primitive(
+        build.engine, "binary", BINARY_MUL, groups.wide, groups.narrow, groups.wide,
+        post_ops=[PostOp("add", descriptor=groups.narrow), PostOp("sum", 1.0)],
+    )  # fmt: skip
+    reads = {
+        SRC: x._replace(descriptor=groups.wide),
+        SRC_1: slope._replace(descriptor=groups.narrow),
+        POST_OP_STRIDE | SRC_1: level._replace(descriptor=groups.narrow),
+    }
+    target = inner._replace(descriptor=groups.wide)
+    build.call(primitive, reads, {DST: target}, "correction")
+    return totals
+
+
+def _relu(activation: Activation | None) -> int:
+    return 0 if activation is None else FUSE_RELU
+
+
+def _flags(affine: dict[int, Tensor]) -> int:
+    return (USE_SCALE if SCALE in affine else 0) | (USE_SHIFT if SHIFT in affine else 0)
+
+
+def _scale_and_shift(build: Builder, scale: Ref | None, shift: Ref | None) -> dict[int, Tensor]:
+    found = {}
+    if scale is not None:
+        found[SCALE] = build.plain(scale)
+    if shift is not None:
+        found[SHIFT] = build.plain(shift)
+    return found
+
+
+def _refuse(arguments: BatchNorm, question: Question) -> str:
+    if arguments.residual is not None:
+        return f"{question.node.op} with a residual"
+    return (
+        _other_than_relu(question, arguments.activation)
+        or read_by_others(question, 2, BatchNormBackward)
+        or refuse_integers(arguments, question)
+    )
+
+
+def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
+    if arguments.second is not None:
+        return f"{question.node.op} of two gradients"
+    if question.output(3) is not None:
+        return f"{question.node.op} with a gradient for a residual"
+    return (
+        _other_than_relu(question, arguments.activation)
+        or not_made_by(question, arguments.mean, BatchNorm)
+        or refuse_integers(arguments, question)
+    )
+
+
+def _other_than_relu(question: Question, activation: Activation | None) -> str:
+    if activation is None or activation.name == "relu":
+        return ""
+    return f"{question.node.op} with the activation {activation.name}"
+
+
+IMPLEMENTATIONS = (
+    Implementation(BatchNormInference, inference, refuse_integers),
+    Implementation(BatchNorm, batch_norm, _refuse),
+    Implementation(BatchNormBackward, batch_norm_backward, _refuse_backward),
+)

@@ -1,0 +1,30 @@
+"""Clipping by norm: what all gradients are multiplied by."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.onednn import arrays, updating
+from golow.levels.direct.onednn.builder import Builder
+from golow.lower.operators.clip_factor import SMALLEST, ClipFactor
+
+
+def clip_factor(build: Builder, arguments: ClipFactor) -> None:
+    """Add a step of NumPy over the gradients' memory, in any layout: padding is zero."""
+    rows = [updating.flat(build.tensor(gradient)) for gradient in arguments.gradients]
+    factor = arrays.result(build)
+    build.array_call(partial(_factor, norm=arguments.norm), rows, [factor])
+    build.define(0, factor)
+
+
+def _factor(*rows: np.ndarray, norm: float) -> None:
+    *gradients, factor = rows
+    # A dot product of float32 is summed by blocks; their few sums are added in float64.
+    found = sum(float(np.dot(row, row)) for row in gradients) ** 0.5
+    factor[...] = min(1.0, norm / (found + SMALLEST))
+
+
+IMPLEMENTATIONS = (Implementation(ClipFactor, clip_factor),)

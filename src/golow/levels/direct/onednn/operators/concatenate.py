@@ -1,0 +1,115 @@
+"""Tensors joined along an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.onednn.arrays import of_arrays
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.constants import CHANNELS_LAST, DST, MULTIPLE_SRC
+from golow.levels.direct.onednn.kernels.copies import parts_joined
+from golow.levels.direct.onednn.library import Descriptor, array, channel_block
+from golow.levels.direct.onednn.primitive import Primitive
+from golow.levels.direct.onednn.steps import Tensor
+from golow.lower.operators.concatenate import Concatenate
+
+# Elements that one thread copies sooner than two would with the library: 20 us for 31 to 128 KiB.
+MOST_OF_ONE_THREAD = 131_072
+
+
+def concatenate(build: Builder, arguments: Concatenate) -> None:
+    """In blocks of channels if whole blocks are joined, otherwise in the layout that the library
+    prefers; by a generated kernel where the library has only its simplest code."""
+    output = build.output()
+    if output.dtype != "float32":
+        _of_integers(build, arguments)
+        return
+    sources = [build.tensor(part) for part in arguments.parts]
+    if any(source.layout.blocks for source in sources):
+        sources = _alike(build, arguments)
+    layouts = [source.layout for source in sources]
+    target = Descriptor.tagged(output.shape)
+    primitive = Primitive(
+        build.engine, "concat", target, len(layouts), arguments.axis, array(layouts)
+    )
+    rows = _rows(sources, output.shape, arguments.axis)
+    simple = build.generates and primitive.implementation.startswith(("simple", "ref"))
+    if simple and rows is not None and rows.are_shared_or_few:
+        made = build.new(output.name, output.shape, rows.layout)
+        if sum(rows.widths):
+            build.kernel(parts_joined("float32", rows.number, rows.widths), sources, [made])
+        build.define(0, made)
+        return
+    result = build.new(output.name, output.shape, primitive.descriptor(DST))
+    reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
+    build.call(primitive, reads, {DST: result})
+    build.define(0, result)
+
+
+class Rows(NamedTuple):
+    """Parts as rows that are joined: how many, how long each is in every part, and the layout of
+    the result."""
+
+    number: int
+    widths: list[int]
+    layout: Descriptor
+
+    @property
+    def are_shared_or_few(self) -> bool:
+        """Whether threads share them, or one copies them soon enough."""
+        return self.number > 1 or sum(self.widths) < MOST_OF_ONE_THREAD
+
+
+def _rows(sources: Sequence[Tensor], shape: tuple[int, ...], axis: int) -> Rows | None:
+    """The parts as rows, if all lie alike: row-major, with channels last or in blocks of them."""
+    layouts, shapes = [source.layout for source in sources], [source.shape for source in sources]
+    if all(layout.is_plain for layout in layouts):
+        widths = [math.prod(part[axis:]) for part in shapes]
+        return Rows(math.prod(shape[:axis]), widths, Descriptor.plain(shape))
+    if len(shape) != 4 or axis != 1:
+        return None
+    if all(layout.blocks for layout in layouts):
+        widths = [math.prod(part[1:]) for part in shapes]
+        return Rows(shape[0], widths, Descriptor.tagged(shape, channel_block().tag))
+    if all(layout == Descriptor.tagged(layout.shape, CHANNELS_LAST) for layout in layouts):
+        layout = Descriptor.tagged(shape, CHANNELS_LAST)
+        return Rows(math.prod(shape) // shape[1], [part[1] for part in shapes], layout)
+    return None
+
+
+def _alike(build: Builder, arguments: Concatenate) -> list[Tensor]:
+    """The parts in blocks of channels if each channel is in a full block of its part, so that the
+    result has no gaps; otherwise row-major."""
+    block = channel_block()
+    shapes = [build.value(part).shape for part in arguments.parts]
+    if any(len(shape) != 4 or shape[1] % block.size for shape in shapes):
+        return [build.plain(part) for part in arguments.parts]
+    return [
+        build.wanted(part, Descriptor.tagged(shape, block.tag))
+        for part, shape in zip(arguments.parts, shapes, strict=True)
+    ]
+
+
+def _of_integers(build: Builder, arguments: Concatenate) -> None:
+    axis = arguments.axis
+
+    def run(*arrays: Any) -> None:
+        *parts, y = arrays
+        np.concatenate(parts, axis=axis, out=y, casting="unsafe")
+
+    of_arrays(build, run, *arguments.parts)
+
+
+def _refuse(arguments: Concatenate, question: Question) -> str:
+    dtypes = {question.value(part).dtype for part in arguments.parts}
+    if len(dtypes) > 1:
+        return f"{question.node.op} of {' and '.join(sorted(dtypes))}"
+    return ""
+
+
+IMPLEMENTATIONS = (Implementation(Concatenate, concatenate, _refuse),)

@@ -1,0 +1,25 @@
+"""Running sums, with NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.onednn.arrays import of_arrays
+from golow.levels.direct.onednn.builder import Builder
+from golow.lower.operators.cumulative_sum import CumulativeSum
+
+
+def cumulative_sum(build: Builder, arguments: CumulativeSum) -> None:
+    """In the type of the result."""
+    axis = arguments.axis
+
+    def run(x: Any, y: Any) -> None:
+        np.cumsum(x, axis=axis, dtype=y.dtype, out=y)
+
+    of_arrays(build, run, arguments.x)
+
+
+IMPLEMENTATIONS = (Implementation(CumulativeSum, cumulative_sum),)

@@ -1,0 +1,8 @@
+"""The weights of layers that are computed as one; they are joined while a plan is loaded."""
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.onednn.loading import compute_when_loading
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.operators.joined_weight import JoinedWeight
+
+IMPLEMENTATIONS = (Implementation(JoinedWeight, compute_when_loading, refuse_integers),)

@@ -1,0 +1,207 @@
+"""A linear layer with bias, residual and activation fused.
+
+In training it is a product with the weight as it lies: forward and both gradients read it, and it
+is never reordered. In inference the library has three ways to compute it, and which one is faster
+depends on the shape, by up to 40% (``tuning.py`` measures it): an inner product, whose weight lies
+in blocks; a 1x1 convolution of an image with a pixel for each row; and a matrix product. A single
+row has a kernel of golow's own, where there is a compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from golow.levels.direct.formulas import formulas
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.constants import (
+    ANY,
+    BIAS,
+    CHANNELS_LAST,
+    CONVOLUTION_DIRECT,
+    DST,
+    FORWARD_INFERENCE,
+    POST_OP_STRIDE,
+    SRC,
+    SRC_1,
+    WEIGHTS,
+)
+from golow.levels.direct.onednn.eltwise import post_ops
+from golow.levels.direct.onednn.kernels.line import line_product
+from golow.levels.direct.onednn.library import Descriptor, dims
+from golow.levels.direct.onednn.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.refusing import without_algorithm
+from golow.levels.direct.onednn.rows import Rows, as_rows, in_rows
+from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.views import folded
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.operators.linear import Linear
+
+
+class Product(NamedTuple):
+    """rows, inner and columns: x is [rows, inner], the weight [columns, inner], the result [rows,
+    columns]. activation: the post-ops after the residual."""
+
+    build: Builder
+    rows: int
+    inner: int
+    columns: int
+    weight: Ref
+    biased: bool
+    residual: bool
+    activation: list[PostOp]
+
+    def after(self, result: Descriptor) -> list[PostOp]:
+        """All post-ops, for a result in this layout."""
+        added = [PostOp("add", descriptor=result)] if self.residual else []
+        return [*added, *self.activation]
+
+
+class Made(NamedTuple):
+    """A primitive with its weight, and the layouts in which it takes x, bias and the result."""
+
+    primitive: Primitive
+    weight: Tensor
+    x: Descriptor
+    bias: Descriptor
+    result: Descriptor
+
+
+def linear(build: Builder, arguments: Linear) -> None:
+    """activation(x weight^T + bias + residual); leading dimensions of x count as rows."""
+    output, bias = build.output(), arguments.bias
+    columns, inner = build.value(arguments.weight).shape
+    rows, residual = _alike(build, arguments)
+    number = math.prod(output.shape[:-1])
+    product = Product(
+        build, number, inner, columns, arguments.weight, bias is not None,
+        residual is not None, post_ops(arguments.activation),
+    )  # fmt: skip
+    shape = number, columns
+    result = build.new(output.name, shape, Descriptor.plain(shape))
+    if number == 1 and build.graph.mode == "infer" and _has_kernel(build, arguments.activation):
+        _one_row(build, arguments, rows, residual, result)
+        return
+    made = _way(build, product)(product)
+    reads = {SRC: rows.tensor._replace(descriptor=made.x), WEIGHTS: made.weight}
+    if bias is not None:
+        line = build.wanted(bias, Descriptor.plain((columns,)))
+        reads[BIAS] = line._replace(descriptor=made.bias)
+    if residual is not None:
+        reads[POST_OP_STRIDE | SRC_1] = residual.tensor._replace(descriptor=made.result)
+    build.call(made.primitive, reads, {DST: result._replace(descriptor=made.result)})
+    build.views.define(rows.result(result))
+
+
+def _has_kernel(build: Builder, activation: Activation | None) -> bool:
+    return build.generates and (activation is None or activation.name in formulas())
+
+
+def _one_row(
+    build: Builder, arguments: Linear, rows: Rows, residual: Rows | None, result: Tensor
+) -> None:
+    columns, inner = build.value(arguments.weight).shape
+    reads = [rows.tensor, build.wanted(arguments.weight, Descriptor.plain((columns, inner)))]
+    if arguments.bias is not None:
+        reads.append(build.wanted(arguments.bias, Descriptor.plain((columns,))))
+    if residual is not None:
+        reads.append(residual.tensor)
+    biased, added = arguments.bias is not None, residual is not None
+    kernel = line_product(inner, columns, biased, added, arguments.activation)
+    build.kernel(kernel, reads, [result])
+    build.views.define(rows.result(result))
+
+
+def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
+    """The rows of x and of the residual, in the same order: row-major if they lie differently."""
+    rows = in_rows(build, arguments.x)
+    if arguments.residual is None:
+        return rows, None
+    residual = in_rows(build, arguments.residual)
+    if rows.outer == residual.outer:
+        return rows, residual
+    both = (build.plain(arguments.x), build.plain(arguments.residual))
+    first, second = (as_rows(folded(tensor)) for tensor in both)
+    return first, second
+
+
+def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
+    """The one that was chosen for this node. A weight that does not lie row-major is read as it
+    lies, or arranged by the inner product."""
+    if build.graph.mode != "infer":
+        return _matrix_product
+    tag = build.layout_of(build.position)
+    if tag == ANY:
+        return _inner_product
+    plain = build.tensor(product.weight).layout.is_plain
+    return _convolution if tag == CHANNELS_LAST and plain else _matrix_product
+
+
+def _inner_product(product: Product) -> Made:
+    x = Descriptor.plain((product.rows, product.inner))
+    result, bias = Descriptor.plain((product.rows, product.columns)), _line(product)
+    primitive = Primitive(
+        product.build.engine, "inner_product_forward", FORWARD_INFERENCE, x,
+        Descriptor.tagged((product.columns, product.inner)), bias if product.biased else None,
+        result, post_ops=product.after(result),
+    )  # fmt: skip
+    weight = product.build.wanted(product.weight, primitive.descriptor(WEIGHTS))
+    return Made(primitive, weight, x, bias, result)
+
+
+def _convolution(product: Product) -> Made:
+    """The rows are the pixels of an image in channels last, which are the same bytes."""
+    x = Descriptor.tagged((1, product.inner, product.rows, 1), CHANNELS_LAST)
+    result = Descriptor.tagged((1, product.columns, product.rows, 1), CHANNELS_LAST)
+    bias, nothing = _line(product), dims((0, 0))
+    primitive = Primitive(
+        product.build.engine, "convolution_forward", FORWARD_INFERENCE, CONVOLUTION_DIRECT, x,
+        Descriptor.tagged((product.columns, product.inner, 1, 1)),
+        bias if product.biased else None, result, dims((1, 1)), nothing, nothing, nothing,
+        post_ops=product.after(result),
+    )  # fmt: skip
+    weight = product.build.wanted(product.weight, primitive.descriptor(WEIGHTS))
+    return Made(primitive, weight, x, bias, result)
+
+
+def _matrix_product(product: Product) -> Made:
+    """With the weight as it lies, unless the library wants blocks in inference."""
+    build, turned = product.build, (product.inner, product.columns)
+    x = Descriptor.plain((product.rows, product.inner))
+    result = Descriptor.plain((product.rows, product.columns))
+    bias = Descriptor.plain((1, product.columns))
+
+    def make(weight: Descriptor) -> Primitive:
+        return Primitive(
+            build.engine, "matmul", x, weight, bias if product.biased else None, result,
+            post_ops=product.after(result),
+        )  # fmt: skip
+
+    if build.graph.mode == "infer":
+        primitive = make(Descriptor.tagged(turned))
+        wanted = primitive.descriptor(WEIGHTS)
+        if wanted.blocks:
+            weight = build.wanted(product.weight, wanted.permuted((1, 0)))
+            return Made(primitive, weight._replace(descriptor=wanted), x, bias, result)
+        given = build.tensor(product.weight)
+        if given.layout.blocks or 1 not in given.layout.strides:
+            given = build.plain(product.weight)
+    else:
+        given = build.wanted(product.weight, Descriptor.plain(turned[::-1]))
+    weight = given._replace(descriptor=given.layout.permuted((1, 0)))
+    return Made(make(weight.layout), weight, x, bias, result)
+
+
+def _line(product: Product) -> Descriptor:
+    return Descriptor.plain((product.columns,))
+
+
+def _refuse(arguments: Linear, question: Question) -> str:
+    integers = refuse_integers(arguments, question)
+    return integers or without_algorithm(question, arguments.activation)
+
+
+IMPLEMENTATIONS = (Implementation(Linear, linear, _refuse),)

@@ -1,0 +1,61 @@
+"""Max pooling of an image, and its gradient."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.onednn import pooling
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.constants import POOLING_MAX
+from golow.levels.direct.onednn.pooling import Window, window
+from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.refusing import not_floating, not_made_by, read_by_others
+from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
+
+
+class Largest(NamedTuple):
+    """What forward saves for backward instead of the indices: oneDNN's own record of where each
+    maximum was."""
+
+    mask: Tensor
+
+
+def max_pool(build: Builder, arguments: MaxPool) -> None:
+    """Define the maximum of each window; in training, also save its position."""
+    x, shape = build.tensor(arguments.x), build.output().shape
+    result = pooling.forward(build, x, shape, _window(arguments, x.shape, shape))
+    build.define(0, result.tensor)
+    if result.mask is not None and arguments.indices:
+        build.note(build.output_name(1), Largest(result.mask))
+
+
+def max_pool_backward(build: Builder, arguments: MaxPoolBackward) -> None:
+    """Add each gradient at the position of its maximum."""
+    x, outer = build.tensor(arguments.x), build.value(arguments.gradient).shape
+    chosen = _window(arguments, x.shape, outer)
+    largest = build.noted(arguments.indices.name, Largest)
+    pooling.backward(build, arguments.gradient, x.shape, x.layout, chosen, largest.mask)
+
+
+def _window(
+    arguments: MaxPool | MaxPoolBackward, source: tuple[int, ...], target: tuple[int, ...]
+) -> Window:
+    kernel, stride, padding = arguments.kernel, arguments.stride, arguments.padding
+    return window(POOLING_MAX, source, target, kernel, stride, padding, arguments.dilation)
+
+
+def _refuse(arguments: MaxPool, question: Question) -> str:
+    others = read_by_others(question, 1, MaxPoolBackward) if arguments.indices else ""
+    return others or not_floating(question, arguments.x)
+
+
+def _refuse_backward(arguments: MaxPoolBackward, question: Question) -> str:
+    floating = not_floating(question, arguments.gradient, arguments.x)
+    return floating or not_made_by(question, arguments.indices, MaxPool)
+
+
+IMPLEMENTATIONS = (
+    Implementation(MaxPool, max_pool, _refuse),
+    Implementation(MaxPoolBackward, max_pool_backward, _refuse_backward),
+)

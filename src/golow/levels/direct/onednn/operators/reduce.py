@@ -1,0 +1,168 @@
+"""Sums and means over axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.onednn.arrays import of_arrays
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
+from golow.levels.direct.onednn.kernels import WORTH_A_THREAD, Kernel
+from golow.levels.direct.onednn.kernels import columns as columns_kernels
+from golow.levels.direct.onednn.kernels import rows as rows_kernels
+from golow.levels.direct.onednn.library import Descriptor, number
+from golow.levels.direct.onednn.primitive import Primitive
+from golow.levels.direct.onednn.seen import dense, row_major
+from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.operators.reduce import Reduce
+from golow.lower.plan.memory_traffic import SCRATCH
+
+FEW = 64  # rows
+
+UFUNCS: dict[str, Any] = {
+    "sum": np.add,
+    "product": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+
+
+class Part(NamedTuple):
+    """Neighbouring axes in memory that are reduced: x is [outer, rows, columns] before."""
+
+    outer: int
+    rows: int
+    columns: int
+
+
+class Reduction(NamedTuple):
+    """A value as it lies, the parts of it that are reduced in turn, and how the result lies."""
+
+    x: Tensor
+    parts: tuple[Part, ...]
+    strides: tuple[int, ...]
+
+
+def reduce(build: Builder, arguments: Reduce) -> None:
+    """By generated kernels, one for each run of reduced axes that are neighbours in memory. oneDNN
+    keeps the reduced axes with size 1; its result is row-major."""
+    if build.generates and _with_kernel(build, arguments):
+        return
+    if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
+        _with_numpy(build, arguments)
+        return
+    x, output = build.tensor(arguments.x), build.output()
+    shape = tuple(1 if i in arguments.axes else n for i, n in enumerate(x.shape))
+    target = Descriptor.plain(shape)
+    if shape == x.shape:
+        # A copy, because the builder cannot know that this operation may be a view.
+        primitive = Primitive(build.engine, "reorder", x.layout, target)
+    else:
+        algorithm = REDUCTION_MEAN if arguments.function == "mean" else REDUCTION_SUM
+        primitive = Primitive(
+            build.engine, "reduction", algorithm, x.layout, target, number(0.0), number(0.0)
+        )
+    made = build.new(output.name, output.shape, target)
+    build.call(primitive, {SRC: x}, {DST: made})
+    build.define(0, made._replace(descriptor=Descriptor.plain(output.shape)))
+
+
+def _with_kernel(build: Builder, arguments: Reduce) -> bool:
+    """Add a kernel for each part and return True, if there are kernels for all."""
+    found, output = _as_it_lies(build, arguments), build.output()
+    if found is None:
+        return False
+    x, kernels = found.x, list[Kernel]()
+    for part in found.parts:
+        kernel = _kernel(arguments.function, x.dtype, output.dtype, part)
+        if kernel is None or (len(found.parts) > 1 and x.dtype != "float32"):
+            return False
+        kernels.append(kernel)
+    layout = None
+    if output.dtype == "float32":
+        layout = Descriptor.strided(output.shape, found.strides).settled()
+    made = build.new(output.name, output.shape, layout, output.dtype)
+    for part, kernel in zip(found.parts, kernels, strict=True):
+        size = part.outer * part.columns
+        result = made if part is found.parts[-1] else _between(build, size)
+        if size:
+            build.kernel(kernel, [x], [result])
+        x = result
+    build.define(0, made)
+    return True
+
+
+def _between(build: Builder, size: int) -> Tensor:
+    """Memory for what one part leaves to the next."""
+    return build.new(f"{build.node.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
+
+
+def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None:
+    """None where there is no kernel, or one of the library is faster."""
+    outer, rows, columns = part
+    if not rows:
+        return None
+    if columns == 1:
+        # One thread computes a row: few long ones of floats are better left to the library.
+        few = result == "float32" and outer < FEW and rows >= WORTH_A_THREAD
+        if few or function not in rows_kernels.REDUCED:
+            return None
+        return rows_kernels.reduction(function, dtype, result, outer, rows)
+    floats = dtype == result == "float32"
+    if not floats or function not in columns_kernels.REDUCED or rows < 2:
+        return None
+    return columns_kernels.reduction(function, outer, rows, columns)
+
+
+def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
+    """The value in the order of its axes in memory; None if it lies in blocks or has gaps."""
+    x, axes = build.tensor(arguments.x), arguments.axes
+    strides = row_major(x.shape)
+    if x.descriptor is not None:
+        if x.descriptor.blocks or x.descriptor != dense(x.shape, x.descriptor.strides):
+            return None
+        strides = x.descriptor.strides
+    order = sorted(range(len(x.shape)), key=lambda axis: (-strides[axis], axis))
+    parts = _parts([x.shape[axis] for axis in order], [axis in axes for axis in order])
+    kept, step = dict.fromkeys(axes, 1), 1
+    for axis in reversed(order):
+        if axis not in axes:
+            kept[axis] = step
+            step *= x.shape[axis]
+    wanted = [axis for axis in range(len(x.shape)) if arguments.keep or axis not in axes]
+    return Reduction(x, parts, tuple(kept[axis] for axis in wanted)) if parts else None
+
+
+def _parts(sizes: list[int], reduced: list[bool]) -> tuple[Part, ...]:
+    """The runs of reduced axes, the last one first; each is gone for the next."""
+    found: list[Part] = []
+    while any(reduced):
+        last = len(reduced) - reduced[::-1].index(True)
+        first = last - 1
+        while first and reduced[first - 1]:
+            first -= 1
+        run = sizes[first:last]
+        found.append(Part(math.prod(sizes[:first]), math.prod(run), math.prod(sizes[last:])))
+        del sizes[first:last], reduced[first:last]
+    return tuple(found)
+
+
+def _with_numpy(build: Builder, arguments: Reduce) -> None:
+    function, axes, keep = UFUNCS[arguments.function], arguments.axes, arguments.keep
+
+    def run(x: Any, y: Any) -> None:
+        y[...] = function.reduce(x, axis=axes, keepdims=keep)
+
+    of_arrays(build, run, arguments.x)
+
+
+def _refuse(arguments: Reduce, question: Question) -> str:
+    return refuse_integers(arguments, question) if arguments.function == "mean" else ""
+
+
+IMPLEMENTATIONS = (Implementation(Reduce, reduce, _refuse),)

@@ -1,0 +1,68 @@
+"""Images and volumes in another size, and the gradient."""
+
+from __future__ import annotations
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.constants import (
+    DIFF_DST,
+    DIFF_SRC,
+    DST,
+    RESAMPLING_LINEAR,
+    RESAMPLING_NEAREST,
+    SRC,
+)
+from golow.levels.direct.onednn.library import Descriptor, channel_block
+from golow.levels.direct.onednn.primitive import Primitive
+from golow.levels.direct.onednn.seen import dense
+from golow.levels.direct.refusing import refuse_integers
+from golow.lower.operators.resample import Resample, ResampleBackward
+
+ALGORITHMS = {"nearest": RESAMPLING_NEAREST, "linear": RESAMPLING_LINEAR}
+
+
+def resample(build: Builder, arguments: Resample) -> None:
+    """In the layout of x."""
+    x, output = build.tensor(arguments.x), build.output()
+    primitive = _forward(build, arguments, x.layout, Descriptor.tagged(output.shape))
+    result = build.new(output.name, output.shape, primitive.descriptor(DST))
+    build.call(primitive, {SRC: x}, {DST: result})
+    build.define(0, result)
+
+
+def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
+    """In the layout of the gradient; of a volume in blocks, row-major."""
+    outer, output = build.tensor(arguments.gradient), build.output()
+    if outer.layout.blocks and len(output.shape) > 4:
+        outer = build.plain(arguments.gradient)
+    inner = _as(outer.layout, output.shape)
+    hint = _forward(build, arguments, inner, outer.layout)
+    primitive = Primitive(
+        build.engine, "resampling_backward", ALGORITHMS[arguments.mode], None, inner, outer.layout,
+        hint.description,
+    )  # fmt: skip
+    result = build.new(output.name, output.shape, inner)
+    build.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
+    build.define(0, result)
+
+
+def _forward(
+    build: Builder, arguments: Resample | ResampleBackward, source: Descriptor, target: Descriptor
+) -> Primitive:
+    return Primitive(
+        build.engine, "resampling_forward", build.forward_kind, ALGORITHMS[arguments.mode], None,
+        source, target,
+    )  # fmt: skip
+
+
+def _as(layout: Descriptor, shape: tuple[int, ...]) -> Descriptor:
+    """Another shape in the same layout."""
+    if layout.blocks:
+        return Descriptor.tagged(shape, channel_block().tag)
+    return dense(shape, layout.strides)
+
+
+IMPLEMENTATIONS = (
+    Implementation(Resample, resample, refuse_integers),
+    Implementation(ResampleBackward, resample_backward, refuse_integers),
+)

@@ -1,0 +1,59 @@
+"""Rows by their indices, by a generated kernel or with NumPy, and adding to rows with NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.onednn.arrays import of_arrays, result
+from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.kernels.copies import rows_taken
+from golow.lower.operators.take import Take, TakeBackward
+
+
+def take(build: Builder, arguments: Take) -> None:
+    """A copy of these rows."""
+    axis = arguments.axis
+    if build.generates and math.prod(build.output().shape) > 0:
+        _by_kernel(build, arguments)
+        return
+
+    def run(x: Any, index: Any, y: Any) -> None:
+        # Out of bounds is an error of the caller's; "clip" is the mode that writes in place.
+        np.take(x, index, axis=axis, out=y, mode="clip")
+
+    of_arrays(build, run, arguments.x, arguments.index)
+
+
+def _by_kernel(build: Builder, arguments: Take) -> None:
+    x, index = build.plain(arguments.x), build.plain(arguments.index)
+    axis, count = arguments.axis, math.prod(index.shape)
+    outer, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    made = result(build)
+    kernel = rows_taken(x.dtype, index.dtype, outer, x.shape[axis], count, width)
+    build.kernel(kernel, [x, index], [made])
+    build.define(0, made)
+
+
+def take_backward(build: Builder, arguments: TakeBackward) -> None:
+    """Zeros with each gradient added to its row."""
+    axis, skipped = arguments.axis, arguments.skipped
+
+    def run(gradient: Any, index: Any, y: Any) -> None:
+        y[...] = 0
+        rows = np.moveaxis(y, axis, 0)
+        flat = gradient.reshape(*gradient.shape[:axis], -1, *gradient.shape[axis + index.ndim :])
+        np.add.at(rows, index.reshape(-1), np.moveaxis(flat, axis, 0))
+        if skipped >= 0:
+            rows[skipped] = 0
+
+    of_arrays(build, run, arguments.gradient, arguments.index)
+
+
+IMPLEMENTATIONS = (
+    Implementation(Take, take),
+    Implementation(TakeBackward, take_backward),
+)

@@ -1,7 +1,0 @@
-"""The taps of a kernel that touch the image; the weight is trimmed while a plan is loaded."""
-
-from golow.levels.vendor.cudnn.builder import Builder
-from golow.levels.vendor.implementation import Implementation
-from golow.lower.operators.trimmed_weight import TrimmedWeight
-
-IMPLEMENTATIONS = (Implementation(TrimmedWeight, Builder.compute_when_loading),)

@@ -1,8 +1,0 @@
-"""The weights of layers that are computed as one; they are joined while a plan is loaded."""
-
-from golow.levels.vendor.implementation import Implementation
-from golow.levels.vendor.onednn.loading import compute_when_loading
-from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.operators.joined_weight import JoinedWeight
-
-IMPLEMENTATIONS = (Implementation(JoinedWeight, compute_when_loading, refuse_integers),)

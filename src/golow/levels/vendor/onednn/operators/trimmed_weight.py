@@ -1,8 +1,0 @@
-"""The taps of a kernel that touch the image; the weight is trimmed while a plan is loaded."""
-
-from golow.levels.vendor.implementation import Implementation
-from golow.levels.vendor.onednn.loading import compute_when_loading
-from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.operators.trimmed_weight import TrimmedWeight
-
-IMPLEMENTATIONS = (Implementation(TrimmedWeight, compute_when_loading, refuse_integers),)
