@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import get_args
 
 from golow import compare
-from golow.comparison.store import load
+from golow.programs.comparison.store import load
 from golow.record import Comparison, GolowError, Precision, Run
 from golow.worker.turn import Turn
 

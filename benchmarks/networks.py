@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import golow
-from golow.comparison.figures import used_blocks
-from golow.comparison.store import load
 from golow.measure.stats import block_figure, ratio
 from golow.models import ZOO
 from golow.models.entry import Entry
+from golow.programs.comparison.figures import used_blocks
+from golow.programs.comparison.store import load
 from golow.record import Comparison, Device, Mode, Precision, Ratio, Run
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn

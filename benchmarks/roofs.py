@@ -24,8 +24,8 @@ from typing import get_args
 import msgspec
 
 import golow
-from golow.explain.record import Roof, StepRoof
 from golow.models import ZOO
+from golow.programs.explain.record import Roof, StepRoof
 from golow.record import Device, Mode, Precision
 from golow.report.units import bytes_text, decimal_text, seconds_text, share_text
 from golow.worker.turn import Turn

@@ -40,8 +40,8 @@ from conformance_timing import (
     uses_no_more_threads_than_it_was_given,
 )
 from conversation import LIMIT, QUIET, Conversation, Subject, close, lives_on
-from golow.profiling.summary import execution_summary
-from golow.profiling.trace import read_trace
+from golow.programs.profiling.summary import execution_summary
+from golow.programs.profiling.trace import read_trace
 from golow.worker.protocol import ArenaReport, LayersReport, LoadReport
 from processes import all_gone
 

@@ -13,7 +13,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from drawn_trainings import ENVIRONMENT
-from golow.comparison import store
+from golow.programs.comparison import store
+from golow.programs.study.record import Cell, CellRecord, CellState, Machine, Study
+from golow.programs.study.store import StudyFolder
 from golow.record import (
     FORMAT_VERSION,
     Block,
@@ -34,8 +36,6 @@ from golow.record import (
 )
 from golow.report.study.planes import Plane, planes
 from golow.report.study.rows import Measured, StudyRow, rows_of
-from golow.study.record import Cell, CellRecord, CellState, Machine, Study
-from golow.study.store import StudyFolder
 
 CREATED = "2026-11-20T18:00:00+00:00"
 GIB = 2**30

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from golow.record import Check, Environment, ModelSource, Optimizer, Quantity, TensorType, Workload
-from golow.training.record import (
+from golow.programs.training.record import (
     Augmentation,
     CurveVerdict,
     DatasetFacts,
@@ -19,6 +18,7 @@ from golow.training.record import (
     TrainingPlan,
     TrainingRun,
 )
+from golow.record import Check, Environment, ModelSource, Optimizer, Quantity, TensorType, Workload
 
 CLASSES = ("circle", "triangle", "square")
 ENVIRONMENT = Environment(

@@ -40,9 +40,9 @@ IMPORTED = ("torch._dynamo", "torch._inductor.compile_fx", "golow.levels.torch.p
 SERVED = tuple(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile"))
 MODULES = (
     "golow.levels.peers.export_process",
-    "golow.life.capture_process",
+    "golow.programs.life.capture_process",
     "golow.measure.peak",
-    "golow.study.cell",
+    "golow.programs.study.cell",
     "golow.worker.plant",
 )
 SCRIPTS = ("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from golow.profiling.kernels import GpuSummary, KernelTime
-from golow.profiling.operators import OperatorTime
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.summary import ROLES, Part
+from golow.programs.profiling.kernels import GpuSummary, KernelTime
+from golow.programs.profiling.operators import OperatorTime
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.summary import ROLES, Part
 from golow.record import (
     Device,
     Environment,

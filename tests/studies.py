@@ -8,8 +8,17 @@ from typing import Any
 
 import msgspec
 
-from golow.comparison import store
 from golow.measure.environment import environment
+from golow.programs.comparison import store
+from golow.programs.study.cells import cells, key
+from golow.programs.study.forecast import Outlook
+from golow.programs.study.local import LocalExecutor
+from golow.programs.study.loop import StudyRun
+from golow.programs.study.observer import SilentStudy, StudyObserver
+from golow.programs.study.places import Place, places
+from golow.programs.study.record import FORMAT_VERSION as STUDY_VERSION
+from golow.programs.study.record import Cell, CellRecord, Study, StudyLimits
+from golow.programs.study.store import StudyFolder
 from golow.record import (
     FORMAT_VERSION,
     Block,
@@ -24,15 +33,6 @@ from golow.record import (
     TensorType,
     Workload,
 )
-from golow.study.cells import cells, key
-from golow.study.forecast import Outlook
-from golow.study.local import LocalExecutor
-from golow.study.loop import StudyRun
-from golow.study.observer import SilentStudy, StudyObserver
-from golow.study.places import Place, places
-from golow.study.record import FORMAT_VERSION as STUDY_VERSION
-from golow.study.record import Cell, CellRecord, Study, StudyLimits
-from golow.study.store import StudyFolder
 
 CELL = Path(__file__).parent / "workers" / "cell.py"
 PROGRAM = ("-S", "-E", str(CELL))  # without site-packages: it starts in a third of the time

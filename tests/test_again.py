@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from command import golow
-from golow.comparison.again import again
-from golow.profiling import advice, store
+from golow.programs.comparison.again import again
+from golow.programs.profiling import advice, store
 from golow.record import ModelSource
 from golow.report.command import command_lines
 from golow.report.profiling.table import render

@@ -15,18 +15,18 @@ import pytest
 
 import golow
 from golow.api import studies
-from golow.auditing import audit as auditing
-from golow.auditing.audit import AuditSettings
-from golow.comparison import compare as comparison
-from golow.comparison.settings import ComparisonSettings
-from golow.explain import support as supporting
-from golow.life import cycle
-from golow.life.settings import LifeSettings
+from golow.programs.auditing import audit as auditing
+from golow.programs.auditing.audit import AuditSettings
+from golow.programs.comparison import compare as comparison
+from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.explain import support as supporting
+from golow.programs.life import cycle
+from golow.programs.life.settings import LifeSettings
+from golow.programs.study.settings import StudySettings
+from golow.programs.training import train as training
+from golow.programs.training.record import Augmentation, Schedule
+from golow.programs.training.request import TrainingRequest
 from golow.record import Optimizer
-from golow.study.settings import StudySettings
-from golow.training import train as training
-from golow.training.record import Augmentation, Schedule
-from golow.training.request import TrainingRequest
 from golow.workload.request import Request
 
 Given = dict[str, Any]
@@ -185,7 +185,7 @@ def test_a_request_cannot_be_changed() -> None:
 
 
 LIGHT = """
-import sys, golow, golow.workload.request, golow.training.request, golow.comparison.settings
+import sys, golow, golow.workload.request, golow.programs.training.request, golow.programs.comparison.settings
 golow.GolowError, golow.Optimizer, golow.Schedule
 assert "golow.api" not in sys.modules
 golow.load, golow.load_training, golow.load_study, golow.run_study, golow.Result

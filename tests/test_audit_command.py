@@ -16,9 +16,9 @@ from command import Ended
 from command import golow as command_here
 from forked_workers import ForkServer, forked_workers
 from golow import cli
-from golow.auditing import candidates, store
-from golow.auditing.record import AuditedLevel, Price
 from golow.levels.choices import all_choices, allocator
+from golow.programs.auditing import candidates, store
+from golow.programs.auditing.record import AuditedLevel, Price
 from processes import all_gone, family
 
 AUDIT = ("mlp", "--mode", "train", "--batch", "2", "--threads", "1", "--levels", "eager")
@@ -26,7 +26,7 @@ AUDIT = ("mlp", "--mode", "train", "--batch", "2", "--threads", "1", "--levels",
 SMALL = ("mlp", "--batch", "2", "--threads", "1", "--levels", "eager,torchscript")
 FEW = ("allocator", "optimizer_kernels")  # so that these tests stay quick when choices are added
 GOLOW = f"""
-from golow.auditing import candidates
+from golow.programs.auditing import candidates
 every = candidates.all_choices()
 candidates.all_choices = lambda: [choice for choice in every if choice.name in {FEW}]
 from golow.__main__ import main

@@ -19,11 +19,11 @@ from rich.console import Console
 from audits import AUDITS, EVERYTHING, HOSTILE, RACE, audit, combination, level, price, ratio, run
 from figure_checks import defects, said
 from golow.api import AuditResult, load_audit
-from golow.auditing import store
-from golow.auditing.observer import Pace
-from golow.auditing.record import Audit, Untried
 from golow.levels.choices import all_choices
 from golow.measure.words import CLAIM_MARGIN, SAME_MARGIN
+from golow.programs.auditing import store
+from golow.programs.auditing.observer import Pace
+from golow.programs.auditing.record import Audit, Untried
 from golow.record import Comparison, GolowError, ModelSource, Run
 from golow.report.audit import facts
 from golow.report.audit.export import Row, rows

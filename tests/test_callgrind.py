@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.profiling.way_down.boundary import ENTRIES, owner_of
-from golow.profiling.way_down.callgrind import Function, combined, parse, read_parts
-from golow.profiling.way_down.reading import read
+from golow.programs.profiling.way_down.boundary import ENTRIES, owner_of
+from golow.programs.profiling.way_down.callgrind import Function, combined, parse, read_parts
+from golow.programs.profiling.way_down.reading import read
 
 APP, BLAS = "/lib/app.so", "/lib/blas.so"
 

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from golow import cli
 from golow.api import Result
-from golow.comparison import store
-from golow.comparison.changes import changes, parsed_limit, slower_than
 from golow.measure.environment import environment
+from golow.programs.comparison import store
+from golow.programs.comparison.changes import changes, parsed_limit, slower_than
 from golow.record import (
     Block,
     Check,

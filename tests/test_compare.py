@@ -20,10 +20,10 @@ from torch import nn
 
 import golow
 from golow import api
-from golow.comparison import bench as comparison
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.stats import block_figure
+from golow.programs.comparison import bench as comparison
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle

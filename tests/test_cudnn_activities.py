@@ -7,7 +7,7 @@ from typing import Any
 
 from golow.levels.direct.cudnn.activities import Activity, trace_events
 from golow.lower.plan.plan import Step
-from golow.profiling.trace import read_trace
+from golow.programs.profiling.trace import read_trace
 from golow.worker.tracing import write_events
 
 

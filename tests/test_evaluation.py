@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch.nn import functional
 
-from golow.training.evaluation import evaluate
+from golow.programs.training.evaluation import evaluate
 
 
 @given(

@@ -14,7 +14,6 @@ import pytest
 from bundles import product_bundle
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.comparison.entrant import Entrant
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.measure import two_clocks
@@ -23,6 +22,7 @@ from golow.measure.energy import spent
 from golow.measure.nvml import Card
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
+from golow.programs.comparison.entrant import Entrant
 from golow.record import GpuState, Sample, WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge

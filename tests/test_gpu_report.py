@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from golow.comparison import store
 from golow.measure.environment import environment
+from golow.programs.comparison import store
 from golow.record import (
     Block,
     Check,

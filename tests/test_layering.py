@@ -134,7 +134,9 @@ def test_no_program_imports_a_report() -> None:
 def test_a_training_needs_no_comparison() -> None:
     """It starts levels by what the check offers; only the writing of records is shared so far."""
     loads = set[str]().union(*map(imports, sorted((SOURCES / "training").rglob("*.py"))))
-    assert {name for name in loads if room_of(name) == "comparison"} <= {"comparison/store"}
+    assert {name for name in loads if room_of(name) == "comparison"} <= {
+        "programs/comparison/store"
+    }
 
 
 def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
@@ -146,7 +148,9 @@ def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
 
 def test_the_test_sees_a_module_loaded_by_a_string(tmp_path: Path) -> None:
     planted = tmp_path / "frontend.py"
-    planted.write_text('load("golow.levels.direct.onednn.builder")\nload(f"golow.study.{name}")\n')
+    planted.write_text(
+        'load("golow.levels.direct.onednn.builder")\nload(f"golow.programs.study.{name}")\n'
+    )
     assert imports(planted) == {"levels/direct/onednn/builder", "study"}
     assert len(upward("levels/direct/cudnn/frontend", imports(planted))) == 2
 

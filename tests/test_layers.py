@@ -19,12 +19,12 @@ from torch.utils.checkpoint import checkpoint
 
 import golow
 from bundles import NETWORKS, network_bundle, product_bundle
-from golow.comparison import store
 from golow.levels import ladder
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.torch.program import TorchProgram
 from golow.levels.torch.step import Parts
 from golow.lower.capture.capture import capture_inference, capture_training
+from golow.programs.comparison import store
 from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from golow.levels.libtorch.build import build
 from golow.lower.capture.capture import capture_inference
-from golow.profiling.allocations import memory_of_trace
-from golow.profiling.places import Place, Places
-from golow.profiling.trace import OPERATOR, read_trace
+from golow.programs.profiling.allocations import memory_of_trace
+from golow.programs.profiling.places import Place, Places
+from golow.programs.profiling.trace import OPERATOR, read_trace
 from libtorch_bundle import Batch, workload, write_bundle
 from one_run import program_cache
 from protocol_driver import RawWorker

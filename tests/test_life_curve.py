@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.life.curve import HORIZON, Curve, break_even, envelope, fastest
-from golow.life.stages import break_evens, curve, uses
+from golow.programs.life.curve import HORIZON, Curve, break_even, envelope, fastest
+from golow.programs.life.stages import break_evens, curve, uses
 from lives import curves, cycle, level, life, whole
 
 NEAR = 1e-9  # of a total: two sums of the same numbers may differ by rounding

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.levels.ladder import Launch
-from golow.life.one_life import require_match, same_program, with_setting
-from golow.life.other_batch import other_size
-from golow.life.schedule import Forecast, Measurement, schedule
-from golow.life.settling import LEAST, WINDOW, settle
 from golow.measure.joules import Joules
+from golow.programs.life.one_life import require_match, same_program, with_setting
+from golow.programs.life.other_batch import other_size
+from golow.programs.life.schedule import Forecast, Measurement, schedule
+from golow.programs.life.settling import LEAST, WINDOW, settle
 from golow.record import Check, WorkerFailure
 
 TIMES = st.lists(st.integers(1, 10**9), min_size=LEAST, max_size=200)

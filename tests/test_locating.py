@@ -16,13 +16,13 @@ from torch.nn import functional
 from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level as Suspect
 from golow.check.locating import locate
-from golow.comparison.bench import Bench, open_bench
-from golow.comparison.settings import ComparisonSettings
 from golow.levels import ladder
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch
 from golow.lower.ir.graph import Graph
-from golow.observer import Silent
+from golow.programs.comparison.bench import Bench, open_bench
+from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.observer import Silent
 from golow.record import Check, GolowError, Located, Mode, TensorError
 from golow.workload.bundle import Bundle
 from golow.workload.request import Request

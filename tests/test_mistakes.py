@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from golow.training.mistakes import LONGEST_SIDE, MOST, find_mistakes
+from golow.programs.training.mistakes import LONGEST_SIDE, MOST, find_mistakes
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0, 1, 4]))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import forms
 import golow
-from golow.comparison import bench
+from golow.programs.comparison import bench
 from kept_workers import kept_workers
 from tiny_models import VOCABULARY, built, inputs_of, loss_of
 

@@ -13,8 +13,8 @@ from rich.console import Console
 import command
 import golow
 from golow.api import ProfileResult
-from golow.profiling import store
-from golow.profiling.trace import read_trace
+from golow.programs.profiling import store
+from golow.programs.profiling.trace import read_trace
 from golow.record import GolowError, Mode
 from golow.report.profiling.table import render
 from saved_profile import saved_profile

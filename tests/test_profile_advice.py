@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from golow.profiling import advice
-from golow.profiling.copies import CopyTime, copy_times
-from golow.profiling.idle import CAUSES
-from golow.profiling.kernels import KernelTime
-from golow.profiling.memory import Block, memory_profile
-from golow.profiling.operators import OperatorTime
-from golow.profiling.record import Finding, LevelProfile, Profile
-from golow.profiling.summary import Part
-from golow.profiling.trace import COPY, Event, Trace
+from golow.programs.profiling import advice
+from golow.programs.profiling.copies import CopyTime, copy_times
+from golow.programs.profiling.idle import CAUSES
+from golow.programs.profiling.kernels import KernelTime
+from golow.programs.profiling.memory import Block, memory_profile
+from golow.programs.profiling.operators import OperatorTime
+from golow.programs.profiling.record import Finding, LevelProfile, Profile
+from golow.programs.profiling.summary import Part
+from golow.programs.profiling.trace import COPY, Event, Trace
 from golow.record import Precision, Quantity
 from golow.report.profiling import advice as texts
 from profiles import PROFILES, level, profile

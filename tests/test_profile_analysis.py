@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.profiling.divided import write_divided
-from golow.profiling.kernels import (
+from golow.programs.profiling.divided import write_divided
+from golow.programs.profiling.kernels import (
     BLOCKS,
     OCCUPANCY,
     gpu_summary,
     kernel_times,
     uses_tensor_cores,
 )
-from golow.profiling.operators import OperatorTime, operator_times
-from golow.profiling.summary import OTHER, ROLES, divide, execution_summary
-from golow.profiling.trace import Trace, nested, read_trace
+from golow.programs.profiling.operators import OperatorTime, operator_times
+from golow.programs.profiling.summary import OTHER, ROLES, divide, execution_summary
+from golow.programs.profiling.trace import Trace, nested, read_trace
 from golow.record import GolowError, LayerTime
 from traces import event, memory, step, written
 

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from command import golow
 from golow.api import ProfileResult, load_profile
-from golow.profiling import store
-from golow.profiling.difference import (
+from golow.programs.profiling import store
+from golow.programs.profiling.difference import (
     Change,
     LevelDifference,
     Place,
@@ -22,7 +22,7 @@ from golow.profiling.difference import (
     between_precisions,
     difference,
 )
-from golow.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.record import LevelProfile, Profile
 from golow.record import GolowError, LayerTime
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.table import render

@@ -13,8 +13,8 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from figure_checks import defects, said, spilt
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.summary import ROLES
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.summary import ROLES
 from golow.record import GolowError
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
 from golow.report.profiling.tensorboard import write_tensorboard

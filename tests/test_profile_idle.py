@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.profiling.idle import CAUSES, idle_times
-from golow.profiling.kernels import gpu_summary, kernel_times
-from golow.profiling.same_kernels import with_layers_of
-from golow.profiling.trace import Event, Trace
+from golow.programs.profiling.idle import CAUSES, idle_times
+from golow.programs.profiling.kernels import gpu_summary, kernel_times
+from golow.programs.profiling.same_kernels import with_layers_of
+from golow.programs.profiling.trace import Event, Trace
 from traces import event, step, written
 
 

@@ -14,11 +14,11 @@ from rich.console import Console
 
 import golow
 from golow.api import ProfileResult
-from golow.profiling.allocations import memory_of_trace
-from golow.profiling.arena import memory_of_plan
-from golow.profiling.divided import write_divided
-from golow.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
-from golow.profiling.trace import read_trace
+from golow.programs.profiling.allocations import memory_of_trace
+from golow.programs.profiling.arena import memory_of_plan
+from golow.programs.profiling.divided import write_divided
+from golow.programs.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
+from golow.programs.profiling.trace import read_trace
 from golow.record import LayerTime, Unsupported
 from golow.report.profiling.table import render
 from golow.worker.protocol import ArenaReport, PlannedBuffer, PlannedStep

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.profiling.kernels import gpu_summary, kernel_times
-from golow.profiling.occupancy import Multiprocessors, multiprocessors, occupancy, resident_blocks
-from golow.profiling.trace import Trace
+from golow.programs.profiling.kernels import gpu_summary, kernel_times
+from golow.programs.profiling.occupancy import (
+    Multiprocessors,
+    multiprocessors,
+    occupancy,
+    resident_blocks,
+)
+from golow.programs.profiling.trace import Trace
 from traces import event, step, written
 
 H200 = Multiprocessors(132, threads=2048, blocks=32, registers=65536, shared=233472, reserved=1024)

@@ -21,14 +21,14 @@ from forked_workers import fork_commands
 from golow.levels import ladder
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
-from golow.profiling import memory, store
-from golow.profiling.copies import CopyTime
-from golow.profiling.kernels import GpuSummary, KernelTime
-from golow.profiling.memory import Block, MemoryProfile
-from golow.profiling.operators import OperatorTime
-from golow.profiling.record import Finding, LevelProfile, Profile
-from golow.profiling.summary import ROLES, Part
-from golow.profiling.timeline import TIMELINE
+from golow.programs.profiling import memory, store
+from golow.programs.profiling.copies import CopyTime
+from golow.programs.profiling.kernels import GpuSummary, KernelTime
+from golow.programs.profiling.memory import Block, MemoryProfile
+from golow.programs.profiling.operators import OperatorTime
+from golow.programs.profiling.record import Finding, LevelProfile, Profile
+from golow.programs.profiling.summary import ROLES, Part
+from golow.programs.profiling.timeline import TIMELINE
 from golow.record import GolowError, LayerTime
 from golow.report.profiling.export import TABLES, Row, write_tables
 from golow.storage.spreadsheet import FORMULA, to_csv

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import golow
-from golow.profiling.kernels import kernel_times
-from golow.profiling.places import Place, Places
-from golow.profiling.trace import OPERATOR, Trace, read_trace
+from golow.programs.profiling.kernels import kernel_times
+from golow.programs.profiling.places import Place, Places
+from golow.programs.profiling.trace import OPERATOR, Trace, read_trace
 from traces import event, step, written
 
 pytestmark = pytest.mark.usefixtures("forked")

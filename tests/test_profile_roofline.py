@@ -16,9 +16,9 @@ from rich.console import Console
 from figure_checks import defects, described
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
-from golow.profiling.difference import difference
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
+from golow.programs.profiling.difference import difference
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
 from golow.record import GolowError, LayerPhase, LayerTime, Precision
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.figures import figures

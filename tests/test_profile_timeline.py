@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import golow_perfetto as perfetto
-from golow.profiling.timeline import TIMELINE, timeline
-from golow.profiling.trace import Event, Trace
+from golow.programs.profiling.timeline import TIMELINE, timeline
+from golow.programs.profiling.trace import Event, Trace
 from golow.worker.tracing import write_events
 from golow_perfetto import opened as processor_of
 from saved_profile import STEPS, saved_profile

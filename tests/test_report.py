@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from golow.comparison.figures import counted, percentiles, throughput
-from golow.comparison.store import save
 from golow.levels.ladder import DEFAULT
 from golow.measure.environment import environment
+from golow.programs.comparison.figures import counted, percentiles, throughput
+from golow.programs.comparison.store import save
 from golow.record import (
     Block,
     Check,

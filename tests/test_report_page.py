@@ -20,10 +20,10 @@ from command import golow
 from drawn_studies import levental_like, write
 from drawn_trainings import TWO_SEEDS, paper_like
 from golow.api import Result
-from golow.auditing import store as audit_store
-from golow.comparison import store
-from golow.life import store as life_store
-from golow.profiling.record import LevelProfile, Profile
+from golow.programs.auditing import store as audit_store
+from golow.programs.comparison import store
+from golow.programs.life import store as life_store
+from golow.programs.profiling.record import LevelProfile, Profile
 from golow.record import Comparison, GolowError, LayerTime, Run
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of
@@ -274,8 +274,8 @@ def test_a_filter_leaves_the_rows_with_all_words(window: Browser, tmp_path: Path
 
 @in_a_browser
 def test_the_slider_moves_the_recommendation(window: Browser, page: Path) -> None:
-    from golow.life.curve import fastest
-    from golow.life.stages import curves
+    from golow.programs.life.curve import fastest
+    from golow.programs.life.stages import curves
     from golow.report.life.remarks import caches
 
     known = curves(lives.whole(), caches(lives.whole())[0])

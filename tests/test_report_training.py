@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from browser import Browser
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, trainings
 from drawn_trainings import training as training_of
+from golow.programs.training.record import CurveVerdict, Mistake, Mistakes, Training
 from golow.record import Quantity
 from golow.report.console import visible
 from golow.report.page import training
 from golow.report.page.file import write_page
 from golow.report.training import series
-from golow.training.record import CurveVerdict, Mistake, Mistakes, Training
 from pages import EVIL, in_a_browser, violations
 
 FIGURES = (

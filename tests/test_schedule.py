@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golow.programs.training.record import Schedule
+from golow.programs.training.schedule import rates, require_sense
 from golow.record import GolowError
-from golow.training.record import Schedule
-from golow.training.schedule import rates, require_sense
 
 
 def whole(schedule: Schedule, rate: float, epochs: int, batches: int) -> list[float]:

@@ -7,11 +7,11 @@ import os
 import pytest
 
 from forked_workers import ForkServer
-from golow.comparison import selftest as testing
-from golow.comparison.selftest import Finding, SelftestResult, selftest
 from golow.measure import race as race_of
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
+from golow.programs.comparison import selftest as testing
+from golow.programs.comparison.selftest import Finding, SelftestResult, selftest
 from golow.record import Check
 from golow.worker.scheduling import run_queue_wait_ns
 from noise import SyntheticMachine, VirtualWorker

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import golow
 from golow.api import Result
-from golow.comparison import store
 from golow.measure.environment import environment
+from golow.programs.comparison import store
 from golow.record import (
     FORMAT_VERSION,
     Block,
@@ -318,7 +318,7 @@ def test_a_later_golows_additions_are_no_fault(saved: Path) -> None:
 SAVE = """
 import sys
 from pathlib import Path
-from golow.comparison import store
+from golow.programs.comparison import store
 from golow.record import GolowError
 found = store.load(Path(sys.argv[1]))
 try:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import studies
+from golow.programs.study.cells import bisected, cells, key
+from golow.programs.study.record import Cell, StudyLimits
 from golow.record import Mode
-from golow.study.cells import bisected, cells, key
-from golow.study.record import Cell, StudyLimits
 
 CELL = Cell(
     model="mlp",

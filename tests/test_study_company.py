@@ -16,15 +16,15 @@ import pytest
 import studies
 from golow.measure.cards import CardFacts
 from golow.measure.environment import environment
-from golow.study import places as places_module
-from golow.study.attempt import Attempt, Lost
-from golow.study.forecast import Outlook
-from golow.study.local import LocalExecutor
-from golow.study.loop import Finished
-from golow.study.memory import WORKERS_OWN_BYTES, held_bytes
-from golow.study.observer import SilentStudy
-from golow.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
-from golow.study.record import Cell, CellRecord, Machine, StudyLimits
+from golow.programs.study import places as places_module
+from golow.programs.study.attempt import Attempt, Lost
+from golow.programs.study.forecast import Outlook
+from golow.programs.study.local import LocalExecutor
+from golow.programs.study.loop import Finished
+from golow.programs.study.memory import WORKERS_OWN_BYTES, held_bytes
+from golow.programs.study.observer import SilentStudy
+from golow.programs.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
+from golow.programs.study.record import Cell, CellRecord, Machine, StudyLimits
 from studies import Heard, records, run, study
 
 GIB = 2**30

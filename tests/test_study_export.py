@@ -26,10 +26,10 @@ from drawn_studies import (
     unmeasured,
     write,
 )
+from golow.programs.study.store import StudyFolder
 from golow.record import Block, GolowError, GpuState, Quantity
 from golow.report.study.export import WRITERS, columns, export, rows, to_pandas
 from golow.report.study.rows import StudyRow, read, rows_of
-from golow.study.store import StudyFolder
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "studies_export.md"

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 import studies
+from golow.programs.study import attempt
+from golow.programs.study.loop import MOST_ATTEMPTS
+from golow.programs.study.places import places
+from golow.programs.study.record import CellRecord, Study, StudyLimits
+from golow.programs.study.store import StudyFolder
 from golow.record import GolowError
-from golow.study import attempt
-from golow.study.loop import MOST_ATTEMPTS
-from golow.study.places import places
-from golow.study.record import CellRecord, Study, StudyLimits
-from golow.study.store import StudyFolder
 from processes import mentioning, soon
 from studies import Heard, run
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golow.programs.study.cells import cells, key
+from golow.programs.study.file import built_in, read_study
+from golow.programs.study.record import Study, StudyLimits
+from golow.programs.study.store import to_toml
 from golow.record import GolowError
-from golow.study.cells import cells, key
-from golow.study.file import built_in, read_study
-from golow.study.record import Study, StudyLimits
-from golow.study.store import to_toml
 
 WHOLE = """\
 name = "mine"

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 import studies
-from golow.study.loop import MOST_ATTEMPTS
-from golow.study.places import Place, places
-from golow.study.record import CellRecord
-from golow.study.store import StudyFolder
+from golow.programs.study.loop import MOST_ATTEMPTS
+from golow.programs.study.places import Place, places
+from golow.programs.study.record import CellRecord
+from golow.programs.study.store import StudyFolder
 from processes import mentioning, soon
 
 KILLS = 100

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 import studies
+from golow.programs.study.lock import DeviceLock
+from golow.programs.study.places import places
 from golow.record import GolowError
-from golow.study.lock import DeviceLock
-from golow.study.places import places
 from processes import soon
 from studies import Heard, run
 

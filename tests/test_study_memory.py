@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 import studies
-from golow.record import Quantity, Run
-from golow.study.cell import held_together
-from golow.study.cells import cells, key
-from golow.study.forecast import Devices, expected_seconds, outlook, so_far_at_a_time
-from golow.study.memory import (
+from golow.programs.study.cell import held_together
+from golow.programs.study.cells import cells, key
+from golow.programs.study.forecast import Devices, expected_seconds, outlook, so_far_at_a_time
+from golow.programs.study.memory import (
     HELD_MARGIN,
     REACH,
     expected_bytes,
@@ -23,7 +22,8 @@ from golow.study.memory import (
     limit_bytes,
     too_large,
 )
-from golow.study.record import Cell, CellRecord, StudyLimits
+from golow.programs.study.record import Cell, CellRecord, StudyLimits
+from golow.record import Quantity, Run
 
 GIB = 2**30
 [CELL] = cells(studies.study(batch=(8,), resolution=(64,)), 1)
@@ -168,7 +168,7 @@ def test_a_guess_grows_with_what_is_trained() -> None:
 
 
 def test_what_is_expected_is_said_without_waiting_for_large_imports() -> None:
-    code = "import golow.study.forecast, sys; print({'torch', 'scipy'} & set(sys.modules))"
+    code = "import golow.programs.study.forecast, sys; print({'torch', 'scipy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

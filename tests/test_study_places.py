@@ -14,12 +14,12 @@ import golow
 import studies
 from golow.measure.cards import visible_cards
 from golow.measure.environment import environment, unlike
+from golow.programs.study.observer import SilentStudy
+from golow.programs.study.places import places
+from golow.programs.study.run import executor
+from golow.programs.study.settings import StudySettings
+from golow.programs.study.store import StudyFolder
 from golow.record import GolowError
-from golow.study.observer import SilentStudy
-from golow.study.places import places
-from golow.study.run import executor
-from golow.study.settings import StudySettings
-from golow.study.store import StudyFolder
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
 
@@ -82,7 +82,7 @@ def test_a_cell_of_a_study_of_threads_has_all_cores_of_its_card(
     threads: tuple[int, ...], each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = msgspec.structs.replace(environment(), affinity=tuple(range(12)))
-    monkeypatch.setattr("golow.study.places.environment", lambda: machine)
+    monkeypatch.setattr("golow.programs.study.places.environment", lambda: machine)
     monkeypatch.setitem(sys.modules, "pynvml", driver())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("GOLOW_CACHE", str(tmp_path / "cache"))
@@ -124,7 +124,7 @@ def test_cells_on_one_card_share_no_physical_core(
     """Of eight cores with two threads each, numbered as on a server."""
     machine = msgspec.structs.replace(environment(), affinity=tuple(range(16)))
     cores = [[number, number + 8] for number in range(8)]
-    monkeypatch.setattr("golow.study.places.environment", lambda: machine)
+    monkeypatch.setattr("golow.programs.study.places.environment", lambda: machine)
     monkeypatch.setattr("golow.worker.cores.physical_cores", lambda threads, root: [
         core for core in cores if set(core) <= set(threads)
     ])  # fmt: skip

@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 import studies
+from golow.programs.study.cells import cells
+from golow.programs.study.cluster import RayExecutor, devices, imported_ray, needs
+from golow.programs.study.loop import StudyRun
+from golow.programs.study.record import Study
+from golow.programs.study.store import StudyFolder
 from golow.record import GolowError
-from golow.study.cells import cells
-from golow.study.cluster import RayExecutor, devices, imported_ray, needs
-from golow.study.loop import StudyRun
-from golow.study.record import Study
-from golow.study.store import StudyFolder
 from processes import all_gone, family, mentioning, soon
 from studies import Heard
 

@@ -16,7 +16,7 @@ from forked_workers import fork_commands
 from golow.api import load_study
 from golow.commands.study import study_app
 from golow.measure.words import LEAST_ROUNDS
-from golow.study.cells import key
+from golow.programs.study.cells import key
 from processes import mentioning, soon
 
 NET = """\

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 import studies
 from golow.api import load_study
 from golow.commands.study import study_app
-from golow.comparison.store import Timed, save, timed
 from golow.measure.words import LEAST_ROUNDS
+from golow.programs.comparison.store import Timed, save, timed
+from golow.programs.study.places import places
+from golow.programs.study.record import CellRecord, StudyLimits
+from golow.programs.study.refining import is_better, with_more_time
+from golow.programs.study.store import StudyFolder
 from golow.record import Comparison
-from golow.study.places import places
-from golow.study.record import CellRecord, StudyLimits
-from golow.study.refining import is_better, with_more_time
-from golow.study.store import StudyFolder
 from processes import mentioning, soon
 from studies import Heard, records, run
 

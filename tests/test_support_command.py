@@ -13,8 +13,8 @@ import pytest
 import golow
 from forked_workers import fork_commands
 from golow import cli
-from golow.explain.record import Support
 from golow.levels.direct import onednn
+from golow.programs.explain.record import Support
 from golow.report.comparison.support import SHOWN
 
 FILE = """

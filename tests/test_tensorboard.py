@@ -18,9 +18,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from drawn_trainings import epoch, run, training, trainings
+from golow.programs.training.record import Epoch, Training
 from golow.record import GolowError
 from golow.report.training.tensorboard import write_tensorboard
-from golow.training.record import Epoch, Training
 
 BEGUN = datetime.fromisoformat("2026-11-20T18:00:00+00:00").timestamp()
 EPOCHS = (epoch(1, (2.5, 1.25), 0.5, 4), epoch(2, (1.0, math.nan), 0.75, 8), epoch(3, (), None, 2))

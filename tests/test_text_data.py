@@ -20,8 +20,8 @@ from golow.data.token_file import open_prepared, open_tokens
 from golow.data.verify import verify_prepared
 from golow.levels.torch import feed as torch_feed
 from golow.models.llama import Llama, LlamaSizes
+from golow.programs.training.evaluation import evaluate
 from golow.record import GolowError, Optimizer
-from golow.training.evaluation import evaluate
 from golow.worker.feed import Feed, augmented, normalised, padded
 
 pytestmark = pytest.mark.usefixtures("forked")

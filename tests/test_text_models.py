@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow import models
-from golow.comparison.again import again
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.ir.passes import CLEAN_UP, apply
@@ -26,6 +25,7 @@ from golow.models.dlrm import Dlrm, DlrmSizes
 from golow.models.gpt2 import Gpt2Sizes
 from golow.models.initialise import initialise
 from golow.models.llama import LlamaSizes, Rotation
+from golow.programs.comparison.again import again
 from golow.record import Mode
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture

@@ -19,18 +19,18 @@ from safetensors.torch import load_file
 from torch import nn
 
 import golow
-import golow.training.train  # here: its import makes PyTorch create a folder for temporary files
+import golow.programs.training.train  # here: its import makes PyTorch create a folder for temporary files
 import training_subjects
 from golow.api import TrainingResult
 from golow.data.image_file import open_images
 from golow.levels.direct import onednn
 from golow.levels.starter import Starter
+from golow.programs.training import verdict
+from golow.programs.training.observer import SilentTraining, TrainingProgress
+from golow.programs.training.record import Augmentation, Epoch, TrainingRun
+from golow.programs.training.verdict import Pair
+from golow.programs.training.verdict.pair import Judgement
 from golow.record import Optimizer
-from golow.training import verdict
-from golow.training.observer import SilentTraining, TrainingProgress
-from golow.training.record import Augmentation, Epoch, TrainingRun
-from golow.training.verdict import Pair
-from golow.training.verdict.pair import Judgement
 from golow.worker.client import Worker
 from golow.worker.feed import normalised
 from processes import mentioning, soon

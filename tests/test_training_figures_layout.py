@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from drawn_trainings import epoch, paper_like, run, training, trainings
 from figure_checks import defects
+from golow.programs.training.record import Training, TrainingRun
 from golow.report import style
 from golow.report.training import curves
 from golow.report.training.bars import time_per_sample
 from golow.report.training.confusion import confusion
-from golow.training.record import Training, TrainingRun
 
 FIGURES: dict[str, Callable[[Training], Figure]] = {
     "accuracy_over_epochs": curves.accuracy_over_epochs,

@@ -22,16 +22,16 @@ import pytest
 from golow.check.checked_level import CheckedLevel
 from golow.levels.choosing import choices
 from golow.levels.starter import Starter
+from golow.programs.training.bundle import TrainingBundles
+from golow.programs.training.learner import Learner
+from golow.programs.training.observer import SilentTraining, TrainingProgress
+from golow.programs.training.plan import make_plan
+from golow.programs.training.record import Augmentation, Schedule, TrainingRun
+from golow.programs.training.request import TrainingRequest
+from golow.programs.training.run_spec import RunSpec
+from golow.programs.training.store import RunFolder
+from golow.programs.training.workers import Workers
 from golow.record import Check, GolowError, Optimizer
-from golow.training.bundle import TrainingBundles
-from golow.training.learner import Learner
-from golow.training.observer import SilentTraining, TrainingProgress
-from golow.training.plan import make_plan
-from golow.training.record import Augmentation, Schedule, TrainingRun
-from golow.training.request import TrainingRequest
-from golow.training.run_spec import RunSpec
-from golow.training.store import RunFolder
-from golow.training.workers import Workers
 from processes import is_gone, mentioning, soon
 from training_subjects import NORMED, digits, softmax_worker
 

@@ -20,13 +20,13 @@ from drawn_trainings import epoch, run
 from golow import cli
 from golow.levels.choosing import choices
 from golow.models.initialise import initialise
+from golow.programs.training import store as training_store
+from golow.programs.training.bundle import TrainingBundles
+from golow.programs.training.data import TrainingData, open_data
+from golow.programs.training.plan import make_plan
+from golow.programs.training.record import TrainingPlan
+from golow.programs.training.request import TrainingRequest
 from golow.record import GolowError
-from golow.training import store as training_store
-from golow.training.bundle import TrainingBundles
-from golow.training.data import TrainingData, open_data
-from golow.training.plan import make_plan
-from golow.training.record import TrainingPlan
-from golow.training.request import TrainingRequest
 from golow.workload.bundle import Bundle
 from golow.workload.source import build_module
 from training_subjects import NORMED, PLAIN, digits
@@ -269,7 +269,7 @@ def test_two_trainings_of_one_second_get_different_folders(
 def test_nobody_else_trains_in_the_folder(data: TrainingData, tmp_path: Path) -> None:
     _, folder = training_store.create(planned(NORMED, data), tmp_path)
     code = (
-        f"from pathlib import Path\nfrom golow.training import store as s\n"
+        f"from pathlib import Path\nfrom golow.programs.training import store as s\n"
         f"with s.held(Path({str(folder)!r})): pass"
     )
     with training_store.held(folder):

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from drawn_trainings import epoch, paper_like, run, training
+from golow.programs.training.observer import TrainingProgress
+from golow.programs.training.pieces import FASTER, Pace
+from golow.programs.training.record import CurveVerdict, Training, TrainingRun
 from golow.record import Check, Quantity
 from golow.report.training.progress import TrainingProgressDisplay, progress_text
 from golow.report.training.table import render
-from golow.training.observer import TrainingProgress
-from golow.training.pieces import FASTER, Pace
-from golow.training.record import CurveVerdict, Training, TrainingRun
 
 
 def shown(found: Training) -> str:

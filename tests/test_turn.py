@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import golow
-from golow.observer import Silent
+from golow.programs.observer import Silent
 from golow.record import GolowError, WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.limits import Limits

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawn_trainings import WORKLOAD, trainings
+from golow.programs.training.record import CurveVerdict, CurveWord, Epoch, Training, TrainingRun
+from golow.programs.training.verdict import Pair, curves, verdicts
+from golow.programs.training.verdict.seeds import by_seeds
 from golow.record import Check, TensorError, VerdictName
-from golow.training.record import CurveVerdict, CurveWord, Epoch, Training, TrainingRun
-from golow.training.verdict import Pair, curves, verdicts
-from golow.training.verdict.seeds import by_seeds
 
 STEPS = 20
 ROUNDING = 1e-6  # of the loss in the check

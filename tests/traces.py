@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from golow.profiling.trace import Trace, read_trace
+from golow.programs.profiling.trace import Trace, read_trace
 
 
 def event(name: str, category: str, start: float, end: float, **details: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from golow.training.data import TrainingData, open_data
+from golow.programs.training.data import TrainingData, open_data
 
 HERE = Path(__file__)
 NORMED, PLAIN, TIED = f"{HERE}:normed", f"{HERE}:plain", f"{HERE}:tied"

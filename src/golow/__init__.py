@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         support,
         train,
     )
+    from golow.programs.training.record import Augmentation, Schedule
     from golow.record import GolowError, Optimizer
-    from golow.training.record import Augmentation, Schedule
 
 __all__ = [
     "AuditInterrupted",
@@ -79,10 +79,10 @@ __all__ = [
 
 # Records are where all parts find them; everything else is in golow.api.
 _RECORDS = {
-    "Augmentation": "golow.training.record",
+    "Augmentation": "golow.programs.training.record",
     "GolowError": "golow.record",
     "Optimizer": "golow.record",
-    "Schedule": "golow.training.record",
+    "Schedule": "golow.programs.training.record",
 }
 
 

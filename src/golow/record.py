@@ -1,6 +1,6 @@
 """The frozen records that pass between the stages, and the errors that the stages raise.
 
-Format history (every file contains ``FORMAT_VERSION``; ``comparison/store.py`` reads older ones):
+Format history (every file contains ``FORMAT_VERSION``; ``programs/comparison/store.py`` reads older ones):
 
 1   November 2026, the first: one JSON file per run, one ``comparison.json`` per comparison.
     Added later, with defaults, so that old and new versions read each other's files:

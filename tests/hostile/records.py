@@ -15,13 +15,13 @@ import drawn_trainings
 import lives
 import profiles
 import studies
-from golow.auditing import store as audit_store
-from golow.comparison import store
 from golow.levels.ladder import BASELINE
-from golow.life import store as life_store
-from golow.profiling import store as profile_store
-from golow.training import store as training_store
-from golow.training.record import CurveVerdict
+from golow.programs.auditing import store as audit_store
+from golow.programs.comparison import store
+from golow.programs.life import store as life_store
+from golow.programs.profiling import store as profile_store
+from golow.programs.training import store as training_store
+from golow.programs.training.record import CurveVerdict
 from hostile.case import Case
 from hostile.damage import (
     PLACES,

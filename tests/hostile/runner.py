@@ -74,10 +74,9 @@ def main() -> None:
     import torch
 
     import golow.cli
-    import golow.comparison.compare
-    import golow.explain.lowering
-    import golow.report.training.table
-    import golow.training.train  # noqa: F401
+    import golow.programs.comparison.compare
+    import golow.programs.explain.lowering
+    import golow.programs.training.train  # noqa: F401
 
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

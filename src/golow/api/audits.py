@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
-from golow.auditing import store
-from golow.auditing.observer import AuditObserver
-from golow.auditing.record import Audit, AuditedLevel
+from golow.programs.auditing import store
+from golow.programs.auditing.observer import AuditObserver
+from golow.programs.auditing.record import Audit, AuditedLevel
 from golow.record import Device, Mode, Optimizer, Phase, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
@@ -134,8 +134,8 @@ def audit(
     Raises `GolowError` for what the caller can mend, `AuditInterrupted` (with what was measured) on
     Ctrl-C. What goes wrong at a level, or with an alternative, is its result.
     """
-    from golow.auditing.audit import AuditSettings
-    from golow.auditing.audit import audit as run
+    from golow.programs.auditing.audit import AuditSettings
+    from golow.programs.auditing.audit import audit as run
     from golow.workload.request import Request
 
     request = Request(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
-from golow.comparison import store
-from golow.observer import Observer
+from golow.programs.comparison import store
+from golow.programs.observer import Observer
 from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Phase, Precision, Run
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.levels.choices import Choice
-    from golow.life.record import LifeCycle
+    from golow.programs.life.record import LifeCycle
     from golow.workload.request import Inputs, Loss
 
 
@@ -105,7 +105,7 @@ class Result(NamedTuple):
         """Write the records into a new folder under this one; returns that folder."""
         written = store.save(self.comparison, Path(folder))
         if self.life is not None:
-            from golow.life import store as life_store
+            from golow.programs.life import store as life_store
             from golow.report.life.export import write_tables
 
             life_store.save(self.life.cycle, written)
@@ -193,10 +193,10 @@ def compare(
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.
     """
-    from golow.comparison.compare import compare as run
-    from golow.comparison.settings import ComparisonSettings
-    from golow.life.cycle import life_cycle
-    from golow.life.settings import LifeSettings, require_rounds
+    from golow.programs.comparison.compare import compare as run
+    from golow.programs.comparison.settings import ComparisonSettings
+    from golow.programs.life.cycle import life_cycle
+    from golow.programs.life.settings import LifeSettings, require_rounds
     from golow.workload.request import Request
 
     request = Request(
@@ -279,7 +279,7 @@ def load(place: str | Path) -> Result:
 
     Raises `GolowError` for a folder without a comparison.
     """
-    from golow.life import store as life_store
+    from golow.programs.life import store as life_store
 
     comparison = store.load(place)
     folder = Path(place).parent if Path(place).name == "comparison.json" else Path(place)
@@ -289,6 +289,6 @@ def load(place: str | Path) -> Result:
 
 def load_life(place: str | Path) -> LifeResult:
     """The life cycle in the folder of a comparison, or in its ``life.json``."""
-    from golow.life import store as life_store
+    from golow.programs.life import store as life_store
 
     return LifeResult(life_store.load(Path(place)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
-from golow.observer import Observer
+from golow.programs.observer import Observer
 from golow.record import Device, Mode, Phase, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
@@ -16,8 +16,8 @@ from golow.worker.cores import default_threads
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from golow.profiling.difference import ProfileDifference
-    from golow.profiling.record import Profile
+    from golow.programs.profiling.difference import ProfileDifference
+    from golow.programs.profiling.record import Profile
     from golow.workload.request import Loss
 
 
@@ -46,7 +46,7 @@ class ProfileResult(NamedTuple):
 
     def diff(self, other: ProfileResult) -> ProfileDiff:
         """What changed from this profile to the other, for every level and precision in both."""
-        from golow.profiling.difference import difference
+        from golow.programs.profiling.difference import difference
 
         return ProfileDiff(difference(self.profiles, other.profiles))
 
@@ -58,7 +58,7 @@ class ProfileResult(NamedTuple):
 
     def report(self, file: str | Path) -> Path:
         """Write one HTML page that shows the profile and contains its record."""
-        from golow.profiling.store import save
+        from golow.programs.profiling.store import save
         from golow.report.page.report import write_report
 
         with scratch_folder() as folder:
@@ -105,7 +105,7 @@ class ProfileDiff(NamedTuple):
 
 def load_profile(place: str | Path) -> ProfileResult:
     """The profile of a folder that ``golow profile --save`` wrote, or of its ``profile.json``."""
-    from golow.profiling.store import load
+    from golow.programs.profiling.store import load
 
     return ProfileResult(load(Path(place)))
 
@@ -155,11 +155,11 @@ def profile(
     Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
     result.
     """
-    from golow.profiling import store as profile_store
-    from golow.profiling.profile import ProfileSettings
-    from golow.profiling.profile import profile as run
-    from golow.profiling.way_down.way_down import WaySettings
-    from golow.profiling.way_down.way_down import way_down as run_way_down
+    from golow.programs.profiling import store as profile_store
+    from golow.programs.profiling.profile import ProfileSettings
+    from golow.programs.profiling.profile import profile as run
+    from golow.programs.profiling.way_down.way_down import WaySettings
+    from golow.programs.profiling.way_down.way_down import way_down as run_way_down
     from golow.report.profiling.export import write_tables
     from golow.workload.request import Request
 

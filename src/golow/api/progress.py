@@ -25,10 +25,10 @@ def shown_progress(program: Program, observer: Any | None, quiet: bool) -> Itera
 
 
 def _silent(program: Program) -> Any:
-    from golow.auditing.observer import SilentAudit
-    from golow.observer import Silent
-    from golow.study.observer import SilentStudy
-    from golow.training.observer import SilentTraining
+    from golow.programs.auditing.observer import SilentAudit
+    from golow.programs.observer import Silent
+    from golow.programs.study.observer import SilentStudy
+    from golow.programs.training.observer import SilentTraining
 
     kinds = {"training": SilentTraining, "study": SilentStudy, "audit": SilentAudit}
     return kinds.get(program, Silent)()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, line
 from golow.api.progress import shown_progress
-from golow.explain.record import Roof, StepRoof
-from golow.observer import Observer
+from golow.programs.explain.record import Roof, StepRoof
+from golow.programs.observer import Observer
 from golow.record import Device, Mode, Precision
 from golow.worker.cores import default_threads
 from golow.worker.turn import Turn
@@ -87,8 +87,8 @@ def roof(
 
     Raises `GolowError` for what the caller can mend, also for a level that does not match eager.
     """
-    from golow.explain.roof import RoofSettings
-    from golow.explain.roof import roof as run
+    from golow.programs.explain.roof import RoofSettings
+    from golow.programs.explain.roof import roof as run
     from golow.workload.request import Request
 
     request = Request(

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from golow.api.line import count, line
 from golow.api.progress import shown_progress
+from golow.programs.study.attempt import PROGRAM
+from golow.programs.study.cells import key
+from golow.programs.study.observer import StudyObserver
+from golow.programs.study.record import CellRecord, Study
+from golow.programs.study.run import STUDIES, find_study
+from golow.programs.study.run import run_study as measure_study
+from golow.programs.study.settings import StudySettings
+from golow.programs.study.state import StudyState, read_state
+from golow.programs.study.store import StudyFolder
 from golow.record import Comparison, Device
-from golow.study.attempt import PROGRAM
-from golow.study.cells import key
-from golow.study.observer import StudyObserver
-from golow.study.record import CellRecord, Study
-from golow.study.run import STUDIES, find_study
-from golow.study.run import run_study as measure_study
-from golow.study.settings import StudySettings
-from golow.study.state import StudyState, read_state
-from golow.study.store import StudyFolder
 
 
 class StudyResult(StudyState):

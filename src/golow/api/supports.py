@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
-from golow.explain.record import OperatorSupport, Support
-from golow.observer import Observer
+from golow.programs.explain.record import OperatorSupport, Support
+from golow.programs.observer import Observer
 from golow.record import Device, Mode, Precision
 from golow.worker.cores import default_threads
 
@@ -89,7 +89,7 @@ def support(
 
     Raises `GolowError` for what the caller can mend. A model that cannot be captured is a result.
     """
-    from golow.explain.support import support as run
+    from golow.programs.explain.support import support as run
     from golow.workload.request import Request
 
     request = Request(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import count, line
 from golow.api.progress import shown_progress
+from golow.programs.training import store as training_store
+from golow.programs.training.observer import TrainingObserver
+from golow.programs.training.record import Augmentation, Schedule, Training
+from golow.programs.training.request import TrainingRequest
 from golow.record import Device, Optimizer, Precision
-from golow.training import store as training_store
-from golow.training.observer import TrainingObserver
-from golow.training.record import Augmentation, Schedule, Training
-from golow.training.request import TrainingRequest
 from golow.worker.limits import Limits
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from golow.data.voc import VocLabel
-    from golow.training.train import TrainingOutcome
+    from golow.programs.training.train import TrainingOutcome
 
 
 class TrainingResult(NamedTuple):
@@ -137,7 +137,7 @@ def train(
     Raises `GolowError` for what the caller can mend, `TrainingInterrupted` on Ctrl-C. What goes
     wrong in a level is that level's result.
     """
-    from golow.training.train import train as run
+    from golow.programs.training.train import train as run
 
     request = TrainingRequest(
         model=model,
@@ -179,7 +179,7 @@ def resume(
     What had failed is tried again. model: the module, where the training began with a live one.
     Raises as `train` does; also where the model or the data set is not what it was.
     """
-    from golow.training.train import resume as run
+    from golow.programs.training.train import resume as run
 
     with shown_progress("training", observer, quiet) as display:
         outcome = run(Path(folder), model, display, cache=cache, limits=limits)

@@ -20,7 +20,7 @@ from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
 from golow.measure.held_memory import HeldMemory
 from golow.measure.nvml import Card
-from golow.observer import Observer, Silent
+from golow.programs.observer import Observer, Silent
 from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
 from golow.storage.cache import is_sealed, read_sealed, seal, write_sealed
 from golow.worker.client import Worker

@@ -109,7 +109,7 @@ def audit(
     a level differs or fails with its defaults.
     """
     from golow import api
-    from golow.comparison import store
+    from golow.programs.comparison import store
     from golow.report.audit.progress import AuditProgressDisplay
     from golow.storage.files import require_place
 

@@ -159,7 +159,7 @@ def compare(
     fails, or when one is slower than --fail-above allows.
     """
     from golow import api
-    from golow.comparison import store
+    from golow.programs.comparison import store
     from golow.report.progress import ProgressDisplay
     from golow.storage.files import require_place
 

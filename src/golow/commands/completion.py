@@ -33,7 +33,7 @@ def datasets(incomplete: str) -> list[str]:
 
 def studies(incomplete: str) -> list[str]:
     """Built-in studies that begin so."""
-    from golow.study.file import built_in
+    from golow.programs.study.file import built_in
 
     return _beginning(built_in(), incomplete)
 

@@ -21,8 +21,8 @@ class Gate(NamedTuple):
     def of(cls, against: Path | None, fail_above: str | None) -> Self | None:
         """The gate that the options ask for. Raises `GolowError`, before anything is measured, for
         a baseline that cannot be read or a limit that is none."""
-        from golow.comparison import store
-        from golow.comparison.changes import parsed_limit
+        from golow.programs.comparison import store
+        from golow.programs.comparison.changes import parsed_limit
 
         if against is None:
             if fail_above is not None:
@@ -38,8 +38,8 @@ class Gate(NamedTuple):
 
         Raises `GolowError` if machine, versions or workload are not the baseline's.
         """
-        from golow.comparison import store
-        from golow.comparison.changes import slower_than
+        from golow.programs.comparison import store
+        from golow.programs.comparison.changes import slower_than
         from golow.report.comparison.changes import gate_text, render_changes
 
         store.require_alike([self.baseline, comparison], "take the baseline on this machine.")

@@ -127,7 +127,7 @@ def _lower(
     kernels: bool,
     threads: int | None,
 ) -> None:
-    from golow.explain.lowering import lower as run
+    from golow.programs.explain.lowering import lower as run
     from golow.report.comparison.table import graph_table
     from golow.workload.prepare import prepare
     from golow.workload.request import Request

@@ -12,7 +12,7 @@ def selftest() -> None:
 
     It takes less than two minutes. The exit status is 1 when timings cannot be trusted.
     """
-    from golow.comparison.selftest import selftest as run
+    from golow.programs.comparison.selftest import selftest as run
     from golow.report.comparison.lists import selftest_report
     from golow.report.progress import ProgressDisplay
 

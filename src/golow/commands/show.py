@@ -47,10 +47,11 @@ def show(
     be shown together only if machine, versions and workload are the same. A folder of records, such
     as runs, is listed.
     """
-    from golow.auditing import store as audit_store
-    from golow.comparison import store
-    from golow.life import store as life_store
-    from golow.profiling import store as profile_store
+    from golow.programs.auditing import store as audit_store
+    from golow.programs.comparison import store
+    from golow.programs.life import store as life_store
+    from golow.programs.profiling import store as profile_store
+    from golow.programs.training import store as training_store
     from golow.report.audit import table as auditing
     from golow.report.comparison.changes import render_changes
     from golow.report.console import wide_console
@@ -68,7 +69,6 @@ def show(
     from golow.report.study.rows import read
     from golow.report.study.table import render_grid
     from golow.report.training import table as training
-    from golow.training import store as training_store
 
     profiling.require_view(by, sort)
     look = Look(names(columns) or [], format.value)

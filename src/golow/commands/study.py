@@ -18,7 +18,7 @@ from golow.storage.files import is_file, is_folder, require_place
 
 if TYPE_CHECKING:
     from golow.api import StudyResult
-    from golow.study.record import Study
+    from golow.programs.study.record import Study
 
 study_app = typer.Typer(
     help="Run grids of comparisons over models, batch sizes, resolutions, precisions and thread "
@@ -91,8 +91,8 @@ EnvironmentName = Annotated[
 @study_app.command("list")
 def list_studies(out: Out = STUDIES) -> None:
     """List the built-in studies and those that you have started."""
+    from golow.programs.study.file import built_in, read_study
     from golow.report.study.table import list_table
-    from golow.study.file import built_in, read_study
 
     found = {name: (read_study(file), "built in") for name, file in built_in().items()}
     found |= {name: (study, state) for name, study, state in _begun(out)}
@@ -144,9 +144,9 @@ def resume(
 def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
     """Show how many cells are done, failed, skipped and waiting, and the time left."""
     from golow.api import load_study
+    from golow.programs.study.forecast import outlook, so_far_at_a_time
+    from golow.programs.study.memory import limit_bytes
     from golow.report.study.table import render_status
-    from golow.study.forecast import outlook, so_far_at_a_time
-    from golow.study.memory import limit_bytes
 
     result = load_study(_folder(study, out), environment)
     allowed = limit_bytes(result.study.limits.memory, None)
@@ -250,8 +250,8 @@ def _run(
     report: Path | None,
 ) -> None:
     from golow.api import run_study
+    from golow.programs.study.run import find_study
     from golow.report.study.progress import StudyProgressDisplay
-    from golow.study.run import find_study
 
     asked = find_study(study, out, device.value if device is not None else None)
     with StudyProgressDisplay(PlainConsole(stderr=True)) as display:

@@ -41,7 +41,7 @@ from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:
     from golow.api import TrainingResult
-    from golow.training.observer import TrainingObserver
+    from golow.programs.training.observer import TrainingObserver
 
 
 MOST_SEEDS = 1000
@@ -176,8 +176,8 @@ def train(
     network, and 1 when one differs or fails.
     """
     from golow import api
+    from golow.programs.training.record import Augmentation, Schedule
     from golow.report.training.progress import TrainingProgressDisplay
-    from golow.training.record import Augmentation, Schedule
 
     if figures is not None:
         require_package("matplotlib", "figures")

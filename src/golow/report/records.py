@@ -88,7 +88,7 @@ def render_records(folder: Path, found: list[Listed]) -> None:
 
 def _says(path: Path) -> str:
     """The fastest level that matches, and its time over eager's; or that nothing was timed."""
-    from golow.comparison.store import load
+    from golow.programs.comparison.store import load
 
     try:
         runs = load(path).runs

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from functools import cache
 
-from golow.auditing.record import Audit, AuditedLevel, Price
 from golow.levels.choices import Alternative, Choice, all_choices, find
+from golow.programs.auditing.record import Audit, AuditedLevel, Price
 from golow.record import Run
 
 MEMORY = ("device_used", "device_added", "resident")

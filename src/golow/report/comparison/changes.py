@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.comparison.changes import Change, Changes, changes, slower_than
+from golow.programs.comparison.changes import Change, Changes, changes, slower_than
 from golow.record import Comparison, Ratio
 from golow.report.comparison.columns import STYLES
 from golow.report.comparison.table import WIDEST, heading

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from golow.comparison.figures import percentiles, throughput
+from golow.programs.comparison.figures import percentiles, throughput
 from golow.record import Comparison, GolowError, Run
 from golow.report.comparison.gpu import is_on_gpu, is_waiting_for_host
 from golow.report.units import (

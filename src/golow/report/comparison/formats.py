@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from rich.text import Text
 
-from golow.comparison.store import to_csv_text
+from golow.programs.comparison.store import to_csv_text
 from golow.record import Comparison, GolowError, Run
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import Column, all_columns, chosen_columns, verdict_text

@@ -15,9 +15,9 @@ from golow.record import Environment
 from golow.report.units import bytes_text
 
 if TYPE_CHECKING:
-    from golow.comparison.selftest import SelftestResult
     from golow.levels.ladder import Level, Probe
     from golow.models import Entry
+    from golow.programs.comparison.selftest import SelftestResult
 
 
 def levels_table(ladder: Sequence[Level]) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from golow.comparison.again import again
 from golow.levels.choices import all_choices
 from golow.levels.ladder import BASELINE
+from golow.programs.comparison.again import again
 from golow.record import Comparison, Run
 
 MOST_NAMES = 4

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golow.life.curve import HORIZON, Segment, envelope
-from golow.life.record import CacheState, LifeCycle
-from golow.life.stages import curves
+from golow.programs.life.curve import HORIZON, Segment, envelope
+from golow.programs.life.record import CacheState, LifeCycle
+from golow.programs.life.stages import curves
 from golow.report.console import visible
 from golow.report.life.remarks import caches
 from golow.report.style import (

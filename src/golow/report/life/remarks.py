@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.life.record import CacheState, LevelLife, LifeCycle
-from golow.life.stages import STAGES, spread, stage_spread
+from golow.programs.life.record import CacheState, LevelLife, LifeCycle
+from golow.programs.life.stages import STAGES, spread, stage_spread
 from golow.report.units import seconds_text, share_text
 
 BUSY = 0.05  # of a life; a block of a race is shorter, and its limit lower

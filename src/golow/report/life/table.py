@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.life.mitigations import mitigations
-from golow.life.record import START, CacheState, Change, LevelLife, Life, LifeCycle, Stage
-from golow.life.stages import (
+from golow.programs.life.mitigations import mitigations
+from golow.programs.life.record import START, CacheState, Change, LevelLife, Life, LifeCycle, Stage
+from golow.programs.life.stages import (
     Use,
     break_evens,
     spread,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.life.record import LifeCycle
-from golow.life.stages import break_evens, curves, uses
+from golow.programs.life.record import LifeCycle
+from golow.programs.life.stages import break_evens, curves, uses
 from golow.report.life.remarks import caches, remarks
 from golow.report.life.table import change_table, held_table, stage_table
 from golow.report.page import blocks

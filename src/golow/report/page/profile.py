@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
-from golow.profiling.idle import CAUSES
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.roofline import step_rate
-from golow.profiling.summary import ROLES
+from golow.programs.profiling.idle import CAUSES
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.roofline import step_rate
+from golow.programs.profiling.summary import ROLES
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
 from golow.report.profiling.advice import TEXTS

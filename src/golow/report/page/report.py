@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from golow.auditing import store as audit_store
-from golow.comparison import store as comparison_store
-from golow.life import store as life_store
-from golow.profiling import store as profile_store
+from golow.programs.auditing import store as audit_store
+from golow.programs.comparison import store as comparison_store
+from golow.programs.life import store as life_store
+from golow.programs.profiling import store as profile_store
+from golow.programs.training import store as training_store
 from golow.record import Comparison, GolowError
 from golow.report.comparison.table import workload_text
 from golow.report.page import audit, comparison, life, profile, several, study, training
@@ -21,7 +22,6 @@ from golow.report.study.export import read_csv
 from golow.report.study.rows import read
 from golow.report.training.table import heading
 from golow.storage.files import read_text, require_there
-from golow.training import store as training_store
 
 
 class Shown(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from math import sqrt
 
 from golow.measure.peak import Peak
-from golow.profiling.record import Profile
-from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines
+from golow.programs.profiling.record import Profile
+from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.profiling.roofline_table import ABOVE, ceilings, remarks, why_none

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from golow.comparison.changes import Change, changes
-from golow.comparison.store import require_alike, unlike_workloads
+from golow.programs.comparison.changes import Change, changes
+from golow.programs.comparison.store import require_alike, unlike_workloads
 from golow.record import Comparison, GolowError, Run
 from golow.report.page import blocks
 from golow.report.page.blocks import Block

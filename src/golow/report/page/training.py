@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from golow.programs.training.record import CurveVerdict, Epoch, Mistakes, Training, TrainingRun
 from golow.record import Quantity
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
@@ -14,7 +15,6 @@ from golow.report.training import series
 from golow.report.training.caption import conditions, machine
 from golow.report.training.table import rows_of, table
 from golow.report.units import share_text
-from golow.training.record import CurveVerdict, Epoch, Mistakes, Training, TrainingRun
 
 MOST_CLASSES, MOST_PAIRS = 20, 50
 MEAN = "mean over seeds"

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.profiling.difference import (
+from golow.programs.profiling.difference import (
     Change,
     LevelDifference,
     Place,
     ProfileDifference,
     between_precisions,
 )
-from golow.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.record import LevelProfile, Profile
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.units import MISSING, change_text, count_text, seconds_text, share_text

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from golow.profiling.kernels import KernelTime
-from golow.profiling.operators import OperatorTime
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.summary import Part
+from golow.programs.profiling.kernels import KernelTime
+from golow.programs.profiling.operators import OperatorTime
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.summary import Part
 from golow.record import LayerTime, Record
 from golow.report.units import TOP
 from golow.storage.files import write_whole, writing

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.profiling.operators import OperatorTime
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.summary import ROLES
+from golow.programs.profiling.operators import OperatorTime
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.summary import ROLES
 from golow.report.profiling.bars import (
     AXIS,
     NARROW_ROOM,

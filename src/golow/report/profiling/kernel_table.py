@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from golow.profiling.kernels import KernelTime
-from golow.profiling.record import LevelProfile
+from golow.programs.profiling.kernels import KernelTime
+from golow.programs.profiling.record import LevelProfile
 from golow.report.units import count_text, seconds_text, share_text
 
 GENERIC_KERNEL, PARAMETERS = re.compile(r"\bKernel2?<(\w+)"), re.compile(r"[<(]")

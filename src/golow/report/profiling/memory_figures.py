@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.profiling.arena import ARENA
-from golow.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
-from golow.profiling.record import Profile
+from golow.programs.profiling.arena import ARENA
+from golow.programs.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
+from golow.programs.profiling.record import Profile
 from golow.record import Workload
 from golow.report.console import visible
 from golow.report.style import (

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.measure.peak import Peak
-from golow.profiling.record import Profile
-from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines
+from golow.programs.profiling.record import Profile
+from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines
 from golow.report.profiling.bars import short
 from golow.report.profiling.caption import captions
 from golow.report.profiling.roofline_table import remarks, why_none

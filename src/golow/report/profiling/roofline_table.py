@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.measure.peak import Peak
-from golow.profiling.record import Profile
-from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines
+from golow.programs.profiling.record import Profile
+from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines
 from golow.report.units import decimal_text, seconds_text, share_text
 
 LAYER = 28  # characters

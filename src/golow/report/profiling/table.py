@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.profiling.idle import CAUSES
-from golow.profiling.kernels import GpuSummary
-from golow.profiling.operators import OperatorTime
-from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.roofline import step_rate
-from golow.profiling.summary import ROLES, Part
+from golow.programs.profiling.idle import CAUSES
+from golow.programs.profiling.kernels import GpuSummary
+from golow.programs.profiling.operators import OperatorTime
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.roofline import step_rate
+from golow.programs.profiling.summary import ROLES, Part
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from golow.programs.study.store import StudyFolder
 from golow.report.published import PublishedGrid, grid
 from golow.report.study.cuts import cuts, overview
 from golow.report.study.fastest import fastest_map
@@ -21,7 +22,6 @@ from golow.report.study.planes import Plane, planes
 from golow.report.study.rows import read
 from golow.report.study.surfaces import has_surface, surface
 from golow.report.style import Format, drawing, save_figure
-from golow.study.store import StudyFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from golow.programs.study.record import Study
 from golow.record import Precision
 from golow.report.published import PublishedGrid
 from golow.report.study.rows import StudyRow, levels_of
-from golow.study.record import Study
 
 Axis = Literal["resolution", "batch", "threads", "precision", "model"]
 Place = str | int | None  # None: the model's own resolution, one thread per core

@@ -13,8 +13,8 @@ from golow.report.study.table import cell_text, outlook_text, reason_text
 from golow.report.units import seconds_text
 
 if TYPE_CHECKING:
-    from golow.study.forecast import Outlook
-    from golow.study.record import Cell, CellRecord
+    from golow.programs.study.forecast import Outlook
+    from golow.programs.study.record import Cell, CellRecord
 
 STYLES = {"done": "green", "unclear": "yellow", "failed": "red", "skipped": "dim"}
 

@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from golow.measure.words import LEAST_ROUNDS
-from golow.record import Comparison, Device, Environment, Mode, Precision, Record, Run, VerdictName
-from golow.study.record import (
+from golow.programs.study.record import (
     OUT_OF_MEMORY,
     Cell,
     CellRecord,
@@ -25,7 +24,8 @@ from golow.study.record import (
     asks,
     ran_out_of_memory,
 )
-from golow.study.store import StudyFolder
+from golow.programs.study.store import StudyFolder
+from golow.record import Comparison, Device, Environment, Mode, Precision, Record, Run, VerdictName
 
 Outcome = Literal[
     "measured", "differs", "out of memory", "failed", "unavailable", "skipped", "not reached"

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from golow.programs.study.record import STATES
 from golow.report.comparison.columns import STYLES
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow, has_few_rounds
 from golow.report.units import bytes_text, seconds_text
-from golow.study.record import STATES
 
 if TYPE_CHECKING:
-    from golow.study.forecast import Outlook
-    from golow.study.record import Cell, CellRecord, Study
+    from golow.programs.study.forecast import Outlook
+    from golow.programs.study.record import Cell, CellRecord, Study
 
 # The meaning of a sign, for the line below the tables.
 MEANINGS: dict[Outcome, str] = {

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.comparison.figures import counted, throughput
+from golow.programs.comparison.figures import counted, throughput
 from golow.record import Quantity, Run
 from golow.report.study.planes import place_text
 from golow.report.study.rows import (

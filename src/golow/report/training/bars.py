@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from golow.programs.training.record import Training
 from golow.report.style import CAPTION_SIZE, caption, drawing, look, new_figure
 from golow.report.training.caption import captions
 from golow.report.training.series import sample_spread
-from golow.training.record import Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from golow.programs.training.record import CurveVerdict, Training, TrainingPlan, TrainingRun
 from golow.record import Environment
 from golow.report.style import Caption
 from golow.report.training.series import diverged, runs_of
-from golow.training.record import CurveVerdict, Training, TrainingPlan, TrainingRun
 
 # The versions in a record that determine a level's arithmetic or speed.
 ALWAYS, ON_CUDA, ON_CPU = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from golow.programs.training.record import Training
 from golow.report.published import Published, accuracies, levental2020
 from golow.report.style import (
     CAPTION_SIZE,
@@ -33,7 +34,6 @@ from golow.report.training.bars import draw_sample_times, time_per_sample
 from golow.report.training.caption import captions
 from golow.report.training.confusion import confusion
 from golow.report.training.series import Band, Numbers
-from golow.training.record import Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

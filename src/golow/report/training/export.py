@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from golow.programs.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
 from golow.record import Quantity
 from golow.report.training.series import best_epoch, mean_loss, sample_seconds
 from golow.storage.files import write_whole, writing
 from golow.storage.spreadsheet import to_csv
-from golow.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
 
 Row = dict[str, Any]
 

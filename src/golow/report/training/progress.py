@@ -12,7 +12,7 @@ from golow.report.progress import ProgressDisplay
 from golow.report.units import seconds_text
 
 if TYPE_CHECKING:
-    from golow.training.observer import TrainingProgress
+    from golow.programs.training.observer import TrainingProgress
 
 
 class TrainingProgressDisplay(ProgressDisplay):

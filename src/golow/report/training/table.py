@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.measure.block import CONTENDED_SHARE
+from golow.programs.training.record import CurveVerdict, Epoch, Training, TrainingRun
 from golow.report.console import level_text, wide_console
 from golow.report.training import series
 from golow.report.training.caption import conditions, machine
 from golow.report.units import bytes_text, joules_text, share_text
-from golow.training.record import CurveVerdict, Epoch, Training, TrainingRun
 
 STYLES = {
     "same": "green",

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from golow.programs.training.record import Epoch, Training, TrainingRun
+from golow.programs.training.store import run_folder
 from golow.record import Quantity
 from golow.report.tensorboard import log_writer, picture
 from golow.report.training.caption import conditions, machine
 from golow.report.training.confusion import run_confusion
 from golow.report.training.series import best_epoch, mean_loss
-from golow.training.record import Epoch, Training, TrainingRun
-from golow.training.store import run_folder
 
 if TYPE_CHECKING:
     import torch

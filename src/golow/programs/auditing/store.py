@@ -1,0 +1,124 @@
+"""Audits on disk: a folder per audit, with ``audit.json`` and a file for each run.
+
+The runs hold every raw sample, which makes them large; ``audit.json`` names their files, so that
+each is small enough to be read whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from golow.programs.auditing.record import Audit, AuditedLevel, Price
+from golow.programs.comparison.store import with_errors
+from golow.record import GolowError, Ratio, encode
+from golow.storage.files import is_folder, read_json, write_whole, writing
+
+FILE, FORMAT = "audit.json", 1
+HINT = "free some space or name another folder with --out."
+LONGEST_NAME = 80  # characters of a level's name in that of a file
+
+
+def save(audit: Audit, parent: Path) -> Path:
+    """Write the audit into its own folder under parent, ``audit.json`` last; returns that folder.
+
+    Raises `GolowError` if the disk is full or the folder cannot be written.
+    """
+    folder = parent / audit.id
+    tree = {"format_version": FORMAT, **msgspec.to_builtins(audit)}
+    with writing(folder, HINT):
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, holder in enumerate(_holders(tree)):
+            level = re.sub(r"[^\w.+-]+", "-", holder["run"]["level"])[:LONGEST_NAME]
+            name = f"{number:03}-{level}.json"
+            write_whole(folder / name, encode(holder["run"]))
+            holder["run"] = name
+        write_whole(folder / FILE, encode(tree))
+    return folder
+
+
+def is_audit(place: Path) -> bool:
+    """Whether the folder, or the file, is a saved audit."""
+    return (place / FILE).is_file() if is_folder(place) else place.name == FILE
+
+
+def load(place: Path) -> Audit:
+    """The audit in that folder or file; raises `GolowError` if it cannot be read."""
+    if not is_audit(place):
+        raise GolowError(f"there is no audit in {place}", "give a folder that `golow audit` wrote.")
+    file = place / FILE if is_folder(place) else place
+    tree = read_json(file, dict[str, Any])
+    version = tree.get("format_version")
+    if version != FORMAT:
+        raise GolowError(
+            f"{file} has format version {version}; this golow reads {FORMAT}",
+            "a newer golow may have written it: pip install --upgrade golow",
+        )
+    try:
+        for holder in _holders(tree):
+            name = msgspec.convert(holder.get("run"), str)
+            if Path(name).name != name:
+                raise msgspec.ValidationError(f"{name!r} is no name of a file in its folder")
+            holder["run"] = with_errors(read_json(file.parent / name, dict[str, Any]))
+        audit = msgspec.convert(tree, Audit)
+        _require_whole(audit)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise GolowError(f"{file} is not an audit: {error}") from error
+    return audit
+
+
+def _holders(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of the record that have a run: levels, their prices and their best combination.
+    Raises `msgspec.ValidationError` where there are none such."""
+    for level in _parts(tree, "levels"):
+        yield level
+        yield from _parts(level, "prices")
+        if level.get("best") is not None:
+            yield from _parts({"best": [level["best"]]}, "best")
+
+
+def _parts(tree: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The records in this field, which can be changed in place."""
+    found: list[dict[str, Any]] = tree.get(name, [])
+    msgspec.convert(found, list[dict[str, Any]])  # raises where they are none
+    return found
+
+
+def _require_whole(audit: Audit) -> None:
+    """What the types do not say, and reports rely on."""
+    if not audit.workload.inputs:
+        raise msgspec.ValidationError("its workload has no inputs")
+    for level in audit.levels:
+        _require_level(level)
+        for price in level.prices:
+            _require_price(price)
+
+
+def _require_level(level: AuditedLevel) -> None:
+    runs = [level.run, *(price.run for price in level.prices)]
+    if level.best is not None:
+        runs.append(level.best.run)
+    for run in runs:
+        if not run.level or not run.level.isprintable():
+            raise msgspec.ValidationError(f"the level {run.level!r} is not a name")
+        if run.ratio is not None and run.time is None:
+            raise msgspec.ValidationError(f"{run.level} has a ratio, but no time")
+        if run.ratio is not None:
+            _require_positive(run.level, run.ratio)
+
+
+def _require_positive(level: str, ratio: Ratio) -> None:
+    """Figures draw ratios on a logarithmic axis."""
+    if min(ratio.value, ratio.low, ratio.high) <= 0:
+        raise msgspec.ValidationError(f"{level} has a ratio that is not positive")
+
+
+def _require_price(price: Price) -> None:
+    if price.confirmed is not None:
+        _require_positive(price.run.level, price.confirmed)
+    if price.finding in ("faster", "slower", "refuted") and price.effect is None:
+        raise msgspec.ValidationError(f"{price.run.level} is {price.finding} without a ratio")

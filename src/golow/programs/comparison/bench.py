@@ -1,0 +1,296 @@
+"""A prepared workload on which levels are checked and raced, once or several times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import psutil
+
+from golow.check.checked_level import CheckedLevel
+from golow.check.locating import Level, locate
+from golow.check.standard import Standard, checking
+from golow.levels.ladder import BASELINE, ChosenLevel
+from golow.levels.starter import Starter
+from golow.lower.analysis.arithmetic import least_operations
+from golow.measure.nvml import Card
+from golow.measure.peak import impossible
+from golow.measure.race import run_race
+from golow.measure.rounds import Race
+from golow.measure.words import LEAST_ROUNDS
+from golow.programs.comparison.entrant import Entrant
+from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.observer import Observer
+from golow.record import GolowError, WorkerFailure, Workload
+from golow.storage.cache import open_cache
+from golow.storage.scratch import scratch_folder
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import write_graph
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+MUCH_FASTER = 0.1  # of eager's time; who needs less is held against the machine's peak
+MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
+
+
+class Raced(NamedTuple):
+    """What one call of `Bench.race` found.
+
+    entrants: every level, the baseline first; their workers have ended. races: one for each group
+    of levels that memory had room for. interrupted: by Ctrl-C; what was measured before is there.
+    """
+
+    entrants: Sequence[Entrant]
+    races: Sequence[Race]
+    interrupted: bool
+
+
+@contextmanager
+def open_bench(
+    request: Request,
+    settings: ComparisonSettings,
+    observer: Observer,
+    first: Sequence[ChosenLevel] = (),
+) -> Iterator[Bench]:
+    """Prepare the workload and capture its graph. Leaving the ``with`` block removes its files.
+
+    first: the levels of the first race, whose workers may be started early. Raises `GolowError` for
+    errors that the caller can fix.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        starter = stack.enter_context(Starter(settings.limits, settings.turn))
+        reference = checking(request.mode, request.device)
+        starter.ahead([reference, *first], request.mode, request.threads)
+
+        observer.stage("preparing the workload")
+        prepared = prepare(request, starter.turn.beside())
+        bundle, prepared = write_bundle(prepared, folder / "bundle")
+
+        observer.stage("capturing the graph")
+        notes = write_graph(prepared, bundle)
+        card = stack.enter_context(Card()) if request.device == "cuda" else None
+        yield Bench(
+            prepared.workload,
+            bundle,
+            folder,
+            open_cache(settings.cache),
+            starter,
+            card,
+            settings,
+            observer,
+            list(notes),
+        )
+
+
+@dataclass
+class Bench:
+    """A workload on disk, with what its races share. `open_bench` makes it.
+
+    card: the GPU, None on a CPU. notes: for the record. standard: what levels are checked against;
+    the first race makes it.
+    """
+
+    workload: Workload
+    bundle: Bundle
+    folder: Path
+    cache: Path
+    starter: Starter
+    card: Card | None
+    settings: ComparisonSettings
+    observer: Observer
+    notes: list[str]
+    standard: Standard | None = field(default=None, init=False)
+
+    def race(
+        self,
+        chosen: Sequence[ChosenLevel],
+        against: Mapping[str, str] | None = None,
+        necessary: int = LEAST_ROUNDS,
+    ) -> Raced:
+        """Check these levels, eager first, and race those that match, each in a new process.
+
+        against: the level that another one is compared with, by name; eager unless it is named.
+        necessary: rounds without which there is no conclusion. Raises `GolowError` if nothing can
+        be checked.
+        """
+        with ExitStack() as stack:
+            levels = [stack.enter_context(self._level(choice)) for choice in chosen]
+            entrants = [
+                Entrant(level, by_layer=self.settings.by_layer, brief=self.settings.brief)
+                for level in levels
+            ]
+            races: list[Race] = []
+            try:
+                standard = self._standard(levels[0], len(levels))
+                for group in self._resident_groups(entrants, standard, against or {}):
+                    race = self._race_group(group, standard, against or {}, necessary)
+                    races.append(race)
+                    if race.stopped_because == "interrupted":
+                        return Raced(entrants, races, True)
+                if self.settings.locate:
+                    self._locate(levels)
+            except KeyboardInterrupt:
+                return Raced(entrants, races, True)
+            return Raced(entrants, races, False)
+
+    def in_force(self, choice: ChosenLevel) -> dict[str, str]:
+        """The values in force at a level, by choice, as a new worker of it reads them; empty if it
+        cannot be loaded."""
+        with self._level(choice) as level:
+            level.start(None, False, "a look")
+            return level.in_force
+
+    # ------------------------------------------------------------ implementation
+
+    def _level(self, choice: ChosenLevel) -> CheckedLevel:
+        return CheckedLevel(
+            choice,
+            self.bundle,
+            self.cache,
+            self.starter,
+            self.observer,
+            card=self.card,
+            timed=True,
+        )
+
+    def _locate(self, levels: Sequence[CheckedLevel]) -> None:
+        """Find where the levels that differ begin to."""
+        for level in levels:
+            if level.check.verdict != "differs":
+                continue
+            self.observer.stage(f"{level.name}: locating what is off")
+            again = Level(level.choice, self.bundle, self.cache, self.starter)
+            try:
+                found = locate(again, level.check)
+                level.check = msgspec.structs.replace(level.check, located=found)
+            except (GolowError, WorkerFailure) as error:
+                level.notes.append(f"what is off could not be located: {error.message}")
+
+    def _standard(self, eager: CheckedLevel, levels: int) -> Standard:
+        """The standard, whose eager is the one of this race."""
+        outputs = eager.outputs(f"1 of {levels}")
+        if self.standard is None:
+            self.observer.stage("computing the float64 reference")
+            self.standard = Standard(self.bundle, self.folder, self.starter, outputs)
+            self.notes += self.standard.notes
+        else:
+            self.standard.take_eager(outputs)
+        return self.standard
+
+    def _race_group(
+        self,
+        group: Sequence[Entrant],
+        standard: Standard,
+        against: Mapping[str, str],
+        necessary: int,
+    ) -> Race:
+        """Race the group, then take each one's other figures."""
+        with self.starter.turn.alone():
+            self.observer.stage("calibrating the race")
+            race = self._raced(group, standard, against, necessary)
+            self.observer.stage("measuring memory, energy and layers")
+            for entrant in group:
+                entrant.finish(race, [other.name for other in group])
+            for entrant in group:
+                entrant.judge_device(group[0])
+        return race
+
+    def _raced(
+        self,
+        group: Sequence[Entrant],
+        standard: Standard,
+        against: Mapping[str, str],
+        necessary: int,
+    ) -> Race:
+        settings = self.settings
+        workers = (entrant.level.worker for entrant in group)
+        checks = {entrant.name: entrant.level.check for entrant in group}
+        race = run_race(
+            [worker for worker in workers if worker is not None],
+            baseline=BASELINE,
+            against=against,
+            seed=self.workload.seed,
+            target=settings.interval,
+            time_limit=settings.time_limit,
+            necessary=necessary,
+            card=self.card,
+            cold=settings.cold,
+            proof=standard.verifier(checks, BASELINE),
+            weights=self.bundle.file("weights.safetensors").stat().st_size,
+            observer=self.observer.race,
+        )
+        if race.stopped_because == "interrupted":
+            return race
+        self.observer.stage("checking what the race left")
+        differing = {}
+        for entrant in group:
+            if entrant.name in race.racing and (reason := entrant.level.judge_timed(standard)):
+                differing[entrant.name] = f"after the race: {reason}"
+        race = race.without(differing, "differs")
+        return race.without(self._beyond_the_peak(race), "clock")
+
+    def _beyond_the_peak(self, race: Race) -> dict[str, str]:
+        """Why levels cannot be as fast as they say, by name. Only those that are much faster than
+        eager are looked at: the first look measures the machine's peak, which takes seconds."""
+        if self.bundle.graph is None:
+            return {}
+        operations = least_operations(self.bundle.graph)
+        reasons = {}
+        for name in race.racing:
+            time, ratio = race.time(name), race.ratio(name)
+            if time is not None and ratio is not None and ratio.value < MUCH_FASTER:
+                reasons[name] = impossible(operations, time.value, self.workload, self.cache)
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    def _resident_groups(
+        self, entrants: Sequence[Entrant], standard: Standard, against: Mapping[str, str]
+    ) -> Iterator[list[Entrant]]:
+        """Yield groups of loaded entrants that may be timed together, each with the baseline and
+        the others that somebody is compared with.
+
+        Usually memory allows one group. A level that does not fit waits for the next group, which
+        starts after the workers of the current one are closed.
+        """
+        always = {entrants[0].name, *against.values()}
+        bases = [entrant for entrant in entrants if entrant.name in always]
+        waiting = [entrant for entrant in entrants if entrant.name not in always]
+        places = {entrant.name: i for i, entrant in enumerate((*bases, *waiting), 1)}
+
+        def starts(entrant: Entrant) -> bool:
+            place = f"{places[entrant.name]} of {len(entrants)}"
+            allow = self.settings.allow_differs
+            return entrant.level.start(standard, allow, place) is not None
+
+        while True:
+            group = [entrant for entrant in bases if starts(entrant)]
+            if bases[0] not in group:
+                return
+            least = len(group)
+            while waiting and (len(group) == least or _room_for_another(group)):
+                entrant = waiting.pop(0)
+                if starts(entrant):
+                    group.append(entrant)
+            yield group
+            for entrant in group:
+                entrant.level.dismiss()
+            for entrant in group:
+                entrant.level.close()
+            if not waiting:
+                return
+
+
+def _room_for_another(group: Sequence[Entrant]) -> bool:
+    levels = [entrant.level for entrant in group]
+    largest = max(level.resident_bytes() for level in levels)
+    if not psutil.virtual_memory().available > MEMORY_MARGIN * largest:
+        return False
+    card = levels[0].card
+    free = card.free_bytes() if card is not None else None
+    if free is None:
+        return True
+    return free > MEMORY_MARGIN * max(level.device_bytes() for level in levels)

@@ -1,0 +1,48 @@
+"""The whole program in one function: run a workload at every level, check, measure and record it.
+
+`compare` reads as the table of contents: prepare and bundle the workload, capture the graph and
+compute the reference; build, load and check each level; race the levels that match (`Bench`); write
+the records.
+"""
+
+from __future__ import annotations
+
+import math
+
+from golow.levels.choosing import choices
+from golow.programs.comparison.bench import open_bench
+from golow.programs.comparison.recording import recorded
+from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.observer import Observer
+from golow.record import Comparison, GolowError
+from golow.workload.request import Request
+from golow.workload.trial import require_device
+
+
+def compare(request: Request, settings: ComparisonSettings, observer: Observer) -> Comparison:
+    """Run the model at every level, check that the levels agree, and measure what each one costs.
+
+    After Ctrl-C the record holds the partial results, and ``race.stopped_because`` is
+    ``interrupted``. Raises `GolowError` for errors that the caller can fix. An error in a level is
+    that level's result.
+    """
+    require_sense(request, settings)
+    chosen = choices(settings.levels, settings.workers, request.mode, request.device)
+    with open_bench(request, settings, observer, chosen) as bench:
+        raced = bench.race(chosen)
+        return recorded(bench.workload, settings, raced, bench.notes)
+
+
+def require_sense(request: Request, settings: ComparisonSettings) -> None:
+    """Raise `GolowError` for settings that make no sense, or a device that is not there."""
+    if settings.cold and request.device == "cpu":
+        raise GolowError("--cold empties the cache of a GPU", "add --device cuda.")
+    if not 0 <= settings.time_limit < math.inf:
+        raise GolowError(
+            f"a time limit of {settings.time_limit} s is not allowed", "use --time-limit 60 or so."
+        )
+    if not 0 <= settings.interval < math.inf:
+        raise GolowError(
+            f"an interval of {settings.interval} is not allowed", "use --interval 0.02 or so."
+        )
+    require_device(request.device, request.precision)

@@ -1,0 +1,172 @@
+"""What each step of a level's plan takes, and what it must take on this machine at the least: the
+next thing to improve is the first row.
+
+The roof is that of a profile's roofline: the machine's measured peaks of arithmetic and of moving
+bytes. Williams, Waterman and Patterson, "Roofline", https://doi.org/10.1145/1498765.1498785
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from golow.levels import ladder
+from golow.lower.analysis.arithmetic import step_operations
+from golow.lower.plan.memory_traffic import moved_bytes, moves_only
+from golow.lower.plan.plan import Plan, Step
+from golow.measure.environment import environment
+from golow.measure.peak import Peak, measured_peak
+from golow.programs.comparison.compare import compare
+from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.explain.lowering import lower
+from golow.programs.explain.record import FORMAT_VERSION, Roof, StepRoof
+from golow.programs.observer import Observer
+from golow.record import GolowError, LayerTime, Run
+from golow.storage.cache import open_cache
+from golow.worker.turn import Turn
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoofSettings:
+    """level: one that has a plan. measure: whether to time the steps. time_limit: of the race
+    before that, in seconds. cache: folder for builds; golow's own by default. turn: among those
+    that share a GPU."""
+
+    level: str
+    measure: bool = True
+    time_limit: float = 10.0
+    cache: Path | None = None
+    turn: Turn | None = None
+
+
+def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
+    """Compare the level with eager, time its steps, and set each against the machine's roof.
+
+    Raises `GolowError` for what the caller can fix: a level without a plan, one that does not match
+    or cannot run here, and a peak that cannot be measured.
+    """
+    name = _with_plan(settings.level, request)
+    run = _measured(request, settings, observer) if settings.measure else None
+    observer.stage("building the plan")
+    prepared = prepare(request)
+    plan = lower(prepared, settings.level, settings.cache).plan
+    assert plan is not None  # noqa: S101 - as _with_plan says
+    steps = [(p, step) for p, step in enumerate(plan.steps) if not step.once]
+    seconds = _seconds(steps, run)
+    observer.stage("measuring the machine's peak")
+    with (settings.turn or Turn()).alone():
+        peak = _peak(prepared, [step for _, step in steps], run, open_cache(settings.cache))
+    found = [
+        step_roof(plan, position, peak, taken)
+        for (position, _), taken in zip(steps, seconds, strict=True)
+    ]
+    return Roof(
+        format_version=FORMAT_VERSION,
+        workload=prepared.workload,
+        level=name,
+        peak=peak,
+        steps=tuple(sorted(found, key=_order)),
+        environment=environment() if run is None else run.environment,
+        time=None if run is None else run.time,
+        life=() if run is None else run.life,
+        build_cached=run is not None and run.build_cached,
+        notes=() if run is None else run.notes,
+    )
+
+
+def step_roof(plan: Plan, position: int, peak: Peak, seconds: float | None) -> StepRoof:
+    """The step at a position of the plan under the machine's roof."""
+    step = plan.steps[position]
+    moved, operations = moved_bytes(plan, step), step_operations(step)
+    moving, computing = moved / peak.bytes, operations / peak.operations
+    return StepRoof(
+        position=position,
+        operation=step.operation,
+        modules=step.modules,
+        phase=step.phase,
+        by=step.implementation,
+        operations=operations,
+        bytes=moved,
+        layout_alone=moves_only(step),
+        bound="memory" if moving >= computing else "arithmetic",
+        least=max(moving, computing),
+        seconds=seconds,
+    )
+
+
+# ---------------------------------------------------------------- implementation
+
+
+def _with_plan(name: str, request: Request) -> str:
+    """The level's own name. Raises `GolowError` if it has no plan."""
+    chosen = ladder.choose(name, request.mode, request.device)
+    if chosen.level.plan is None:
+        known = ", ".join(level.name for level in ladder.LADDER if level.plan is not None)
+        raise GolowError(f"{name} has no plan, so it has no steps to measure", f"levels: {known}.")
+    return chosen.name
+
+
+def _measured(request: Request, settings: RoofSettings, observer: Observer) -> Run:
+    """The level's run, with the times of its steps."""
+    comparison = compare(
+        request,
+        ComparisonSettings(
+            levels=[settings.level],
+            time_limit=settings.time_limit,
+            by_layer=True,
+            brief=True,
+            cache=settings.cache,
+            turn=settings.turn,
+        ),
+        observer,
+    )
+    if comparison.race.stopped_because == "interrupted":
+        raise KeyboardInterrupt
+    run = comparison.runs[-1]
+    if run.check.verdict != "match":
+        raise GolowError(
+            f"{run.level}: {run.check.verdict}: {run.check.words}",
+            "--no-measure shows what its steps must move and compute.",
+        )
+    if not run.layers:
+        raise GolowError(f"{run.level}: its steps have no times: {run.layers_missing}")
+    return run
+
+
+def _seconds(steps: Sequence[tuple[int, Step]], run: Run | None) -> list[float | None]:
+    """The median time of each step. Raises `GolowError` if the plan that ran has other steps."""
+    if run is None:
+        return [None] * len(steps)
+    if [_key(step) for _, step in steps] != [_key(layer) for layer in run.layers]:
+        raise GolowError(
+            f"{run.level}: the plan that ran has other steps than the one built here",
+            "set OMP_NUM_THREADS to the number of --threads, which decides what the library takes.",
+        )
+    return [median(layer.ns) / 1e9 for layer in run.layers]
+
+
+def _key(step: Step | LayerTime) -> tuple[str, tuple[str, ...], str]:
+    return step.operation, step.modules, step.phase
+
+
+def _peak(prepared: Prepared, steps: Sequence[Step], run: Run | None, cache: Path) -> Peak:
+    """The peak of the machine, which the level did not exceed."""
+    workload, seen = prepared.workload, 0.0
+    if run is not None and run.time is not None and run.time.value > 0:
+        seen = sum(map(step_operations, steps)) / run.time.value
+    peak = measured_peak(workload.device, workload.precision, workload.threads, cache, seen)
+    if peak is None:
+        raise GolowError(
+            "the machine's peak could not be measured",
+            f"python -m golow.measure.peak {workload.device} {workload.precision} "
+            f"{workload.threads} says why.",
+        )
+    return peak
+
+
+def _order(step: StepRoof) -> tuple[float, int]:
+    return -(step.least if step.lost is None else step.lost), step.position

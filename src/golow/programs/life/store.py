@@ -1,0 +1,57 @@
+"""The life cycle in a comparison's folder: ``life.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from golow.programs.life.record import FORMAT_VERSION, Change, LevelLife, Life, LifeCycle
+from golow.record import GolowError, encode
+from golow.storage.files import is_folder, read_json, write_whole, writing
+
+FILE = "life.json"
+HINT = "free some space or name another folder with --out."
+
+
+def save(found: LifeCycle, folder: Path) -> None:
+    """Write the record into the folder of its comparison."""
+    with writing(folder, HINT):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / FILE, encode(found))
+
+
+def has_life(place: Path) -> bool:
+    """Whether the folder holds a life cycle, or the file is one."""
+    return (place / FILE).is_file() if is_folder(place) else place.name == FILE
+
+
+def load(place: Path) -> LifeCycle:
+    """The life cycle in that folder or file; raises `GolowError` if it cannot be read."""
+    if not has_life(place):
+        raise GolowError(
+            f"there is no life cycle in {place}", "give a folder of golow compare --life."
+        )
+    file = place / FILE if is_folder(place) else place
+    found = read_json(file, LifeCycle)
+    if found.format_version != FORMAT_VERSION:
+        raise GolowError(
+            f"{file} has format version {found.format_version}; this golow reads {FORMAT_VERSION}",
+            "a newer golow may have written it: pip install --upgrade golow",
+        )
+    wrong = next((words for level in found.levels if (words := _broken(level))), "")
+    if wrong:
+        raise GolowError(f"{file} is not a life cycle: {wrong}")
+    return found
+
+
+def _broken(level: LevelLife) -> str:
+    """What the types do not say, and reports rely on; empty if it is all there."""
+    if not level.level or not level.level.isprintable():
+        return f"the level {level.level!r} is not a name"
+    each: list[Life | Change] = [*level.lives, *level.changes]
+    if any("first_iteration" not in one.seconds or not one.iterations for one in each):
+        return f"{level.level} has a life without an iteration"
+    if any(not 0 <= s < float("inf") for one in each for s in one.seconds.values()):
+        return f"{level.level} has a stage without a time"
+    if any(one.settled_after is not None and one.settled_after < 1 for one in each):
+        return f"{level.level} has a life that settled before its first iteration"
+    return ""

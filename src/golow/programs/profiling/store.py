@@ -1,0 +1,77 @@
+"""The folder of a saved profile: ``profile.json``, and the trace of each level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from golow.programs.profiling.record import LevelProfile, Profile
+from golow.record import GolowError, Record, encode
+from golow.storage.files import is_folder, read_json, write_whole, writing
+
+FILE, FORMAT = "profile.json", 1
+HINT = "name another folder: --save FOLDER."
+
+
+class Profiles(Record, frozen=True, kw_only=True):
+    """What is in the file: one profile a precision."""
+
+    format_version: int = FORMAT
+    profiles: tuple[Profile, ...]
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder for a profile; raises `GolowError` if there is one already."""
+    if is_profile(folder):
+        raise GolowError(f"{folder} holds a profile already", HINT)
+    with writing(folder, HINT):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def save(profiles: tuple[Profile, ...], folder: Path) -> None:
+    """Write the profiles into the folder, beside their traces."""
+    with writing(folder, HINT):
+        write_whole(folder / FILE, encode(Profiles(profiles=profiles)))
+
+
+def is_profile(place: Path) -> bool:
+    """Whether the folder, or the file, is a saved profile."""
+    return (place / FILE).is_file() if is_folder(place) else place.name == FILE
+
+
+def load(place: Path) -> tuple[Profile, ...]:
+    """The profiles in that folder or file; raises `GolowError` if they cannot be read."""
+    if not is_profile(place):
+        raise GolowError(
+            f"there is no profile in {place}", "give a folder of golow profile --save."
+        )
+    file = place / FILE if is_folder(place) else place
+    found = read_json(file, Profiles)
+    if found.format_version != FORMAT:
+        raise GolowError(
+            f"{file} has format version {found.format_version}; this golow reads {FORMAT}",
+            "a newer golow may have written it: pip install --upgrade golow",
+        )
+    wrong = next((words for level in _levels(found) if (words := _broken(level))), "")
+    if wrong or not found.profiles:
+        raise GolowError(f"{file} is not a profile: {wrong or 'it is empty'}")
+    return found.profiles
+
+
+def _levels(found: Profiles) -> Iterator[LevelProfile]:
+    for profile in found.profiles:
+        yield from profile.levels
+
+
+def _broken(level: LevelProfile) -> str:
+    """What the types do not say, and reports rely on; empty if it is all there."""
+    if not level.level or not level.level.isprintable():
+        return f"the level {level.level!r} is not a name"
+    if bool(level.summary) != bool(level.profiled):
+        return f"{level.level} has a summary without a time, or a time without one"
+    lengths = {len(step.ns) for step in level.layers}
+    if lengths and (len(lengths) > 1 or 0 in lengths or not all(s.modules for s in level.layers)):
+        return f"{level.level} has layers without times or modules"
+    if any(kernel.calls <= 0 for kernel in level.kernels):
+        return f"{level.level} has a kernel without calls"
+    return ""

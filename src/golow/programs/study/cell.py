@@ -1,0 +1,211 @@
+"""The process of one cell: ``python -m golow.programs.study.cell FOLDER``.
+
+The protocol between the study and a cell's process, whichever program that is:
+
+* The folder belongs to the process. One line on standard input says that the request, the `Cell` in
+  ``FOLDER/request.json``, is there; if cells share a GPU, the process is started in advance.
+* The process leaves the comparison's folder in its folder and writes ``outcome.json`` last.
+* Standard output has one line per stage, standard error is the log.
+* The end of standard input means that the study has ended. The cell then ends at once, with all of
+  its workers.
+* A full disk is not an outcome: the process ends with status `DISK_FULL`.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from golow.programs.study.family import MARK, end_family
+from golow.programs.study.places import TURNS
+from golow.programs.study.record import OUT_OF_MEMORY, Cell, ran_out_of_memory
+from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
+from golow.storage.files import write_whole
+
+DISK_FULL = 28
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """The result from the cell's process; `CellRecord` explains the fields."""
+
+    reason: str = ""
+    comparison: str = ""
+    out_of_memory: tuple[str, ...] = ()
+    needed_bytes: int | None = None
+    held_bytes: int | None = None
+
+
+def main() -> None:
+    """Measure the cell in the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    asked = threading.Event()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    # If memory runs out, the system should end a worker first, and never the study itself.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if TURNS in os.environ:
+        # The import takes a quarter of a cell's time.
+        importlib.import_module("golow.programs.comparison.compare")
+    asked.wait()
+    cell = msgspec.json.decode((folder / "request.json").read_bytes(), type=Cell)
+    try:
+        outcome = measured(cell, folder)
+        write_whole(folder / "outcome.json", encode(outcome))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(DISK_FULL)
+
+
+def measured(cell: Cell, folder: Path) -> Outcome:
+    """Run the cell's comparison and save it in the folder; an error in it becomes the outcome.
+
+    Raises `OSError` if the disk is full, because that says nothing about the cell.
+    """
+    try:
+        comparison = _compared(cell)
+        folder_name = _saved(comparison, folder)
+    except Exception as error:
+        if full := next(_full_disks(error), None):
+            raise full from error
+        memory = any(map(_is_out_of_memory, _chain(error)))
+        if not isinstance(error, GolowError):
+            traceback.print_exc()
+        return Outcome(
+            reason=(f"{OUT_OF_MEMORY}: " if memory else "") + _words(error),
+            out_of_memory=cell.levels if memory else (),
+        )
+    eager = comparison.runs[0]
+    needed = eager.quantity("allocated_peak")
+    return Outcome(
+        comparison=folder_name,
+        out_of_memory=tuple(run.level for run in comparison.runs if ran_out_of_memory(run)),
+        needed_bytes=None if needed is None else round(needed),
+        held_bytes=held_together(comparison),
+    )
+
+
+def held_together(comparison: Comparison) -> int | None:
+    """Bytes that all levels of one race held on the device together; None if they did not fit
+    together, so that several races ran, or if the driver does not report it."""
+    raced = [run for run in comparison.runs if run.blocks]
+    if any(len(run.conditions.resident_with) + 1 < len(raced) for run in raced):
+        return None
+    sizes = (run.quantity("device_used") or run.quantity("device_added") or 0 for run in raced)
+    return round(sum(sizes)) or None
+
+
+class _Stages:
+    """Reports progress to the study, except during the race."""
+
+    def stage(self, text: str) -> None:
+        """A step begins that may take seconds."""
+        print(text, flush=True)
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        """Report once that the race has begun."""
+        if rounds == 1:
+            self.stage("racing")
+
+
+def _compared(cell: Cell) -> Comparison:
+    from golow.programs.comparison.compare import compare
+    from golow.programs.comparison.settings import ComparisonSettings
+    from golow.worker.cores import default_threads
+    from golow.worker.turn import Turn
+    from golow.workload.request import Request
+
+    request = Request(
+        cell.model,
+        mode=cell.mode,
+        batch=cell.batch,
+        resolution=cell.resolution,
+        channels=cell.channels,
+        classes=cell.classes,
+        threads=cell.threads or default_threads(),
+        device=cell.device,
+        precision=cell.precision,
+    )
+    settings = ComparisonSettings(
+        levels=cell.levels,
+        interval=cell.interval,
+        time_limit=cell.seconds,
+        brief=True,
+        turn=Turn(Path(os.environ[TURNS])) if TURNS in os.environ else None,
+    )
+    comparison = compare(request, settings, _Stages())
+    if comparison.race.stopped_because == "interrupted":
+        raise KeyboardInterrupt  # a part of a comparison is not an outcome
+    return comparison
+
+
+def _saved(comparison: Comparison, folder: Path) -> str:
+    from golow.programs.comparison import store
+
+    for run in comparison.runs:
+        if run.check.verdict == "failed" and _tells_of_a_full_disk(run):
+            raise OSError(errno.ENOSPC, f"{run.level}: {run.check.reason}")
+    return store.save(comparison, folder).name
+
+
+# ---------------------------------------------------------------- what went wrong
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and its causes."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _full_disks(error: BaseException) -> Iterator[OSError]:
+    """Disk-full errors in the chain; some libraries report them only in their text."""
+    for one in _chain(error):
+        if isinstance(one, OSError) and one.errno in _FULL:
+            yield one
+        elif any(os.strerror(number) in str(one) for number in _FULL):
+            yield OSError(errno.ENOSPC, str(one))
+
+
+def _tells_of_a_full_disk(run: Run) -> bool:
+    return any(os.strerror(number) in run.check.reason + run.log for number in _FULL)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, WorkerFailure):
+        return error.kind == OUT_OF_MEMORY
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, GolowError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
+
+
+# ---------------------------------------------------------------- what the study says
+
+
+def _listen(asked: threading.Event) -> None:
+    """Block until the study's request arrives, then until the study closes standard input or
+    dies; then end the cell and its workers."""
+    while os.read(0, 1):
+        asked.set()
+    end_family(os.environ[MARK])
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

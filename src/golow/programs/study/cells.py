@@ -1,0 +1,129 @@
+"""Axes -> cells: the list of cells, the order in which they are measured, the key of each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from golow.levels import ladder
+from golow.programs.study.record import FORMAT_VERSION, Cell, Study
+from golow.record import GolowError, Mode
+
+KEY_LENGTH = 16  # hexadecimal digits of a key
+
+
+def cells(study: Study, hardware_threads: int) -> list[Cell]:
+    """Every cell of the study on a machine with so many hardware threads, in measuring order.
+
+    The first cells span the grid: the corners of batch x resolution x threads, then the middle,
+    then the middles of the gaps, and so on. Within such a round, small cells come before large
+    ones. Cells that differ only in model, mode or precision follow one another.
+    """
+    counts = thread_counts(study, hardware_threads)
+    resolutions = study.resolution or (None,)
+    rounds = [
+        dict(zip(axis, bisected(len(axis)), strict=True))
+        for axis in (study.batch, resolutions, counts)
+    ]
+
+    def place(point: tuple[int, int | None, int | None]) -> tuple[int, int]:
+        batch, resolution, _ = point
+        latest = max(found[value] for found, value in zip(rounds, point, strict=True))
+        return latest, work(batch, resolution)
+
+    sources = {model: source_digest(model) for model in study.model}
+    return [
+        Cell(
+            model=model,
+            mode=mode,
+            batch=batch,
+            resolution=resolution,
+            precision=precision,
+            threads=threads,
+            device=study.device,
+            levels=levels_of(study, mode),
+            channels=study.channels,
+            classes=study.classes,
+            interval=study.limits.interval,
+            seconds=study.limits.seconds,
+            source=sources[model],
+        )
+        for batch, resolution, threads in sorted(
+            product(study.batch, resolutions, counts), key=place
+        )
+        for model, mode, precision in product(study.model, study.mode, study.precision)
+    ]
+
+
+def work(batch: int, resolution: int | None) -> int:
+    """The size with which time and memory of a large cell grow: the pixels of a batch, or its
+    samples if each model has its own resolution."""
+    return batch * (resolution or 1) ** 2
+
+
+def bisected(count: int) -> list[int]:
+    """The round of each of so many positions on an axis: 0 for the two ends, 1 for the middle, 2
+    for the middles of the halves, ..."""
+    turns = [0] * count
+    spans, turn = [(0, count - 1)], 1
+    while spans:
+        halves = []
+        for low, high in spans:
+            if high - low > 1:
+                middle = (low + high) // 2
+                turns[middle] = turn
+                halves += [(low, middle), (middle, high)]
+        spans, turn = halves, turn + 1
+    return turns
+
+
+def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
+    """The thread counts of the study; None means one per physical core."""
+    if study.threads == "doubling":
+        return [*_doubling(hardware_threads), hardware_threads]
+    return study.threads or (None,)
+
+
+def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
+    """The study's levels that can run in this mode and on its device, by their own names, the
+    baseline first."""
+    found = []
+    for name in (ladder.BASELINE, *study.levels):
+        try:
+            found.append(ladder.choose(name, mode, study.device).name)
+        except GolowError:
+            continue  # for another mode or device; `read_study` has checked the name
+    return tuple(dict.fromkeys(found))
+
+
+def key(cell: Cell) -> str:
+    """A digest of the cell's content: the request and the format of its record.
+
+    The order of the levels and the folder of the model's file do not change it.
+    """
+    asked = msgspec.structs.replace(
+        cell,
+        levels=tuple(sorted(cell.levels)),
+        model=Path(cell.model).name if cell.source else cell.model,
+    )
+    content = msgspec.json.encode([FORMAT_VERSION, asked], order="sorted")
+    return hashlib.sha256(content).hexdigest()[:KEY_LENGTH]
+
+
+def source_digest(model: str) -> str:
+    """sha256 of the file that a model comes from; empty if it is not named by a file."""
+    path = Path(model if model.endswith(".pt2") else model.rpartition(":")[0])
+    if path.suffix not in (".py", ".pt2") or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _doubling(below: int) -> Iterator[int]:
+    count = 1
+    while count < below:
+        yield count
+        count *= 2

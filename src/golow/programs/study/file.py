@@ -1,0 +1,212 @@
+"""Study files: short TOML -> `Study`, with errors that name the line and say what is allowed.
+
+name = "mystudy"
+model = "resnet50"              # every axis is one value or a list
+mode = ["infer", "train"]
+levels = ["eager", "torchscript", "vendor"]
+batch = [8, 16, 32]
+resolution = [32, 64]
+[limits]
+interval = 0.02
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from golow import models
+from golow.levels import ladder
+from golow.programs.study.memory import limit_bytes
+from golow.programs.study.record import Study, StudyLimits
+from golow.record import Device, GolowError
+from golow.storage.files import is_file, read_text
+
+AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
+
+MOST_CELLS = 100_000
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+
+# The allowed values of each key, as errors show them.
+ALLOWED = {
+    "name": "up to 100 letters from a to z, digits and -",
+    "model": "names that `golow models` lists, file.py:Name, package.module:name or file.pt2",
+    "mode": "infer, train, or both",
+    "levels": "names that `golow levels` lists",
+    "device": "cpu or cuda",
+    "batch": "whole numbers from 1",
+    "resolution": "whole numbers from 1: sides of the square images",
+    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee",
+    "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
+    "channels": "a whole number from 1, for models of the zoo",
+    "classes": "a whole number from 1, for models of the zoo",
+    "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
+    "limits.interval": "a relative width between 0 and 1, such as 0.02",
+    "limits.seconds": "seconds of racing per cell, more than 0",
+    "limits.cell_seconds": "seconds, more than 0",
+    "limits.memory": 'a share of the device\'s memory such as "80%", or a size such as "40 GiB"',
+}
+
+
+def built_in() -> dict[str, Path]:
+    """The studies that come with golow, by name."""
+    folder = Path(str(resources.files("golow"))) / "study" / "built_in"
+    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
+
+
+def read_study(file: Path, device: Device | None = None) -> Study:
+    """Read the study in the file. device: replaces the device that the file names.
+
+    Raises `GolowError` with the line and the values allowed there.
+    """
+    text = read_text(file)
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # too many digits, too many brackets
+        raise GolowError(
+            f"{file} is not TOML: {error}", "docs/studies.md shows a whole study file."
+        ) from error
+    if device is not None:
+        data["device"] = device
+    return _Reader(file, text).study(data)
+
+
+class _Reader:
+    """Turns one file into a `Study`; finds the line of each key for errors."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        self._file, self._lines = file, text.splitlines()
+
+    def study(self, data: dict[str, Any]) -> Study:
+        self._require_known(data)
+        for axis in AXES:
+            if axis in data and not isinstance(data[axis], list) and data[axis] != "doubling":
+                data[axis] = [data[axis]]
+        for required in ("name", "model", "levels", "batch"):
+            if not data.get(required):
+                self._fail(required, f"{required} is missing" + self._hint_of_empty(data, required))
+        try:
+            study = msgspec.convert(data, Study)
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$.")
+            at = re.sub(r"\[.*", "", path.rstrip("`"))
+            self._fail(at, f"{at or 'the file'}: {message[0].lower()}{message[1:]}")
+        self._require_sense(study)
+        return self._with_found_files(study)
+
+    def _require_known(self, data: dict[str, Any]) -> None:
+        limits = data.get("limits")
+        within = limits if isinstance(limits, dict) else {}
+        names = [*data, *(f"limits.{name}" for name in within)]
+        for name in names:
+            if name not in ALLOWED:
+                near = difflib.get_close_matches(name, ALLOWED, n=1)
+                meant = f"did you mean {near[0]}? " if near else ""
+                known = ", ".join(key for key in ALLOWED if "." not in key)
+                self._fail(name, f"a study has no key {name}", f"{meant}the keys are {known}.")
+
+    @staticmethod
+    def _hint_of_empty(data: dict[str, Any], name: str) -> str:
+        return ": the list is empty" if name in data else ""
+
+    def _require_sense(self, study: Study) -> None:
+        """Check what the types do not."""
+        if not NAME.fullmatch(study.name):
+            self._fail("name", f"a study cannot be called {study.name!r}")
+        for axis in AXES:
+            values = getattr(study, axis)
+            twice = [value for value, times in Counter(values).items() if times > 1]
+            if twice and values != "doubling":
+                self._fail(axis, f"{axis} has {twice[0]!r} twice")
+        count = math.prod(len(getattr(study, axis)) or 1 for axis in AXES if axis != "levels")
+        if count > MOST_CELLS:
+            self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
+        for axis in ("batch", "resolution", "threads"):
+            for value in getattr(study, axis):
+                if not isinstance(value, str) and value < 1:
+                    self._fail(axis, f"{axis}: {value} is less than 1")
+        if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"}):
+            self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
+        self._require_models(study)
+        self._require_levels(study)
+        self._require_limits(study.limits)
+
+    def _require_models(self, study: Study) -> None:
+        for name in study.model:
+            if name in models.ZOO and not models.ZOO[name].takes_images:
+                if study.resolution:
+                    self._fail("resolution", f"{name} takes no images, so it has no resolution")
+            elif name in models.ZOO:
+                faults = [models.ZOO[name].resolution_fault(side) for side in study.resolution]
+                if any(faults):
+                    self._fail("resolution", next(filter(None, faults)))
+            elif ":" not in name and not name.endswith(".pt2"):
+                near = models.nearest(name)
+                meant = f"did you mean {' or '.join(near)}? " if near else ""
+                self._fail("model", f"there is no model {name!r}", meant + ALLOWED["model"])
+
+    def _require_levels(self, study: Study) -> None:
+        for name in study.levels:
+            tried = [_misses(name, mode, study.device) for mode in study.mode]
+            if all(tried) and tried[0] is not None:
+                self._fail("levels", tried[0].message, tried[0].hint)
+
+    def _require_limits(self, limits: StudyLimits) -> None:
+        if not 0 < limits.interval < 1:
+            self._fail("limits.interval", f"an interval of {limits.interval} is not allowed")
+        for name in ("seconds", "cell_seconds"):
+            if not 0 < getattr(limits, name) < math.inf:
+                self._fail(f"limits.{name}", f"{name} is {getattr(limits, name)}")
+        if limit_bytes(limits.memory, 1) is None:
+            self._fail("limits.memory", f"{limits.memory!r} is not an amount of memory")
+
+    def _with_found_files(self, study: Study) -> Study:
+        """The study with absolute paths of model files, so that a resume finds them from any
+        folder. The study file names them relative to its own folder."""
+        found = []
+        for name in study.model:
+            path, colon, attribute = name.rpartition(":")
+            path = path if colon else name
+            if path.endswith((".py", ".pt2")):
+                file = self._file.parent / path
+                if not is_file(file):
+                    self._fail("model", f"there is no file {file}")
+                name = f"{file.resolve()}{colon}{attribute if colon else ''}"
+            found.append(name)
+        return msgspec.structs.replace(study, model=tuple(found))
+
+    def _fail(self, key: str, message: str, hint: str = "") -> NoReturn:
+        place = self._line_of(key)
+        where = f"{self._file}, line {place}" if place else str(self._file)
+        allowed = ALLOWED.get(key, "")
+        raise GolowError(f"{where}: {message}", hint or (f"{key}: {allowed}." if allowed else ""))
+
+    def _line_of(self, key: str) -> int | None:
+        """The line of the key, counted from 1; None if the file does not have it."""
+        table, _, name = key.rpartition(".")
+        within = ""
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[([\w.-]+)\]", line):
+                within = header[1]
+                if within == key:
+                    return number
+            elif within == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line):
+                return number
+        return None
+
+
+def _misses(name: str, mode: Any, device: Device) -> GolowError | None:
+    """Why the level cannot run in this mode on this device; None if it can."""
+    try:
+        ladder.choose(name, mode, device)
+    except GolowError as error:
+        return error
+    return None

@@ -1,0 +1,93 @@
+"""A study in one function: axes -> cells, and a comparison for each cell without a record.
+
+`run_study` is the table of contents: lay out the cells, find existing records, measure the rest.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from golow.programs.study.cells import cells
+from golow.programs.study.file import built_in, read_study
+from golow.programs.study.local import LocalExecutor
+from golow.programs.study.loop import Executor, StudyRun
+from golow.programs.study.observer import StudyObserver
+from golow.programs.study.places import MOST_ON_A_CARD, places
+from golow.programs.study.record import Study
+from golow.programs.study.settings import StudySettings
+from golow.programs.study.state import StudyState, read_state
+from golow.programs.study.store import StudyFolder
+from golow.record import Device, GolowError
+from golow.storage.cache import open_cache
+from golow.storage.files import is_file
+
+STUDIES = Path("runs/studies")
+
+
+def run_study(
+    study: Study, out: Path, settings: StudySettings, observer: StudyObserver
+) -> StudyState:
+    """Measure every cell of a study that has no record yet; an error in a cell becomes its record.
+
+    out: the folder of studies, in which this one has its own. Call it again to continue: an
+    interruption loses only the cells in progress. Raises `GolowError` for errors that the caller
+    can fix, such as a full disk. With ``settings.refine``, cells with too few rounds are measured
+    again too.
+    """
+    folder = StudyFolder(out / study.name)
+    with folder.held():
+        folder.write_study(study)
+        with executor(study, folder, settings, observer) as chosen:
+            order = cells(study, len(chosen.environment.affinity))
+            run = StudyRun(study, order, folder, chosen, observer, settings.skip, settings.refine)
+            run.run(settings.budget)
+    return read_state(folder.path, run.environment)
+
+
+def find_study(study: str | Path | Study, out: Path, device: Device | None = None) -> Study:
+    """The study with that name or file; the `GolowError` for an unknown one lists the studies."""
+    if isinstance(study, Study):
+        return study
+    known = built_in()
+    if str(study).endswith(".toml"):
+        return read_study(Path(study), device)
+    if str(study) in known:
+        return read_study(known[str(study)], device)
+    if is_file(out / study / "study.toml"):
+        return read_study(out / study / "study.toml", device)
+    near = difflib.get_close_matches(str(study), known, n=1)
+    raise GolowError(
+        f"there is no study {str(study)!r}",
+        (f"did you mean {near[0]}? " if near else "")
+        + f"built-in studies are {', '.join(known)}; your own is a file that ends with .toml.",
+    )
+
+
+@contextmanager
+def executor(
+    study: Study, folder: StudyFolder, settings: StudySettings, observer: StudyObserver
+) -> Iterator[Executor]:
+    """What measures the cells: this machine, or a Ray cluster."""
+    if settings.ray is not None:
+        from golow.programs.study.cluster import RayExecutor
+
+        if settings.jobs != 1:
+            raise GolowError("--jobs applies only to this machine", "leave it out with --ray.")
+        with RayExecutor(settings.ray, study, folder.draft, settings.program) as cluster:
+            yield cluster
+        return
+    # A study of thread counts is about the cores: each cell gets all cores of its GPU.
+    most_on_a_card = 1 if study.threads else MOST_ON_A_CARD
+    with LocalExecutor(
+        places(study.device, settings.jobs, most_on_a_card),
+        study.name,
+        open_cache(),
+        folder.draft,
+        study.limits.cell_seconds,
+        observer,
+        settings.program,
+    ) as local:
+        yield local

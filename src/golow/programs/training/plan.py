@@ -1,0 +1,131 @@
+"""A request -> a plan that can be carried out, before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from golow import models
+from golow.levels import ladder
+from golow.levels.choosing import choices, command_of
+from golow.levels.ladder import ChosenLevel
+from golow.measure.environment import environment_of
+from golow.models.initialise import INITIALISATIONS
+from golow.programs.training.bundle import OWN
+from golow.programs.training.record import FORMAT_VERSION, Augmentation, DatasetFacts, TrainingPlan
+from golow.programs.training.request import TrainingRequest
+from golow.programs.training.schedule import require_sense
+from golow.record import Device, GolowError, Precision
+from golow.worker.cores import default_threads
+from golow.workload.request import require_optimizer
+from golow.workload.source import locate
+from golow.workload.trial import require_device
+
+DEFAULT_LEVELS = ("eager", "torchscript", "libtorch", "vendor")
+DEFAULT_BATCH = 128
+LARGEST_PADDING = 127  # a shift is one byte
+
+
+def choose(
+    levels: Sequence[str] | None,
+    workers: Mapping[str, str | Sequence[str]],
+    device: Device,
+    precision: Precision,
+) -> list[ChosenLevel]:
+    """The levels that train, eager first. By default those of `DEFAULT_LEVELS`, without any whose
+    optional extra is not installed."""
+    require_device(device, precision)
+    if levels is None:
+        usual = (ladder.choose(name, "train", device) for name in DEFAULT_LEVELS)
+        levels = [
+            choice.name
+            for choice in usual
+            if choice.level.name not in ladder.OPTIONAL or choice.level.probe_on(device).available
+        ]
+    return choices(levels, workers, "train", device)
+
+
+def require_possible(request: TrainingRequest) -> None:
+    """Raise `GolowError` for a request that cannot be trained."""
+    locate(request.model)
+    epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
+    if epochs < 1:
+        raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
+    entry = models.ZOO.get(request.model) if isinstance(request.model, str) else None
+    if entry is not None and entry.per_pixel:
+        raise GolowError(
+            f"{request.model} gives a class for each pixel, and a data set has one for each image",
+            f"time its training step on made-up targets: golow compare {request.model} "
+            "--mode train.",
+        )
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
+        raise GolowError(
+            f"the seeds {list(seeds)} must be different whole numbers from 0 to 2^64 - 1"
+        )
+    for name in initialisations_of(request):
+        if name not in INITIALISATIONS and name != OWN:
+            known = ", ".join((*INITIALISATIONS, OWN))
+            raise GolowError(f"there is no initialisation {name!r}", f"names: {known}.")
+    if not 0 <= padding <= LARGEST_PADDING:
+        raise GolowError(f"the padding must be 0 to {LARGEST_PADDING}, not {padding}")
+    require_optimizer(request.optimizer)
+    require_sense(request.schedule, epochs)
+
+
+def initialisations_of(request: TrainingRequest) -> tuple[str, ...]:
+    """The requested initialisations. A model of the zoo has a default, that of any other model is
+    its constructor's."""
+    if request.initialisations:
+        return tuple(request.initialisations)
+    model = request.model
+    entry = models.ZOO.get(model) if isinstance(model, str) else None
+    return (entry.initialisation if entry is not None else OWN,)
+
+
+def make_plan(
+    request: TrainingRequest, dataset: DatasetFacts, chosen: Sequence[ChosenLevel]
+) -> TrainingPlan:
+    """The plan, with the current time and this machine's environment."""
+    model, created = request.model, datetime.now(UTC)
+    if len(dataset.shape) == 1 and request.augmentation != Augmentation():
+        raise GolowError(f"{dataset.name} is a text", "--flip and --crop are for images.")
+    threads = default_threads() if request.threads is None else request.threads
+    title = model if isinstance(model, str) else type(model).__name__
+    name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")
+    return TrainingPlan(
+        format_version=FORMAT_VERSION,
+        id=f"{created:%Y%m%d-%H%M%S}-{name}",
+        created=created.isoformat(timespec="seconds"),
+        model=title,
+        dataset=dataset,
+        levels=tuple(choice.name for choice in chosen),
+        initialisations=initialisations_of(request),
+        seeds=tuple(request.seeds),
+        epochs=request.epochs,
+        batch=_batch(request.batch, dataset),
+        optimizer=request.optimizer,
+        schedule=request.schedule,
+        augmentation=request.augmentation,
+        precision=request.precision,
+        device=request.device,
+        threads=threads,
+        environment=environment_of(locate(model), threads),
+        data_root=str(Path(request.data_root).absolute()) if request.data_root else "",
+        voc_label=request.voc_label,
+        workers={own: command_of(given) for own, given in request.workers.items()},
+        allow_differs=request.allow_differs,
+        live=not isinstance(model, str),
+    )
+
+
+def _batch(asked: int | None, dataset: DatasetFacts) -> int:
+    if asked is None:
+        return min(DEFAULT_BATCH, dataset.train_samples)
+    if not 1 <= asked <= dataset.train_samples:
+        raise GolowError(
+            f"a batch of {asked} is impossible with {dataset.train_samples} training samples",
+            f"use --batch 1 to {dataset.train_samples}.",
+        )
+    return asked

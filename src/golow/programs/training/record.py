@@ -1,0 +1,209 @@
+"""The frozen records of a training: the plan, the epochs of each run, and the verdicts.
+
+Format history (``FORMAT_VERSION`` is written into every plan):
+
+1   November 2026, the first: ``plan.json``, one ``run.json`` per run, one file per epoch.
+
+As in ``record.py``, a number is a `Quantity`, seconds and bytes are plain numbers, and nothing here
+imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from golow.record import (
+    Check,
+    Device,
+    Environment,
+    Optimizer,
+    Precision,
+    Quantity,
+    Record,
+    Workload,
+)
+
+FORMAT_VERSION = 1
+
+ScheduleKind = Literal["constant", "step", "cosine"]
+CurveWord = Literal["same", "differs", "unclear"]
+
+
+# ---------------------------------------------------------------- the request
+
+
+class DatasetFacts(Record, frozen=True, kw_only=True):
+    """A data set as it was prepared: what was read, and checksums that identify it.
+
+    shape: of one sample: an image (C, H, W), or a text (sequence,). source: where it came from and
+    what was done to it.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    train_samples: int
+    test_samples: int
+    train_checksum: str
+    test_checksum: str
+    source: str
+
+
+class Schedule(Record, frozen=True, kw_only=True):
+    """The learning rate from batch to batch; `golow.programs.training.schedule` has the formulas.
+
+    warm_up_epochs: for how many epochs it rises to its full value. step_epochs and factor: with
+    ``step`` it is multiplied by ``factor`` every ``step_epochs`` epochs.
+    """
+
+    kind: ScheduleKind = "constant"
+    warm_up_epochs: float = 0.0
+    step_epochs: int = 30
+    factor: float = 0.1
+
+
+class Augmentation(Record, frozen=True, kw_only=True):
+    """Random changes to each training image. flip: mirror it left-right half of the time. padding:
+    pad it with so many zeros on each side and crop it to its size at a random place."""
+
+    flip: bool = False
+    padding: int = 0
+
+
+class TrainingPlan(Record, frozen=True, kw_only=True):
+    """Everything that decides a training except the levels' own arithmetic; `golow train --resume`
+    needs nothing else.
+
+    model: the name that was given. initialisations: names of golow's own, or ``own`` for what the
+    model's constructor does. data_root: the folder of the data set's files, empty for the default.
+    voc_label: which object of a VOC image gives its label. workers: commands of the user's own
+    levels, by name. live: the model was a module object in a running program, not in a file.
+    """
+
+    format_version: int
+    id: str
+    created: str
+    model: str
+    dataset: DatasetFacts
+    levels: tuple[str, ...]
+    initialisations: tuple[str, ...]
+    seeds: tuple[int, ...]
+    epochs: int
+    batch: int
+    optimizer: Optimizer
+    schedule: Schedule
+    augmentation: Augmentation
+    precision: Precision
+    device: Device
+    threads: int
+    environment: Environment
+    data_root: str = ""
+    voc_label: Literal["first", "largest"] = "first"
+    workers: dict[str, tuple[str, ...]] = {}
+    allow_differs: bool = False
+    live: bool = False
+
+
+# ---------------------------------------------------------------- the results
+
+
+class Epoch(Record, frozen=True, kw_only=True):
+    """One epoch of one run. epoch: counts from 1.
+
+    losses: of every batch, in order. train_seconds and eval_seconds: by the worker's clock.
+    confusion: counts, row = true class, column = predicted class. checksum: of the pixels and
+    labels that the level consumed. learning_rate: of the last batch. wait_share: run-queue wait of
+    the worker's threads over its training time; None if the system does not report it. device:
+    figures of the GPU during training (``utilization`` as a share, ``energy`` J, ``power`` W,
+    ``clock`` MHz). memory: of the training worker (``resident`` B; on a GPU ``device_used`` B, or
+    ``device_added`` B if the driver does not distinguish programs).
+    """
+
+    epoch: int
+    losses: tuple[float, ...]
+    train_seconds: float
+    train_samples: int
+    eval_seconds: float | None = None
+    eval_samples: int = 0
+    eval_loss: float | None = None
+    eval_accuracy: float | None = None
+    confusion: tuple[tuple[int, ...], ...] = ()
+    checksum: int = 0
+    learning_rate: float = 0.0
+    wait_share: float | None = None
+    device: tuple[Quantity, ...] = ()
+    memory: tuple[Quantity, ...] = ()
+
+
+class Mistake(Record, frozen=True, kw_only=True):
+    """A picture of the test part that was taken for another class.
+
+    sample: its number in the test part. truth and predicted: classes. probability: of the predicted
+    one. shape: (channels, height, width) of the picture as it is kept, with 1 or 3 channels.
+    pixels: its bytes in this order, 0 to 255.
+    """
+
+    sample: int
+    truth: int
+    predicted: int
+    probability: float
+    shape: tuple[int, int, int]
+    pixels: bytes
+
+
+class Mistakes(Record, frozen=True, kw_only=True):
+    """What a level got wrong after its best epoch. count: of all. pictures: those that it was
+    surest of."""
+
+    epoch: int
+    count: int
+    pictures: tuple[Mistake, ...] = ()
+
+
+class TrainingRun(Record, frozen=True, kw_only=True):
+    """One level with one initialisation and one seed, successful or not.
+
+    mistakes: after its best epoch; None for a text, and in records of before November 26, 2026.
+    life: ``build``, ``load`` and ``ready`` s. failure: why it ended early; empty if it did not.
+    log: the end of its worker's output, if it failed.
+    """
+
+    level: str
+    initialisation: str
+    seed: int
+    workload: Workload
+    check: Check
+    epochs: tuple[Epoch, ...] = ()
+    mistakes: Mistakes | None = None
+    life: tuple[Quantity, ...] = ()
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    log: str = ""
+
+
+class CurveVerdict(Record, frozen=True, kw_only=True):
+    """Whether a level trained the same network as eager, over all seeds of an initialisation.
+
+    figures: the differences from eager and the limits; differences have a 95% interval if there are
+    enough seeds.
+    """
+
+    level: str
+    initialisation: str
+    word: CurveWord
+    reason: str
+    figures: tuple[Quantity, ...] = ()
+
+
+class Training(Record, frozen=True, kw_only=True):
+    """A whole training: the plan, a run for each level, initialisation and seed, the verdicts.
+
+    roundings: the baseline's first epochs, trained again from weights a few roundings away, one run
+    per initialisation. They show how far rounding alone separates two curves; they are not a level.
+    """
+
+    plan: TrainingPlan
+    runs: tuple[TrainingRun, ...]
+    verdicts: tuple[CurveVerdict, ...] = ()
+    notes: tuple[str, ...] = ()
+    roundings: tuple[TrainingRun, ...] = ()

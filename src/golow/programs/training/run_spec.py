@@ -1,0 +1,57 @@
+"""The description of one run of a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.programs.training import schedule
+from golow.programs.training.bundle import Start
+from golow.programs.training.data import TrainingData
+from golow.programs.training.record import TrainingPlan
+from golow.programs.training.store import ROUNDING, RunFolder
+from golow.record import GolowError
+
+
+class RunSpec(NamedTuple):
+    """A run from one start; only the folder differs between levels.
+
+    epochs: how many of the plan's epochs to train. scratch: a folder for temporary files.
+    """
+
+    plan: TrainingPlan
+    data: TrainingData
+    initialisation: str
+    seed: int
+    start: Start
+    epochs: int
+    folder: RunFolder
+    scratch: Path
+
+    @property
+    def remark(self) -> str:
+        """What distinguishes the run from others of its level, initialisation and seed."""
+        return " (rounding)" if self.folder.path.name == ROUNDING else ""
+
+    @property
+    def batches(self) -> int:
+        """Batches per epoch, including a smaller last one."""
+        return -(-self.plan.dataset.train_samples // self.plan.batch)
+
+    def rates(self, epoch: int) -> tuple[float, ...]:
+        """The learning rates of the epoch's batches."""
+        plan = self.plan
+        rate = plan.optimizer.learning_rate
+        return schedule.rates(
+            plan.schedule, rate, epoch=epoch, epochs=plan.epochs, batches=self.batches
+        )
+
+    def write_order(self, epoch: int) -> Path:
+        """Write the epoch's order and return the file, which the next epoch overwrites."""
+        file = self.scratch / "order.safetensors"
+        try:
+            self.data.write_order(file, self.seed, epoch, self.plan.augmentation)
+        except GolowError as error:
+            hint = f"free some space, then run golow train --resume {self.folder.training}."
+            raise GolowError(error.message, hint) from error
+        return file
