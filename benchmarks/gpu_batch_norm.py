@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.levels.direct.cudnn.device import Gpu
+from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES, batch_norm
 from golow.levels.direct.cudnn.kernels.batch_norm import Tiling
 from golow.levels.direct.cudnn.kernels.blocks import RELU, Launches, ceiling

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from cudnn_in_process import OnGpu, Running, lowered
 from drawn_recurrences import KINDS
-from golow.levels.direct.cudnn import recurrent_engines
-from golow.levels.direct.cudnn.rnn_api import ALGORITHMS
+from golow.levels.direct.cudnn.bindings.rnn_api import ALGORITHMS
+from golow.levels.direct.cudnn.engines import recurrent_engines
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.record import GolowError, Mode, Precision
 from in_process import Network

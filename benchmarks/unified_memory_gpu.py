@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from golow.levels.direct.cudnn.device import Gpu
+from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.nvidia.memory import Pinned, Region, checked
 from golow.record import GolowError

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from golow.levels.direct.cudnn.cublaslt import Matrix, Problem, library
+from golow.levels.direct.cudnn.bindings.cublaslt import Matrix, Problem, library
 
 KINDS = [  # dtype, result, arithmetic
     ("float32", "float32", "ieee"),

@@ -16,8 +16,8 @@ import numpy as np
 
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.columns import Sums
+from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.kernels.recurrent import EXCHANGE
-from golow.levels.direct.cudnn.kernels.small import TENSOR_CORES
 from one_run import one_at_a_time, own_folder
 
 HEADER = Path(__file__).with_suffix(".h")

@@ -11,19 +11,26 @@ import numpy as np
 import torch
 
 from cuda_host import run
-from golow.levels.direct.cudnn.builder import Builder
-from golow.levels.direct.cudnn.ending import finish
+from golow.levels.direct.cudnn.build.builder import Builder
+from golow.levels.direct.cudnn.build.finish_training import finish
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
-from golow.levels.direct.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.direct.cudnn.planning import arranged, implemented
-from golow.levels.direct.cudnn.precision import TYPES, Types
-from golow.levels.direct.cudnn.steps import ARRIVALS, Built, Call, FlatCall, KernelCall, Tensor
+from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.direct.cudnn.problems.precision import TYPES, Types
+from golow.levels.direct.cudnn.steps.built_plan import (
+    ARRIVALS,
+    Built,
+    Call,
+    FlatCall,
+    KernelCall,
+    Tensor,
+)
 from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.verify import run_node
 from golow.lower.plan.plan import SHARED, Step
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.cudnn import passes
-from golow.levels.direct.cudnn.device import Gpu
-from golow.levels.direct.cudnn.engines import Engines
-from golow.levels.direct.cudnn.execution import Execution
+from golow.levels.direct.cudnn.bindings.device import Gpu
+from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.operators.dropout import CONTROL
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import LOSS_SCALE
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.run.execution import Execution
+from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer, Precision
 from golow.workload.captured import capture

@@ -18,7 +18,7 @@ def assert_compile(kernels: Iterable[Kernel], architecture: str = "sm_90") -> No
         pathfinder.load_nvidia_dynamic_lib("nvrtc")
     except pathfinder.DynamicLibNotFoundError:
         pytest.skip("NVRTC is not installed")
-    from golow.levels.direct.cudnn.device import compile_source
+    from golow.levels.direct.cudnn.bindings.device import compile_source
 
     wanted: dict[str, set[str]] = defaultdict(set)
     for kernel in kernels:

@@ -21,7 +21,7 @@ ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 def gpu(tmp_path: Path) -> Any:
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    device = pytest.importorskip("golow.levels.direct.cudnn.device")
+    device = pytest.importorskip("golow.levels.direct.cudnn.bindings.device")
     return device.Gpu(tmp_path)
 
 

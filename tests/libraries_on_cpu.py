@@ -13,12 +13,12 @@ from torch import Tensor
 
 from cublaslt_cases import places, read, stored
 from cuda_on_cpu import Machine
-from golow.levels.direct.cudnn.cublaslt import Problem
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
-from golow.levels.direct.cudnn.layouts import NUMPY_TYPES
-from golow.levels.direct.cudnn.products import AttentionProblem, Placed
-from golow.levels.direct.cudnn.steps import Call, EngineCall
-from golow.levels.direct.cudnn.steps import Tensor as Lying
+from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
+from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
+from golow.levels.direct.cudnn.steps.built_plan import Call, EngineCall
+from golow.levels.direct.cudnn.steps.built_plan import Tensor as Lying
 from golow.lower.operators.attention import Attention, AttentionBackward
 from test_cudnn_plans import Asked, AskedEngines
 

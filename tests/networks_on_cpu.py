@@ -13,10 +13,14 @@ from torch import nn
 
 from cuda_on_cpu import Machine
 from drawn_recurrences import KINDS
+from golow.levels.direct.cudnn.bindings.rnn_api import Lies, weight_places
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
-from golow.levels.direct.cudnn.recurrent import NetworkEngine, Operand, RecurrentNetwork
-from golow.levels.direct.cudnn.rnn_api import Lies, weight_places
-from golow.levels.direct.cudnn.steps import Call, EngineCall
+from golow.levels.direct.cudnn.problems.recurrent_network import (
+    NetworkEngine,
+    Operand,
+    RecurrentNetwork,
+)
+from golow.levels.direct.cudnn.steps.built_plan import Call, EngineCall
 
 NAMES = {
     "input_weight": "weight_ih", "hidden_weight": "weight_hh", "input_bias": "bias_ih",
@@ -53,7 +57,7 @@ def documented(problem: RecurrentNetwork) -> tuple[int, Any]:
 
 
 class HostNetwork:
-    """What `golow.levels.direct.cudnn.rnn_api.Network` is on a GPU."""
+    """What `golow.levels.direct.cudnn.bindings.rnn_api.Network` is on a GPU."""
 
     algorithm = "on the host"
     workspace, reserve = 1000, 520

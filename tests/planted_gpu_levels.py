@@ -100,7 +100,7 @@ class SkippedUpdate(Planted):
 def cudnn_program(fault: str, cache: Path) -> Any:
     """The level's program with a plan that is captured otherwise for what is timed."""
     from golow.levels.direct.cudnn import prepare
-    from golow.levels.direct.cudnn.program import CuDnn
+    from golow.levels.direct.cudnn.run.program import CuDnn
 
     class PlantedCuDnn(CuDnn):
         def __init__(self) -> None:

@@ -12,8 +12,8 @@ from torch.nn import functional
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn import attention_kernels, passes
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.products import AttentionProblem
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import AttentionProblem
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.attention import Attention, AttentionBackward
@@ -27,7 +27,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 class Odd(nn.Module):

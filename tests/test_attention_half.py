@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import Kernel, attention
-from golow.levels.direct.cudnn.own_attention import own_attention
-from golow.levels.direct.cudnn.products import AttentionProblem
+from golow.levels.direct.cudnn.engines.golow_attention import own_attention
+from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
+from golow.levels.direct.cudnn.problems.products import AttentionProblem
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, gpu, on_host, run, torch_type
 from test_cudnn_attention_kernels import (
@@ -62,7 +62,7 @@ def assert_right(launch: Any, kind: str, dtype: str, tilings: Sequence[Any]) -> 
     inputs.append(memory(made["added"]) if shape.added else NOTHING)
     for tiling in tilings:
         output = torch.full_like(memory(made["output"]), math.nan)
-        launch(attention.forward(problem, tiling), inputs, [output])
+        launch(flash_attention.forward(problem, tiling), inputs, [output])
         found, size = (
             as_heads(output, made["output"]).double(),
             float(wanted.square().mean().sqrt()),
@@ -82,7 +82,9 @@ def every_kernel() -> Iterator[Kernel]:
             causal, dtype = next(turns)
             shape = Shape(1, 1, 1, 8, keys, width, width, causal, added)
             problem = half_problem(shape, dtype, of_added)
-            yield from (attention.forward(problem, t) for t in attention.tilings(problem))
+            yield from (
+                flash_attention.forward(problem, t) for t in flash_attention.tilings(problem)
+            )
 
 
 def test_every_instantiation_compiles() -> None:
@@ -95,14 +97,14 @@ def test_it_compiles_for_the_oldest_gpu_with_bfloat16() -> None:
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_it_is_right_on_this_processor(kind: str) -> None:
-    narrow = attention.NARROW_HALF_TILINGS
+    narrow = flash_attention.NARROW_HALF_TILINGS
     assert_right(on_host, kind, "bfloat16", narrow[::3])
 
 
 @pytest.mark.parametrize("kind", ["distances", "wider values"])
 def test_every_tiling_is_right_on_this_processor(kind: str) -> None:
     problem = half_problem(ALL[kind], "float16")
-    assert_right(on_host, kind, "float16", attention.tilings(problem))
+    assert_right(on_host, kind, "float16", flash_attention.tilings(problem))
 
 
 @pytest.mark.parametrize("number", [-math.inf, -3.4e38, -1e30])
@@ -116,8 +118,8 @@ def test_a_row_in_which_all_is_hidden_has_equal_weights(number: float, of_added:
     added = made["added"].to(torch_type(of_added))
     output = torch.empty_like(memory(made["output"]))
     inputs = [memory(made[name]) for name in ("query", "key", "value")]
-    for tiling in attention.tilings(problem)[::3]:
-        on_host(attention.forward(problem, tiling), [*inputs, added], [output])
+    for tiling in flash_attention.tilings(problem)[::3]:
+        on_host(flash_attention.forward(problem, tiling), [*inputs, added], [output])
         found = as_heads(output, made["output"])[0, 0, 3].float()
         torch.testing.assert_close(found, made["value"][0, 0].float().mean(0), atol=0.01, rtol=0.01)
 
@@ -128,7 +130,7 @@ def test_a_number_that_is_none_is_seen() -> None:
     made["added"][0, 0, 3, 5] = math.nan
     output = torch.empty_like(memory(made["output"]))
     inputs = [memory(made[name]) for name in ("query", "key", "value")]
-    kernel = attention.forward(problem, attention.tilings(problem)[0])
+    kernel = flash_attention.forward(problem, flash_attention.tilings(problem)[0])
     on_host(kernel, [*inputs, made["added"]], [output])
     lost = as_heads(output, made["output"])[0, 0].isnan().all(dim=1)
     assert lost.tolist() == [row == 3 for row in range(20)]
@@ -150,4 +152,4 @@ def test_it_is_an_engine_where_the_library_has_none() -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_it_is_right(gpu: Any, kind: str, dtype: str) -> None:
     problem = half_problem(ALL[kind], dtype)
-    assert_right(partial(run, gpu), kind, dtype, attention.tilings(problem))
+    assert_right(partial(run, gpu), kind, dtype, flash_attention.tilings(problem))

@@ -15,9 +15,10 @@ from torch.nn.utils import parametrizations
 
 import onednn_in_process
 from cuda_on_cpu import follow
-from golow.levels.direct.cudnn import current_node, passes
+from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.build import current_node
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.analysis.constant_values import constant_values
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
 from golow.lower.ir.passes import CLEAN_UP, apply
@@ -31,7 +32,7 @@ from test_cudnn_plans import AskedEngines, assert_sound
 from written_graphs import Written, one, ref
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 class Derived(nn.Module):

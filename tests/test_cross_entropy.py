@@ -18,7 +18,7 @@ from cuda_host import run
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators import cross_entropy as kernels
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import Operator
 from golow.lower.ir.verify import interpret, verify
@@ -35,7 +35,7 @@ from tiny_models import built, inputs_of
 from written_graphs import Written, add, numbers, one, ref
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 CLASSES = 5

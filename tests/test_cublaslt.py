@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, read, require_library
-from golow.levels.direct.cudnn import cublaslt
-from golow.levels.direct.cudnn.cublaslt import (
+from golow.levels.direct.cudnn.bindings import cublaslt
+from golow.levels.direct.cudnn.bindings.cublaslt import (
     Algorithm,
     CublasLt,
     CublasLtError,
@@ -135,7 +135,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_importing_loads_nothing() -> None:
     code = (
-        "import sys; import golow.levels.direct.cudnn.cublaslt as c; "
+        "import sys; import golow.levels.direct.cudnn.bindings.cublaslt as c; "
         "assert not c.library.cache_info().currsize; "
         "assert not any(name.split('.')[0] in ('cuda', 'torch') for name in sys.modules)"
     )
@@ -271,7 +271,7 @@ def test_descriptors_are_destroyed_with_their_objects() -> None:
 @pytest.mark.usefixtures("loaded")
 def test_objects_may_outlive_the_module() -> None:
     code = (
-        "import sys; from golow.levels.direct.cudnn.cublaslt import Problem, operation; "
+        "import sys; from golow.levels.direct.cudnn.bindings.cublaslt import Problem, operation; "
         "kept = operation(Problem(2, 3, 4)); sys.kept = [kept]; kept.itself = kept"
     )
     done = python(code)

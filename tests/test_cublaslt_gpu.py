@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, read, require_library, stored
-from golow.levels.direct.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem, Strides
+from golow.levels.direct.cudnn.bindings.cublaslt import (
+    Algorithm,
+    CublasLt,
+    Matmul,
+    Problem,
+    Strides,
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +30,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Any:
             pytest.skip("no GPU")
     except RuntimeError:  # the bindings' way to say that there is no driver
         pytest.skip("no GPU driver")
-    from golow.levels.direct.cudnn.device import Gpu
+    from golow.levels.direct.cudnn.bindings.device import Gpu
 
     return Gpu(tmp_path_factory.mktemp("kernels"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from golow.levels.direct.cudnn.activities import Activity, trace_events
+from golow.levels.direct.cudnn.run.activities import Activity, trace_events
 from golow.lower.plan.plan import Step
 from golow.programs.profiling.trace import read_trace
 from golow.worker.tracing import write_events

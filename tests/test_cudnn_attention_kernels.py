@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import Kernel, attention
-from golow.levels.direct.cudnn.kernels.attention import Tiling
-from golow.levels.direct.cudnn.own_attention import own_attention, restore
-from golow.levels.direct.cudnn.products import AttentionProblem, Placed
+from golow.levels.direct.cudnn.engines.golow_attention import own_attention, restore
+from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
+from golow.levels.direct.cudnn.kernels.flash_attention import Tiling
+from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, run
 
@@ -144,9 +144,11 @@ def every_kernel() -> Iterator[Kernel]:
     for width, causal, (added, keys) in product((32, 64, 96, 128), (False, True), kinds):
         shape = Shape(1, 1, 1, 8, keys, width, width, causal, added)
         problem = problem_of(shape, training=False)
-        yield from (attention.forward(problem, tiling) for tiling in attention.tilings(problem))
-        if width <= attention.MOST_WIDTH_BACKWARD:
-            yield from attention.backward(backward_of(shape))
+        yield from (
+            flash_attention.forward(problem, tiling) for tiling in flash_attention.tilings(problem)
+        )
+        if width <= flash_attention.MOST_WIDTH_BACKWARD:
+            yield from flash_attention.backward(backward_of(shape))
 
 
 # ------------------------------------------------------------ without a GPU
@@ -165,7 +167,7 @@ def test_timing_has_all_tilings_and_a_plan_without_it_the_likeliest() -> None:
     device: Any = SimpleNamespace()
     engines = list(own_attention(problem, device, 6))
     assert [engine.name for engine in engines] == [
-        f"flash tf32 {warps}x{keys}" for warps, keys in attention.NARROW_TILINGS
+        f"flash tf32 {warps}x{keys}" for warps, keys in flash_attention.NARROW_TILINGS
     ]
     assert len(list(own_attention(problem, device, 1))) == 1
     assert restore(problem, device, engines[1].encode()).name == engines[1].name
@@ -184,7 +186,7 @@ def test_what_it_does_not_take_has_no_engine(kind: str) -> None:
     device: Any = SimpleNamespace()
     assert list(own_attention(problem, device, 6)) == []
     with pytest.raises(ValueError, match="attention takes heads of at most 128"):
-        attention.forward(problem, Tiling(4, 64))
+        flash_attention.forward(problem, Tiling(4, 64))
 
 
 @given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 64))
@@ -193,8 +195,8 @@ def test_blocks_cover_every_row(rows: int, heads: int, images: int) -> None:
     problem = AttentionProblem(
         query=place, key=place, value=place, output=place, dtype="float32", causal=False, scale=1.0
     )
-    for tiling in attention.tilings(problem):
-        kernel = attention.forward(problem, tiling)
+    for tiling in flash_attention.tilings(problem):
+        kernel = flash_attention.forward(problem, tiling)
         each = kernel.block[0] // 32 * 16
         assert (kernel.grid[0] - 1) * each < rows <= kernel.grid[0] * each
         assert kernel.grid[1:] == (heads, images)
@@ -235,8 +237,8 @@ def test_the_output_is_right(gpu: Any, kind: str) -> None:
     inputs.append(memory(made["added"]) if shape.added else NOTHING)
     output = torch.empty_like(memory(made["output"]))
     logarithms = torch.empty(shape.images, shape.heads, shape.rows) if training else NOTHING
-    for tiling in attention.tilings(problem):
-        run(gpu, attention.forward(problem, tiling), inputs, [output, logarithms])
+    for tiling in flash_attention.tilings(problem):
+        run(gpu, flash_attention.forward(problem, tiling), inputs, [output, logarithms])
         assert_near(as_heads(output, made["output"]), wanted["output"], f"output {tiling}")
         if training:
             assert_near(logarithms, wanted["logarithms"], f"logarithms {tiling}", 1.0)
@@ -254,7 +256,7 @@ def test_the_gradients_are_right(gpu: Any, kind: str) -> None:
     inputs += [memory(made["gradient"]), wanted["logarithms"].float()]
     gradients = [torch.empty_like(memory(made[name])) for name in ("query", "key", "value")]
     delta = torch.empty(shape.images, shape.heads, shape.rows)
-    of_query, of_keys = attention.backward(problem)
+    of_query, of_keys = flash_attention.backward(problem)
     of_key, of_value = (gradient.clone() for gradient in gradients[1:])
     run(gpu, of_query, inputs, [gradients[0], of_key, of_value, delta])
     for_query = gradients[0].clone()

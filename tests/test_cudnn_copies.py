@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cuda_host import run
 from golow.levels.direct.cudnn.kernels.copies import strided_copy
 from golow.levels.direct.cudnn.kernels.parts import MOST, Part, copies
-from golow.levels.direct.cudnn.layouts import NUMPY_TYPES, to_bfloat16
+from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, to_bfloat16
 from golow.levels.direct.views import View
 
 TYPES = [

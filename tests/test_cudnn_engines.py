@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from golow.levels.direct.cudnn import probe
-from golow.levels.direct.cudnn.products import Convolution
+from golow.levels.direct.cudnn.problems.products import Convolution
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cuda.bindings import driver
 
-from golow.levels.direct.cudnn.device import Gpu
-from golow.levels.direct.cudnn.engines import Engine, Engines, workspace_limit
-from golow.levels.direct.cudnn.frontend import Frontend
+from golow.levels.direct.cudnn.bindings.device import Gpu
+from golow.levels.direct.cudnn.bindings.frontend import Frontend
+from golow.levels.direct.cudnn.engines.engines import Engine, Engines, workspace_limit
 from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.delay import delay
 from golow.levels.direct.formulas import RELU

@@ -23,9 +23,9 @@ from small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, 
 if not cudnn.probe().available:
     pytest.skip(cudnn.probe().missing, allow_module_level=True)
 
-from golow.levels.direct.cudnn.device import Gpu
-from golow.levels.direct.cudnn.execution import Execution
-from golow.levels.direct.cudnn.program import CuDnn
+from golow.levels.direct.cudnn.bindings.device import Gpu
+from golow.levels.direct.cudnn.run.execution import Execution
+from golow.levels.direct.cudnn.run.program import CuDnn
 
 pytestmark = pytest.mark.gpu
 
@@ -94,7 +94,7 @@ def test_a_planted_fault_is_seen(
     def make(bundle: Bundle) -> InProcess:
         return InProcess(started(bundle, course.folder / "cache", program))
 
-    monkeypatch.setattr("golow.levels.direct.cudnn.program.Execution", execution)
+    monkeypatch.setattr("golow.levels.direct.cudnn.run.program.Execution", execution)
     with pytest.raises(AssertionError, match=r"momentum|: .* from "):
         trains_as_a_plain_loop_does(Students(course, make, TOLERANCE["ieee"]))
 

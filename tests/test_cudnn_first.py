@@ -18,10 +18,15 @@ from hypothesis import strategies as some
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn import products
-from golow.levels.direct.cudnn.first import as_first, first_engines, restore, takes_first
-from golow.levels.direct.cudnn.kernels import Kernel, first
+from golow.levels.direct.cudnn.engines.first_convolution import (
+    as_first,
+    first_engines,
+    restore,
+    takes_first,
+)
+from golow.levels.direct.cudnn.kernels import Kernel, first_layer
 from golow.levels.direct.cudnn.kernels.direct import Convolution
+from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.formulas import RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
@@ -88,7 +93,7 @@ def assert_near(found: Tensor, full: Tensor, clip: Clip | None = None) -> None:
 
 
 def assert_forward(
-    launch: Launch, dtype: str, shape: Convolution, tilings: Sequence[first.Tiling]
+    launch: Launch, dtype: str, shape: Convolution, tilings: Sequence[first_layer.Tiling]
 ) -> None:
     """Plain and with everything that may follow."""
     batches, weight, bias = operands(dtype, shape)
@@ -96,10 +101,12 @@ def assert_forward(
     shifted = forwards(batches[1], weight, bias, shape)
     for tiling in tilings:
         y = torch.full(plain.shape, float("nan"), dtype=torch_type(dtype))
-        kernel = first.forward("float32", dtype, shape, tiling)
+        kernel = first_layer.forward("float32", dtype, shape, tiling)
         launch(kernel, [batches, SECOND, weight, NOTHING], [y], [])
         assert_near(y, plain)
-        kernel = first.forward("float32", dtype, shape, tiling, clip=RELU, formula="value * 0.5f")
+        kernel = first_layer.forward(
+            "float32", dtype, shape, tiling, clip=RELU, formula="value * 0.5f"
+        )
         launch(kernel, [batches, SECOND, weight, bias], [y], [])
         assert_near(y, shifted / 2, RELU)
 
@@ -113,7 +120,7 @@ def assert_gradient(launch: Launch, dtype: str, shape: Convolution) -> None:
     ).permute(0, 2, 3, 1)  # fmt: skip
     dy = drawn(*y.shape, dtype=dtype, seed=3)
     (expected,) = torch.autograd.grad(y, taps, exact(dy).double())
-    launches = first.backward_weight("float32", dtype, dtype, shape)
+    launches = first_layer.backward_weight("float32", dtype, dtype, shape)
     found = torch.full(weight.shape, float("nan"), dtype=weight.dtype)
     scratch = torch.full((launches.scratch,), float("nan"))
     for kernel in launches.kernels:
@@ -127,15 +134,15 @@ def assert_gradient(launch: Launch, dtype: str, shape: Convolution) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_on_this_processor(dtype: str, shape: str) -> None:
-    tilings = first.tilings(dtype, SHAPES[shape])
+    tilings = first_layer.tilings(dtype, SHAPES[shape])
     assert_forward(on_host, dtype, SHAPES[shape], [tilings[0], tilings[-1]])
     assert_gradient(on_host, dtype, SHAPES[shape])
 
 
 def kernels_of(dtype: str, shape: Convolution) -> Iterator[Kernel]:
-    for tiling in first.tilings(dtype, shape):
-        yield first.forward("float32", dtype, shape, tiling)
-    yield from first.backward_weight("float32", dtype, dtype, shape).kernels
+    for tiling in first_layer.tilings(dtype, shape):
+        yield first_layer.forward("float32", dtype, shape, tiling)
+    yield from first_layer.backward_weight("float32", dtype, dtype, shape).kernels
 
 
 def test_it_compiles() -> None:
@@ -162,16 +169,16 @@ def test_what_is_taken_fits_and_covers_the_result(
     if kernel[0] > size[0] or kernel[1] > size[1]:
         return
     shape = convolution(images, size, channels, 8 * filters, kernel, stride)
-    if not first.takes(dtype, shape):
+    if not first_layer.takes(dtype, shape):
         return
-    for tiling in first.tilings(dtype, shape):
-        launched = first.forward("float32", dtype, shape, tiling)
+    for tiling in first_layer.tilings(dtype, shape):
+        launched = first_layer.forward("float32", dtype, shape, tiling)
         across, columns, _ = launched.grid
         tiles = images * -(-shape.out_height // tiling.rows) * -(-shape.out_width // 16)
         assert 1 <= across <= tiles and columns * 32 * tiling.abreast >= shape.filters
         assert launched.block[0] <= 256
-    if first.takes_gradient(dtype, shape):
-        sums, _ = first.backward_weight("float32", dtype, dtype, shape).kernels
+    if first_layer.takes_gradient(dtype, shape):
+        sums, _ = first_layer.backward_weight("float32", dtype, dtype, shape).kernels
         assert sums.grid[1] * 64 >= shape.filters
 
 
@@ -184,11 +191,11 @@ def test_what_is_taken_fits_and_covers_the_result(
 )  # fmt: skip
 def test_what_it_does_not_take(changes: dict[str, Any]) -> None:
     shape = replace(SHAPES["resnet"], **changes)
-    assert not first.takes("bfloat16", shape)
+    assert not first_layer.takes("bfloat16", shape)
     with pytest.raises(ValueError, match="first convolution"):
-        first.forward("float32", "bfloat16", shape, first.Tiling(1, 1, 1))
+        first_layer.forward("float32", "bfloat16", shape, first_layer.Tiling(1, 1, 1))
     with pytest.raises(ValueError, match="first convolution"):
-        first.backward_weight("float32", "bfloat16", "bfloat16", shape)
+        first_layer.backward_weight("float32", "bfloat16", "bfloat16", shape)
 
 
 # ------------------------------------------------------------ the engine
@@ -244,5 +251,5 @@ def test_on_a_gpu(gpu: Any, dtype: str, shape: str) -> None:
     def launch(kernel: Kernel, *tensors: Sequence[Tensor]) -> None:
         run(gpu, kernel, *tensors)
 
-    assert_forward(launch, dtype, SHAPES[shape], first.tilings(dtype, SHAPES[shape]))
+    assert_forward(launch, dtype, SHAPES[shape], first_layer.tilings(dtype, SHAPES[shape]))
     assert_gradient(launch, dtype, SHAPES[shape])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cuda_on_cpu import Machine, follow
 from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Phase, Ref, Value
 from golow.lower.ir.operator import Operator, written
@@ -34,7 +34,7 @@ from golow.workload.request import Request
 from test_cudnn_plans import FURTHER, AskedEngines, Scaled, built, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 # Each makes a tensor from some earlier ones, or gives up.
 OF_ONE: dict[str, Callable[[Tensor, int], Tensor]] = {

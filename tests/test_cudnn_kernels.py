@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.kernels import (
     pixels,
     updates,
 )
-from golow.levels.direct.cudnn.kernels.early import waiting
+from golow.levels.direct.cudnn.kernels.early_launch import waiting
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.kernels.pooling import Images, Window
 from golow.levels.direct.cudnn.operators import (

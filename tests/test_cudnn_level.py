@@ -21,7 +21,7 @@ if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cudnn_in_process import OF_CUDNNS_LSTM, OnGpu, Running, compute, lowered
-from golow.levels.direct.cudnn.steps import LOSS_SCALE
+from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 from many_operators import NETWORKS

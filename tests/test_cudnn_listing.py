@@ -8,8 +8,8 @@ import re
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.listing import GENERATED, kernel_texts
-from golow.levels.direct.cudnn.steps import Built, KernelCall
+from golow.levels.direct.cudnn.run.kernel_listing import GENERATED, kernel_texts
+from golow.levels.direct.cudnn.steps.built_plan import Built, KernelCall
 from test_cudnn_plans import built
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import Built, KernelCall
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import Built, KernelCall
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.batch_norm import BatchNorm
 from golow.lower.plan.plan import Step
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def built(graph: Graph) -> Built:

@@ -18,15 +18,21 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
 from golow.levels.direct.cudnn import passes
-from golow.levels.direct.cudnn.branches import joins, runs_beside
-from golow.levels.direct.cudnn.cublaslt import Problem
-from golow.levels.direct.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
-from golow.levels.direct.cudnn.own_recurrence import Shares
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
+from golow.levels.direct.cudnn.build.branches import joins, runs_beside
+from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.products import Convolution, FirstConvolution
-from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
-from golow.levels.direct.cudnn.steps import Built, FlatCall, KernelCall
+from golow.levels.direct.cudnn.problems.layouts import (
+    Layout,
+    packed,
+    same_memory,
+    to_bfloat16,
+    unpacked,
+)
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvolution
+from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
+from golow.levels.direct.cudnn.steps.built_plan import Built, FlatCall, KernelCall
 from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
@@ -42,7 +48,7 @@ from networks_on_cpu import HostNetwork
 from rare_operators import RARE
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 FURTHER = NETWORKS | RARE
 

@@ -26,11 +26,11 @@ from cudnn_in_process import (
     lowered,
 )
 from drawn_recurrences import Recurrent
-from golow.levels.direct.cudnn import recurrent_engines
-from golow.levels.direct.cudnn.engines import Engines
-from golow.levels.direct.cudnn.own_recurrence import Shares, takes
-from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
-from golow.levels.direct.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
+from golow.levels.direct.cudnn.bindings.rnn_api import ALGORITHMS, CudnnError, Network
+from golow.levels.direct.cudnn.engines import recurrent_engines
+from golow.levels.direct.cudnn.engines.engines import Engines
+from golow.levels.direct.cudnn.engines.golow_recurrence import Shares, takes
+from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack

@@ -20,10 +20,7 @@ from torch import nn
 from cuda_on_cpu import Machine, follow
 from drawn_recurrences import Drawn, Recurrent, recurrent
 from golow.levels.direct.cudnn import passes
-from golow.levels.direct.cudnn.own_recurrence import Shares, takes
-from golow.levels.direct.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
-from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
-from golow.levels.direct.cudnn.rnn_api import (
+from golow.levels.direct.cudnn.bindings.rnn_api import (
     CudnnError,
     Lies,
     call,
@@ -33,7 +30,10 @@ from golow.levels.direct.cudnn.rnn_api import (
     states,
     weight_places,
 )
-from golow.levels.direct.cudnn.steps import Built
+from golow.levels.direct.cudnn.engines.golow_recurrence import Shares, takes
+from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
+from golow.levels.direct.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
+from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
@@ -47,7 +47,7 @@ from test_cudnn_plans import AskedEngines, assert_sound, built
 from test_recurrences import First, sides
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "2"))
 MODES: tuple[Mode, ...] = ("infer", "train")

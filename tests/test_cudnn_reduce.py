@@ -15,7 +15,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, built, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 Axes = tuple[int, ...]
 

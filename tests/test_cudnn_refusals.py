@@ -12,7 +12,7 @@ from torch import nn
 
 from golow.levels.direct import cudnn
 from golow.levels.direct.cudnn.planning import DTYPES, build_plan, implemented, require_runnable
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.implementation import refusals
 from golow.lower.ir.graph import (
     Activation,
@@ -47,7 +47,7 @@ from many_networks import Function
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 X = Ref(name="x")
 IMAGE = (2, 8, 6, 6)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn import products
-from golow.levels.direct.cudnn.kernels import Kernel, small
+from golow.levels.direct.cudnn.engines.few_pixel_convolution import restore, small_engines
+from golow.levels.direct.cudnn.kernels import Kernel, few_pixels
 from golow.levels.direct.cudnn.kernels.direct import Convolution
-from golow.levels.direct.cudnn.kernels.small import Tiling
-from golow.levels.direct.cudnn.small import restore, small_engines
+from golow.levels.direct.cudnn.kernels.few_pixels import Tiling
+from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
@@ -26,7 +26,7 @@ from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 __all__ = ["gpu"]  # a fixture
 
 NOTHING = torch.empty(0)
-EVERY_TILING = [Tiling(*tile, split) for tile in small.TILES for split in small.SPLITS]
+EVERY_TILING = [Tiling(*tile, split) for tile in few_pixels.TILES for split in few_pixels.SPLITS]
 # One rounding of the result, and for float32 those of a sum, which tensor cores cut off.
 LIMIT = {"float32": 1e-5, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 
@@ -67,8 +67,8 @@ EARLY_LAYER = convolution(32, (112, 112), 64, 64, (3, 3), padding=AROUND)
 
 def every_kernel() -> Iterator[Kernel]:
     for dtype, tiling in product(TYPES, EVERY_TILING):
-        yield small.forward(dtype, SHAPES[0], tiling)
-        yield small.backward_data(dtype, SHAPES[0], tiling)
+        yield few_pixels.forward(dtype, SHAPES[0], tiling)
+        yield few_pixels.backward_data(dtype, SHAPES[0], tiling)
 
 
 # ------------------------------------------------------------ without a GPU
@@ -79,13 +79,13 @@ def test_every_instantiation_compiles() -> None:
 
 
 def test_without_clusters_it_compiles_for_older_gpus() -> None:
-    kernels = (small.forward(dtype, SHAPES[0], Tiling(32, 32, 1)) for dtype in TYPES)
+    kernels = (few_pixels.forward(dtype, SHAPES[0], Tiling(32, 32, 1)) for dtype in TYPES)
     assert_compile(kernels, "sm_80")
 
 
 def test_launches_cover_the_result_by_whole_clusters() -> None:
     for shape, tiling in product(SHAPES, EVERY_TILING):
-        kernel = small.forward("float32", shape, tiling)
+        kernel = few_pixels.forward("float32", shape, tiling)
         x, y, z = kernel.grid
         assert x % tiling.split == 0 and z == 1
         assert x // tiling.split * tiling.filters >= shape.filters
@@ -94,38 +94,42 @@ def test_launches_cover_the_result_by_whole_clusters() -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_tilings_fill_the_gpu_once_or_twice(dtype: str) -> None:
-    tilings = small.tilings(dtype, LATE_LAYER)
+    tilings = few_pixels.tilings(dtype, LATE_LAYER)
     assert 1 <= len(tilings) <= 10 and len(set(tilings)) == len(tilings)
-    blocks = [small.forward(dtype, LATE_LAYER, tiling).grid[:2] for tiling in tilings]
+    blocks = [few_pixels.forward(dtype, LATE_LAYER, tiling).grid[:2] for tiling in tilings]
     assert all(x * y <= 264 for x, y in blocks) and max(x * y for x, y in blocks) > 132
 
 
 def test_large_problems_are_left_to_the_libraries() -> None:
-    assert small.takes("float32", EARLY_LAYER)
-    assert small.tilings("float32", EARLY_LAYER) == []
+    assert few_pixels.takes("float32", EARLY_LAYER)
+    assert few_pixels.tilings("float32", EARLY_LAYER) == []
 
 
 def test_every_block_has_something_to_add() -> None:
-    assert {tiling.split for tiling in small.tilings("float32", SHAPES[1])} == {1}
-    assert {tiling.split for tiling in small.tilings("float32", LATE_LAYER, clusters=False)} == {1}
+    assert {tiling.split for tiling in few_pixels.tilings("float32", SHAPES[1])} == {1}
+    assert {
+        tiling.split for tiling in few_pixels.tilings("float32", LATE_LAYER, clusters=False)
+    } == {1}
 
 
 def test_what_the_kernel_does_not_take_is_refused() -> None:
-    assert small.takes("float32", FOUR_CHANNELS) and not small.takes("float16", FOUR_CHANNELS)
+    assert few_pixels.takes("float32", FOUR_CHANNELS) and not few_pixels.takes(
+        "float16", FOUR_CHANNELS
+    )
     refused = [
         convolution(1, (4, 4), 6, 8, (3, 3)),
         convolution(1, (4, 4), 8, 6, (3, 3)),
         Convolution(1, 4, 4, 8, 8, 4, 4, (1, 1), groups=2),
     ]
     for shape in refused:
-        assert not small.takes("float32", shape)
-        for launched in (small.forward, small.backward_data):
+        assert not few_pixels.takes("float32", shape)
+        for launched in (few_pixels.forward, few_pixels.backward_data):
             with pytest.raises(ValueError, match="filters in multiples of 4"):
                 launched("float32", shape, Tiling(32, 32, 1))
     with pytest.raises(ValueError, match=r"needs the stride \(1, 1\)"):
-        small.turned(SHAPES[2])
+        few_pixels.turned(SHAPES[2])
     with pytest.raises(ValueError, match="float64"):
-        small.takes("float64", SHAPES[0])
+        few_pixels.takes("float64", SHAPES[0])
 
 
 def operation(**changes: Any) -> products.Convolution:
@@ -176,7 +180,9 @@ def test_convolution_on_this_processor(dtype: str, shape: Convolution) -> None:
     plain = reference(shape, x, weight) + bias.double() + residual.double()
     for tiling in (Tiling(32, 32, 1), Tiling(16, 64, 1)):
         y = torch.empty_like(residual).fill_(float("nan"))
-        on_host(small.forward(dtype, shape, tiling, clip=RELU), [x, weight, bias, residual], [y])
+        on_host(
+            few_pixels.forward(dtype, shape, tiling, clip=RELU), [x, weight, bias, residual], [y]
+        )
         assert_near(y, plain, RELU)
 
 
@@ -184,7 +190,9 @@ def test_small_images_are_loaded_once() -> None:
     """Where windows overlap and the channels fill whole chunks."""
 
     def regions(shape: Convolution, dtype: str) -> set[bool]:
-        kernels = (small.forward(dtype, shape, Tiling(32, 32, split)) for split in small.SPLITS)
+        kernels = (
+            few_pixels.forward(dtype, shape, Tiling(32, 32, split)) for split in few_pixels.SPLITS
+        )
         return {kernel.expression.split(", ")[5] == "true" for kernel in kernels}
 
     assert regions(SHAPES[-1], "bfloat16") == {True, False}
@@ -235,15 +243,15 @@ def assert_near(found: Tensor, full: Tensor, clip: Clip = NO_CLIP) -> None:
 @pytest.mark.parametrize("shape", [*SHAPES, FOUR_CHANNELS, ALL_CHUNKS])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_convolution(gpu: Any, dtype: str, shape: Convolution) -> None:
-    if not small.takes(dtype, shape):
+    if not few_pixels.takes(dtype, shape):
         pytest.skip("channels are no multiple of 8")
     x, weight, bias, residual = operands(dtype, shape)
     plain, y = reference(shape, x, weight), torch.empty_like(residual)
     for tiling in EVERY_TILING:
-        kernel = small.forward(dtype, shape, tiling)
+        kernel = few_pixels.forward(dtype, shape, tiling)
         run(gpu, kernel, [x, weight, NOTHING, NOTHING], [y])
         assert_near(y, plain)
-        kernel = small.forward(dtype, shape, tiling, clip=RELU, frozen=True)
+        kernel = few_pixels.forward(dtype, shape, tiling, clip=RELU, frozen=True)
         run(gpu, kernel, [x, weight, bias, residual], [y])
         assert_near(y, plain + bias.double() + residual.double(), RELU)
 
@@ -256,7 +264,7 @@ def test_gradient_of_the_image(gpu: Any, dtype: str, shape: Convolution) -> None
     dy, image = exact(dy), x.double().requires_grad_()
     (gradient,) = torch.autograd.grad(reference(shape, image, weight), image, dy.double())
     for tiling in EVERY_TILING:
-        kernel, dx = small.backward_data(dtype, shape, tiling), torch.empty_like(x)
+        kernel, dx = few_pixels.backward_data(dtype, shape, tiling), torch.empty_like(x)
         run(gpu, kernel, [dy, weight, NOTHING, NOTHING], [dx])
         assert_near(dx, gradient)
 
@@ -266,7 +274,12 @@ def test_floats_are_rounded_to_tf32(gpu: Any) -> None:
     shape = SHAPES[3]
     x, weight = drawn(2, 6, 6, 72), drawn(64, 3, 3, 72, seed=1)
     y = torch.empty(2, 6, 6, 64)
-    run(gpu, small.forward("float32", shape, Tiling(32, 32, 2)), [x, weight, NOTHING, NOTHING], [y])
+    run(
+        gpu,
+        few_pixels.forward("float32", shape, Tiling(32, 32, 2)),
+        [x, weight, NOTHING, NOTHING],
+        [y],
+    )
     assert_near(y, reference(shape, exact(x), exact(weight)))
 
 

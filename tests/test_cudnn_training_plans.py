@@ -9,10 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct.cudnn import products
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import LOSS_SCALE, POSITION, Built, Cell, KernelCall, Tensor
+from golow.levels.direct.cudnn.problems import products
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import (
+    LOSS_SCALE,
+    POSITION,
+    Built,
+    Cell,
+    KernelCall,
+    Tensor,
+)
 from golow.lower.ir.graph import Activation, Graph, GraphOutput, Node, Ref
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fill import Fill
@@ -24,7 +31,7 @@ from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lo
 from test_cudnn_refusals import given, node, value
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def planned(graph: Graph, precision: Precision) -> Built:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn import passes
-from golow.levels.direct.cudnn.folding import Folded, folded
-from golow.levels.direct.cudnn.layouts import Layout, unpacked
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import Tensor as Placed
+from golow.levels.direct.cudnn.problems.layouts import Layout, unpacked
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode
 from lowering import Case
@@ -26,7 +26,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def places(view: Folded) -> Tensor:

@@ -25,7 +25,7 @@ WORKERS = [("cudnn", "infer", "ieee"), ("cudnn", "train", "ieee"), ("cudnn", "tr
 IMPORTED = """
 import sys
 from pathlib import Path
-from golow.levels.direct.cudnn.program import CuDnn
+from golow.levels.direct.cudnn.run.program import CuDnn
 CuDnn(Path({cache!r}), autotune=True).load(Path({bundle!r}))
 wrong = [m for m in sys.modules if m.partition(".")[0] in ("torch", "psutil", "scipy")]
 assert not wrong, wrong

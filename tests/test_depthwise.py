@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from cuda_host import run
-from golow.levels.direct.cudnn import own
+from golow.levels.direct.cudnn.engines import golow_convolution
 from golow.levels.direct.cudnn.kernels import depthwise
 from golow.levels.direct.cudnn.kernels.depthwise import Tiling
-from golow.levels.direct.cudnn.products import Convolution
+from golow.levels.direct.cudnn.problems.products import Convolution
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, channels_first, channels_last, torch_type
 
@@ -40,7 +40,12 @@ def result(
     """What the kernel writes, [N, C, H, W]; NaN where it writes nothing."""
     dtype = operation.dtype
     (kernel,) = depthwise.forward(
-        dtype, dtype, own.geometry_of(operation), clip=(-8.0, 8.0), formula=SILU, tiling=tiling
+        dtype,
+        dtype,
+        golow_convolution.geometry_of(operation),
+        clip=(-8.0, 8.0),
+        formula=SILU,
+        tiling=tiling,
     ).kernels
     images, channels, height, width = operation.output
     y = torch.full((images, height, width, channels), torch.nan).to(torch_type(dtype))
@@ -138,7 +143,7 @@ LAYERS = [
 @pytest.mark.parametrize("operation", LAYERS)
 def test_tilings_that_roll_come_after_the_others(operation: Convolution) -> None:
     """Without timing the first is taken, as before; six are timed, and those among them."""
-    tilings = depthwise.tilings(operation.dtype, own.geometry_of(operation))
+    tilings = depthwise.tilings(operation.dtype, golow_convolution.geometry_of(operation))
     rolling = [tiling for tiling in tilings if tiling.run]
     assert rolling and len(tilings) <= 6
     assert tilings[-len(rolling) :] == rolling
@@ -153,22 +158,22 @@ def test_tilings_that_roll_come_after_the_others(operation: Convolution) -> None
 
 def test_rows_that_are_read_once_anyway_do_not_roll() -> None:
     for operation in (layer(2, (8, 8), 4, 1, 1, 0), layer(2, (8, 8), 4, 2, 2, 0)):
-        tilings = depthwise.tilings("float32", own.geometry_of(operation))
+        tilings = depthwise.tilings("float32", golow_convolution.geometry_of(operation))
         assert not any(tiling.run for tiling in tilings)
 
 
 def test_an_engine_is_restored_with_its_tiling() -> None:
     operation = LAYERS[3]
-    engines = list(own.own_engines(operation, None, 6))  # type: ignore[arg-type]
+    engines = list(golow_convolution.own_engines(operation, None, 6))  # type: ignore[arg-type]
     assert any("x" in engine.name.split("/")[1] for engine in engines)
     for engine in engines:
-        again = own.restore(operation, None, engine.encode())  # type: ignore[arg-type]
+        again = golow_convolution.restore(operation, None, engine.encode())  # type: ignore[arg-type]
         assert again.name == engine.name
 
 
 def test_kernels_compile() -> None:
     for operation in LAYERS:
-        geometry, dtype = own.geometry_of(operation), operation.dtype
+        geometry, dtype = golow_convolution.geometry_of(operation), operation.dtype
         for tiling in depthwise.tilings(dtype, geometry):
             launches = depthwise.forward(dtype, dtype, geometry, formula=SILU, tiling=tiling)
             assert_compile(launches.kernels)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from torch import nn
 
-from golow.levels.direct.cudnn import products
-from golow.levels.direct.cudnn.cublaslt import Problem
-from golow.levels.direct.cudnn.epilogue import FUNCTIONS, add_activation, takes_activation
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import Built
+from golow.levels.direct.cudnn.problems import products
+from golow.levels.direct.cudnn.problems.epilogue import FUNCTIONS, add_activation, takes_activation
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.levels.direct.formulas import formulas
 from golow.lower.ir.graph import Activation
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def timed(activating: float) -> TimedEngines:
@@ -135,7 +135,7 @@ def library() -> Any:
 def test_the_front_end_takes_the_graph(name: str) -> None:
     """As far as it can be seen without a GPU: shapes and types are derived."""
     cudnn = library()
-    from golow.levels.direct.cudnn.frontend import _describe
+    from golow.levels.direct.cudnn.bindings.frontend import _describe
 
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.BFLOAT16,

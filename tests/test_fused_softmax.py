@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from cuda_host import run
 from cuda_on_cpu import follow
-from golow.levels.direct.cudnn.cublaslt import CONTIGUOUS, Problem
+from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.fused import Statement
 from golow.levels.direct.cudnn.operators.fused_softmax import kernel_of
 from golow.levels.direct.cudnn.planning import arranged, build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import EngineCall
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import EngineCall
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.verify import verify
@@ -34,7 +34,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 class Windows(nn.Module):

@@ -28,7 +28,7 @@ from test_cudnn_plans import AskedEngines, built, lowered
 from test_layer_norm import empty, seen
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 CHANNELS = 12
 NORMS = [(1, True), (4, True), (4, False), (12, True), (0, True), (0, False)]

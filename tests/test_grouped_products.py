@@ -20,7 +20,7 @@ from golow.levels.direct import cudnn, onednn
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.grouped_product import kernel_of
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
@@ -33,7 +33,7 @@ from lowering import Case
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 __all__ = ["gpu"]  # a fixture
 

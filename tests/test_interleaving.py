@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
@@ -27,7 +27,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 LOWERED = (*CANONICAL, eliminate_dead_code)
 LENGTH, WIDTH = 5, 8

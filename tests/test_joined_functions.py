@@ -25,7 +25,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, built
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 HEADS, WIDTH = 2, 8
 

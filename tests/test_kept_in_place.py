@@ -14,14 +14,14 @@ from cuda_host import run
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import KernelCall
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import KernelCall
 from golow.levels.direct.views import View
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 class Seen(nn.Module):

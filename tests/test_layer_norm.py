@@ -16,7 +16,7 @@ from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.kernels.rows import blocks_of_sums
 from golow.levels.direct.cudnn.operators import layer_norm as kernels
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES as PRECISIONS
+from golow.levels.direct.cudnn.problems.precision import TYPES as PRECISIONS
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
@@ -24,7 +24,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 # Few lengths, since each is compiled: odd ones, a vector, several of a thread, too many to hold.
 LENGTHS = st.sampled_from([1, 6, 32, 200, 2056])

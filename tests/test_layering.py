@@ -152,11 +152,11 @@ def test_the_test_sees_a_module_loaded_by_a_string(tmp_path: Path) -> None:
         'load("golow.levels.direct.onednn.builder")\nload(f"golow.programs.study.{name}")\n'
     )
     assert imports(planted) == {"levels/direct/onednn/builder", "study"}
-    assert len(upward("levels/direct/cudnn/frontend", imports(planted))) == 2
+    assert len(upward("levels/direct/cudnn/bindings/frontend", imports(planted))) == 2
 
 
 def test_neighbours_do_not_know_each_other() -> None:
-    assert upward("levels/direct/onednn/builder", {"levels/direct/cudnn/builder"}) != []
+    assert upward("levels/direct/onednn/builder", {"levels/direct/cudnn/build/builder"}) != []
     assert upward("levels/direct/onednn/builder", {"levels/direct/bundle_arrays"}) == []
 
 

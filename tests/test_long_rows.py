@@ -19,14 +19,14 @@ from cublaslt_cases import Case as Operands
 from cublaslt_cases import places, read
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn import passes
-from golow.levels.direct.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
+from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
-from golow.levels.direct.cudnn.layouts import layout_of, pitch_of
-from golow.levels.direct.cudnn.long_rows import LONG, Product, in_parts
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import LOSS_SCALE, Built, EngineCall, FlatCall
-from golow.levels.direct.cudnn.steps import Tensor as Placed
+from golow.levels.direct.cudnn.problems.layouts import layout_of, pitch_of
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE, Built, EngineCall, FlatCall
+from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
+from golow.levels.direct.cudnn.steps.long_rows import LONG, Product, in_parts
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Precision
@@ -38,7 +38,7 @@ from libraries_on_cpu import Known, KnownEngines, LibrariesMachine, multiply
 from test_cudnn_plans import assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 VOCABULARY = 1027  # pitches: 1028 in float32, 1032 in halves
 

@@ -12,7 +12,7 @@ import pytest
 
 from golow.levels.direct import cudnn, onednn
 from golow.levels.direct.cudnn.planning import build_plan as cudnn_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.onednn.constants import CHANNELS_LAST
 from golow.levels.direct.onednn.library import Engine
 from golow.levels.direct.onednn.planning import build_plan
@@ -31,7 +31,7 @@ from golow.workload.request import Request
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 Level = Literal["onednn", "cudnn"]
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")

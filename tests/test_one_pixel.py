@@ -11,17 +11,17 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.cublaslt import Problem, Strides
-from golow.levels.direct.cudnn.one_pixel import as_convolution, as_product
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem, Strides
+from golow.levels.direct.cudnn.engines.one_pixel import as_convolution, as_product
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.products import Convolution
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.lower.ir.graph import Activation
 from golow.record import Mode
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 sizes = some.integers(1, 5000)
 truths = some.booleans()

@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional
 
 from cuda_on_cpu import Machine
-from golow.levels.direct.cudnn.cublaslt import Problem
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import Built
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import Built
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def timed(product: float) -> TimedEngines:

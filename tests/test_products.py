@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.cublaslt import Problem
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.products import join_rows, scale_products
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
@@ -22,7 +22,7 @@ from lowering import Case, assert_close, count, records
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 BEFORE = CANONICAL[: CANONICAL.index(join_rows)]
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.direct.cudnn import passes
-from golow.levels.direct.cudnn.builder import Builder
-from golow.levels.direct.cudnn.ending import finish
+from golow.levels.direct.cudnn.build.builder import Builder
+from golow.levels.direct.cudnn.build.finish_training import finish
 from golow.levels.direct.cudnn.planning import implemented
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.fuse.rematerialisation import recompute
 from golow.lower.ir.graph import Graph
@@ -28,7 +28,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 FUNCTIONS = {
     "gelu": functional.gelu,

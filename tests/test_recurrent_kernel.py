@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
+from golow.levels.direct.cudnn.engines.golow_recurrence import input_product
 from golow.levels.direct.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
-from golow.levels.direct.cudnn.own_recurrence import input_product
-from golow.levels.direct.cudnn.products import Arithmetic
-from golow.levels.direct.cudnn.recurrent import RecurrentNetwork
+from golow.levels.direct.cudnn.problems.products import Arithmetic
+from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.lower.operators.recurrence import Cell
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from golow.levels.direct.cudnn import probe
-from golow.levels.direct.cudnn.refining import refine
+from golow.levels.direct.cudnn.run.engine_refinement import refine
 
 
 class Named:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.operators.activation import Activate
 from lowering import Case, count
 from test_cudnn_fused import drawn
@@ -22,7 +22,7 @@ from test_cudnn_plans import lowered as of_shape
 from test_rms_norm import lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 class Layers(nn.Module):

@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators import rms_norm as kernels
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.pointwise import Pointwise
@@ -36,7 +36,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 

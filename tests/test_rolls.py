@@ -33,7 +33,7 @@ from test_cudnn_plans import AskedEngines, lowered
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def named(function: Callable[[Tensor], Tensor], *shape: int) -> Graph:

@@ -13,7 +13,7 @@ import onednn_in_process
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.epilogue_fusion import fuse_residual
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply, eliminate_dead_code
@@ -26,7 +26,7 @@ from lowering import Case, count, records
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 Function = Callable[[nn.Linear, Tensor], Tensor]

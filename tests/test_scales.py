@@ -28,7 +28,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 FOLDED = (
     *CANONICAL,

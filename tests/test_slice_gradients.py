@@ -16,9 +16,9 @@ from cuda_on_cpu import follow
 from golow.levels.direct import onednn
 from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.products import AttentionProblem
-from golow.levels.direct.cudnn.steps import Built
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import AttentionProblem
+from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.concatenate import Concatenate
@@ -33,7 +33,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 WIDTH, HEADS, LENGTH, IMAGES = 32, 4, 6, 3
 

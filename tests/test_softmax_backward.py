@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from cuda_host import run
 from golow.levels.direct.cudnn.operators.softmax import backward_kernel
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type
 from test_cudnn_plans import AskedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 FLOATS = ["float32", "float16", "bfloat16"]
 EPSILON = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}

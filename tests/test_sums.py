@@ -17,8 +17,8 @@ from cuda_host import run, run_sums
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.kernels.columns import Sums, tiling
 from golow.levels.direct.cudnn.kernels.reduction import reduction
-from golow.levels.direct.cudnn.layouts import pitch_of
-from golow.levels.direct.cudnn.steps import ARRIVALS
+from golow.levels.direct.cudnn.problems.layouts import pitch_of
+from golow.levels.direct.cudnn.steps.built_plan import ARRIVALS
 from golow.record import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
@@ -27,7 +27,7 @@ from test_cudnn_plans import AskedEngines, built, lowered
 from test_layer_norm import Normed
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.operators.take import FEW, Rows, collect_kernel
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.operators.take import TakeBackward
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type
@@ -23,7 +23,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.lower.ir.graph import Graph
     from golow.record import Mode
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.steps import Built
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.lower.analysis.liveness import gradient_places
 from golow.lower.ir.graph import Graph, GraphOutput
 from golow.lower.operators.take import AddRows, TakeBackward
@@ -24,7 +24,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 class Shared(nn.Module):

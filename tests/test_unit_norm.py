@@ -32,7 +32,7 @@ from test_cudnn_plans import AskedEngines
 from test_written_attention import ANY
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 __all__ = ["gpu"]  # a fixture
 

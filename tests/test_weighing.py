@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cuda_host import run
 from golow.levels.direct.cudnn.kernels.weighing import weighing
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.views import View
 from golow.worker.results import weights
 from kernel_compilation import assert_compile

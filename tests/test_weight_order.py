@@ -10,17 +10,17 @@ import pytest
 from torch import Tensor, nn
 
 from cuda_on_cpu import Machine
-from golow.levels.direct.cudnn.cublaslt import Problem
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
-from golow.levels.direct.cudnn.precision import TYPES
-from golow.levels.direct.cudnn.products import Convolution
-from golow.levels.direct.cudnn.steps import Built
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import Convolution
+from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.record import Mode
 from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 
 def timed(turned: float, activating: float = 9000.0) -> TimedEngines:

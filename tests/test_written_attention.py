@@ -30,7 +30,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
 ANY = Kernels(width=128)
 HEADS, LENGTH, WIDTH = 4, 8, 8

@@ -30,7 +30,7 @@ def _none(program: Any) -> None:
 
 
 def _reserved(program: Any) -> None:
-    """For `golow.levels.direct.cudnn.program`, which reserves none by itself."""
+    """For `golow.levels.direct.cudnn.run.program`, which reserves none by itself."""
     program.stack_bytes = DRIVERS
 
 

@@ -22,7 +22,7 @@ from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.steps import Built
+    from golow.levels.direct.cudnn.steps.built_plan import Built
     from golow.lower.recognise.whole_attention import Kernels
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
@@ -52,7 +52,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         folders.append(_write_lowered(bundle.last, "", cache))
     arguments = (*variant.split(), *map(str, folders))
     return Launch(
-        (sys.executable, "-m", "golow.levels.direct.cudnn.program", *arguments),
+        (sys.executable, "-m", "golow.levels.direct.cudnn.run.program", *arguments),
         environment=IDLE_NUMPY,
         built_by_loading=folders[0] / "built.json",
         build_measures=variant == "autotune",
@@ -63,7 +63,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
     from golow.levels.direct.cudnn.operators.grouped_product import STEP
-    from golow.levels.direct.cudnn.precision import TYPES
+    from golow.levels.direct.cudnn.problems.precision import TYPES
     from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.aten.attention_calls import drop_known_masks, share_heads
     from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -184,16 +184,16 @@ def plan(graph: Graph, workload: Workload, variant: str, cache: Path) -> Plan:
 
 def kernels(graph: Graph, workload: Workload, variant: str, cache: Path) -> tuple[str, ...]:
     """Return the generated kernels of that plan as text to read."""
-    from golow.levels.direct.cudnn.listing import kernel_texts
+    from golow.levels.direct.cudnn.run.kernel_listing import kernel_texts
 
     return kernel_texts(_built(graph, workload, variant, cache))
 
 
 def _built(graph: Graph, workload: Workload, variant: str, cache: Path) -> Built:
-    from golow.levels.direct.cudnn.device import Gpu
-    from golow.levels.direct.cudnn.engines import Engines
+    from golow.levels.direct.cudnn.bindings.device import Gpu
+    from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.levels.direct.cudnn.planning import build_plan
-    from golow.levels.direct.cudnn.precision import TYPES
+    from golow.levels.direct.cudnn.problems.precision import TYPES
 
     home = _write_graph(graph, workload, variant, cache).parent
     autotune = variant == "autotune"

@@ -8,9 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn import operators
-from golow.levels.direct.cudnn.builder import Builder
-from golow.levels.direct.cudnn.current_node import LEVEL
-from golow.levels.direct.cudnn.ending import finish
+from golow.levels.direct.cudnn.build.builder import Builder
+from golow.levels.direct.cudnn.build.current_node import LEVEL
+from golow.levels.direct.cudnn.build.finish_training import finish
 from golow.levels.direct.implementation import (
     Implementation,
     implementations,
@@ -24,9 +24,9 @@ from golow.lower.ir.graph import Graph
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.engines import Engines
-    from golow.levels.direct.cudnn.precision import Types
-    from golow.levels.direct.cudnn.steps import Built
+    from golow.levels.direct.cudnn.engines.engines import Engines
+    from golow.levels.direct.cudnn.problems.precision import Types
+    from golow.levels.direct.cudnn.steps.built_plan import Built
 
 # Types of a graph's values; the builder stores them in half precision if the precision says so.
 DTYPES = ("float32", "int64", "int32", "uint8", "bool")

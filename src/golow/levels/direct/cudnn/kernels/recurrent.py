@@ -9,7 +9,7 @@ import numpy as np
 
 from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import CODE, ceiling, integers
-from golow.levels.direct.cudnn.kernels.small import TENSOR_CORES
+from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.lower.operators.recurrence import GATES, Cell
 
 FILE = FOLDER / "recurrent.cu"

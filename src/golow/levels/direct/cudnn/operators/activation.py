@@ -3,7 +3,7 @@ into kernels."""
 
 from __future__ import annotations
 
-from golow.levels.direct.cudnn.refusing import beyond_kernel, without_formula
+from golow.levels.direct.cudnn.build.refusing import beyond_kernel, without_formula
 from golow.levels.direct.formulas import derivative
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.levels.direct.refusing import not_floating

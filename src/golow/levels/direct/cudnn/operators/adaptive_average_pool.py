@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from golow.levels.direct.cudnn.build.refusing import beyond_kernel
 from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import rows_of
 from golow.levels.direct.cudnn.kernels.pooling import (
@@ -17,9 +18,8 @@ from golow.levels.direct.cudnn.kernels.pooling import (
     vectors,
 )
 from golow.levels.direct.cudnn.kernels.reduction import reduction
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.refusing import beyond_kernel
-from golow.levels.direct.cudnn.sums import add_up
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.adaptive_average_pool import (
@@ -28,7 +28,7 @@ from golow.lower.operators.adaptive_average_pool import (
 )
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), AVERAGES)
 

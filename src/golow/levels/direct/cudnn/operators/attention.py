@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from golow.levels.direct.cudnn.layouts import Layout, layout_of
-from golow.levels.direct.cudnn.products import AttentionProblem, Placed
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
+from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.implementation import Implementation
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
-    from golow.levels.direct.cudnn.engines import Engine
+    from golow.levels.direct.cudnn.build.builder import Builder
+    from golow.levels.direct.cudnn.engines.engines import Engine
 
 ALIGNED = 8  # elements: a row of a head begins at a multiple of 16 bytes
 

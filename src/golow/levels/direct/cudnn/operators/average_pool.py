@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from golow.levels.direct.cudnn.build.refusing import beyond_kernel
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.pooling import (
     AVERAGES,
@@ -15,13 +16,12 @@ from golow.levels.direct.cudnn.kernels.pooling import (
     backward,
     forward,
 )
-from golow.levels.direct.cudnn.refusing import beyond_kernel
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.average_pool import AveragePool, AveragePoolBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), AVERAGES)
 

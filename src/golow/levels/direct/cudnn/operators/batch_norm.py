@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.elementwise import in_place_or_new
+from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.kernels import batch_norm as kernels
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.refusing import without_formula
-from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.elementwise import in_place_or_new
 from golow.levels.direct.formulas import NO_CLIP, Clip, clip_of
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.levels.direct.refusing import not_made_by, refuse_integers
@@ -17,7 +17,7 @@ from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 VECTOR = Layout("float32")
 

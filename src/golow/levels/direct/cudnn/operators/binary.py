@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import whole
+from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.kernels.elements import elements
-from golow.levels.direct.cudnn.refusing import without_formula
+from golow.levels.direct.cudnn.steps.strided_copies import whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def count(build: Builder, arguments: Binary) -> None:

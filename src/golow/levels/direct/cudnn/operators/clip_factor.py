@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.cudnn.builder import Builder
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.build.builder import Builder
+from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.clip_factor import ClipFactor
 

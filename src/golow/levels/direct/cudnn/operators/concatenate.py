@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.folding import Folded, folded
-from golow.levels.direct.cudnn.gathering import Copied, copy_all
-from golow.levels.direct.cudnn.indices import divided
-from golow.levels.direct.cudnn.layouts import Layout, dense, layout_of
+from golow.levels.direct.cudnn.build.kernel_indices import divided
+from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
+from golow.levels.direct.cudnn.steps.strided_copies import Copied, copy_all
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Ref
@@ -16,7 +16,7 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.plan.concatenation_placement import Home
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from golow.levels.direct.cudnn import products
-from golow.levels.direct.cudnn.cublaslt import Problem
-from golow.levels.direct.cudnn.elementwise import activated
-from golow.levels.direct.cudnn.epilogue import activating, copy_ns, pass_ns
-from golow.levels.direct.cudnn.first import as_first, takes_first
-from golow.levels.direct.cudnn.layouts import TENSOR_ALIGNMENT, Layout
-from golow.levels.direct.cudnn.own import OwnConvolution, takes
-from golow.levels.direct.cudnn.patches import as_patches, fastest_ns, is_faster, patches
-from golow.levels.direct.cudnn.refusing import without_formula
-from golow.levels.direct.cudnn.steps import Tensor
-from golow.levels.direct.cudnn.sums import add_up
-from golow.levels.direct.cudnn.weights import is_cold, is_frozen
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
+from golow.levels.direct.cudnn.build.refusing import without_formula
+from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen
+from golow.levels.direct.cudnn.engines.first_convolution import as_first, takes_first
+from golow.levels.direct.cudnn.engines.golow_convolution import OwnConvolution, takes
+from golow.levels.direct.cudnn.problems import products
+from golow.levels.direct.cudnn.problems.epilogue import activating, copy_ns, pass_ns
+from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.elementwise import activated
+from golow.levels.direct.cudnn.steps.patches import as_patches, fastest_ns, is_faster, patches
+from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.formulas import NO_CLIP, clip_of
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import refuse_integers
@@ -26,8 +26,8 @@ from golow.lower.ir.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
-    from golow.levels.direct.cudnn.engines import Engine
+    from golow.levels.direct.cudnn.build.builder import Builder
+    from golow.levels.direct.cudnn.engines.engines import Engine
 
 # Channels in one 16-byte load; an image of three channels is padded to this number.
 PADDED = {"float32": 4, "bfloat16": 8, "float16": 8}

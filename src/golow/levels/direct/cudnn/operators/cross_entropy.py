@@ -12,9 +12,9 @@ import numpy as np
 from golow.levels.direct.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.direct.cudnn.kernels.rows import ROWS, threads_for
-from golow.levels.direct.cudnn.layouts import Layout, pitch_in, with_pitch
-from golow.levels.direct.cudnn.long_rows import pitch_for, rows_with_pitch
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.cudnn.problems.layouts import Layout, pitch_in, with_pitch
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.steps.long_rows import pitch_for, rows_with_pitch
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
 from golow.lower.ir.graph import Ref
@@ -23,7 +23,7 @@ from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.reduce import Reduce
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 ONE_BLOCK = 1024  # threads of a kernel that runs in one block

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import new_rows
 from golow.levels.direct.cudnn.kernels.lines import running_sums
+from golow.levels.direct.cudnn.steps.strided_copies import new_rows
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.cumulative_sum import CumulativeSum
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def cumulative_sum(build: Builder, arguments: CumulativeSum) -> None:

@@ -16,14 +16,14 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     vector,
 )
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Cell, Tensor
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Cell, Tensor
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating, not_made_by
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 # In device memory; all layers with the same probability share it.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import new_rows, whole
 from golow.levels.direct.cudnn.kernels.elements import elements
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.strided_copies import new_rows, whole
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.fill import Fill
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def fill(build: Builder, arguments: Fill) -> None:

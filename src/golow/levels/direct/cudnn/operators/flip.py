@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import gather
+from golow.levels.direct.cudnn.steps.strided_copies import gather
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.flip import Flip
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def flip(build: Builder, arguments: Flip) -> None:

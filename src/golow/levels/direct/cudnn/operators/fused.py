@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.folding import folded
-from golow.levels.direct.cudnn.gathering import repeated
-from golow.levels.direct.cudnn.indices import Indices, divided, indices_for
-from golow.levels.direct.cudnn.indices import whole as whole_indices
+from golow.levels.direct.cudnn.build.kernel_indices import Indices, divided, indices_for
+from golow.levels.direct.cudnn.build.kernel_indices import whole as whole_indices
 from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused, input_name
-from golow.levels.direct.cudnn.layouts import Layout, dense, fills_memory
 from golow.levels.direct.cudnn.operators.pointwise import FLOATING, stored_in
-from golow.levels.direct.cudnn.steps import Tensor, aligned
+from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
+from golow.levels.direct.cudnn.steps.split_axis_views import folded
+from golow.levels.direct.cudnn.steps.strided_copies import repeated
 from golow.levels.direct.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.views import View
@@ -26,7 +26,7 @@ from golow.lower.operators.fused import Fused
 from golow.lower.operators.pointwise import Pointwise
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 VECTOR = Layout("float32")

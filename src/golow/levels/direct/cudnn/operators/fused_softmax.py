@@ -26,16 +26,16 @@ from golow.levels.direct.cudnn.kernels.fused import (
     read_of,
 )
 from golow.levels.direct.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for
-from golow.levels.direct.cudnn.layouts import pitch_in
-from golow.levels.direct.cudnn.long_rows import rows_for
 from golow.levels.direct.cudnn.operators.fused import inputs_of, names_of, statement
+from golow.levels.direct.cudnn.problems.layouts import pitch_in
+from golow.levels.direct.cudnn.steps.long_rows import rows_for
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.views import Axes, View, merged_axes
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 

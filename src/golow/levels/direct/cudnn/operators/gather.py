@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.gathering import copy, look_up, new_rows, whole
 from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.elements import Lookup
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.strided_copies import copy, look_up, new_rows, whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 THREADS = 256

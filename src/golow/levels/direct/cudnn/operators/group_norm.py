@@ -20,9 +20,9 @@ from golow.levels.direct.cudnn.kernels.columns import (
     tiling,
 )
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Tensor
-from golow.levels.direct.cudnn.sums import launch
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.sums import launch
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.group_norm import (
@@ -34,7 +34,7 @@ from golow.lower.operators.group_norm import (
 )
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 EXACT = Layout("float32")

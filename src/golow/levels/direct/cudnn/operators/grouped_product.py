@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.gathering import axis_last, new_rows
 from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import CODE, ceiling
+from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.kernels.geometry import require_floating, require_positive
-from golow.levels.direct.cudnn.kernels.small import TENSOR_CORES
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.strided_copies import axis_last, new_rows
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.grouped_product import GroupedProduct
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 ROWS, COLUMNS, THREADS = 64, 128, 256  # of a block, as in the kernel

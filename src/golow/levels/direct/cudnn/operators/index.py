@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import copy, look_up, new_rows, repeated, whole
 from golow.levels.direct.cudnn.kernels.elements import Lookup, elements
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.strided_copies import copy, look_up, new_rows, repeated, whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.index import Index, IndexPut
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
-    from golow.levels.direct.cudnn.steps import Tensor
+    from golow.levels.direct.cudnn.build.builder import Builder
+    from golow.levels.direct.cudnn.steps.built_plan import Tensor
 
 INTEGERS = ("int64", "int32", "uint8", "bool")
 

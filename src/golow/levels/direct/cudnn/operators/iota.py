@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import new_rows, whole
 from golow.levels.direct.cudnn.kernels.elements import elements
+from golow.levels.direct.cudnn.steps.strided_copies import new_rows, whole
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.iota import Iota
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def iota(build: Builder, arguments: Iota) -> None:

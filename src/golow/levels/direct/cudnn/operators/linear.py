@@ -6,19 +6,19 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
-from golow.levels.direct.cudnn.elementwise import activated
-from golow.levels.direct.cudnn.epilogue import activating
-from golow.levels.direct.cudnn.folding import Folded, folded, of_rows
-from golow.levels.direct.cudnn.gathering import copy
-from golow.levels.direct.cudnn.indices import divided
-from golow.levels.direct.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
-from golow.levels.direct.cudnn.long_rows import LONG, Product, in_parts
-from golow.levels.direct.cudnn.one_pixel import as_convolution
-from golow.levels.direct.cudnn.reading import seen_first
-from golow.levels.direct.cudnn.refusing import without_formula
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
-from golow.levels.direct.cudnn.weights import is_cold, is_frozen
+from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
+from golow.levels.direct.cudnn.build.kernel_indices import divided
+from golow.levels.direct.cudnn.build.layout_propagation import seen_first
+from golow.levels.direct.cudnn.build.refusing import without_formula
+from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen
+from golow.levels.direct.cudnn.engines.one_pixel import as_convolution
+from golow.levels.direct.cudnn.problems.epilogue import activating
+from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.steps.elementwise import activated
+from golow.levels.direct.cudnn.steps.long_rows import LONG, Product, in_parts
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded, of_rows
+from golow.levels.direct.cudnn.steps.strided_copies import copy
 from golow.levels.direct.folding import rows_in_memory
 from golow.levels.direct.formulas import NO_CLIP, RELU, clip_of
 from golow.levels.direct.implementation import Implementation, Question
@@ -28,8 +28,8 @@ from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
-    from golow.levels.direct.cudnn.engines import Engine
+    from golow.levels.direct.cudnn.build.builder import Builder
+    from golow.levels.direct.cudnn.engines.engines import Engine
 
 
 def linear(build: Builder, arguments: Linear) -> None:

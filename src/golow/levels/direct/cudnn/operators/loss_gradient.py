@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import LOSS_SCALE
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.levels.direct.implementation import Implementation, Question
 from golow.lower.operators.loss_gradient import LossGradient
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def loss_gradient(build: Builder, arguments: LossGradient) -> None:

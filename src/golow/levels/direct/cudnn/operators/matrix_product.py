@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
-from golow.levels.direct.cudnn.folding import Folded, of_rows
-from golow.levels.direct.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
-from golow.levels.direct.cudnn.long_rows import Product, in_parts, rows_for
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
+from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.steps.long_rows import Product, in_parts, rows_for
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, of_rows
 from golow.levels.direct.folding import Part, joined, rows_in_memory
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
@@ -19,7 +19,7 @@ from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 TAKE_GAPS = (FusedSoftmax, CrossEntropy, CrossEntropyBackward)
 

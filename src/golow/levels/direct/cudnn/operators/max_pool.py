@@ -6,6 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from golow.levels.direct.cudnn.build.refusing import beyond_kernel
 from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import rows_of
 from golow.levels.direct.cudnn.kernels.pooling import (
@@ -19,14 +20,13 @@ from golow.levels.direct.cudnn.kernels.pooling import (
     launched,
     vectors,
 )
-from golow.levels.direct.cudnn.refusing import beyond_kernel
-from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating, not_made_by, read_by_others
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), POOLING)
 MOST_TAPS = 255  # a position is kept in one byte; 255 means none

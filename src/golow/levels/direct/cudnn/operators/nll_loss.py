@@ -10,13 +10,13 @@ import numpy as np
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.geometry import require_positive
 from golow.levels.direct.cudnn.kernels.rows import ROWS, threads_for
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 ONE_BLOCK = 1024  # threads of a kernel that runs in one block

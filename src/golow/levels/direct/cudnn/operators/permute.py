@@ -8,7 +8,7 @@ from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.permute import Permute
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def permute(build: Builder, arguments: Permute) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import copy
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.strided_copies import copy
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.views import View
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:

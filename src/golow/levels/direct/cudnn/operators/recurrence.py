@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn import recurrent_by_library, recurrent_training
-from golow.levels.direct.cudnn.gathering import copy, whole
+from golow.levels.direct.cudnn.build.weights import is_frozen
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
-from golow.levels.direct.cudnn.layouts import Layout, same_memory
-from golow.levels.direct.cudnn.recurrent import (
+from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
+from golow.levels.direct.cudnn.problems.recurrent_network import (
     OfResults,
     Operand,
     Parameter,
@@ -19,10 +18,11 @@ from golow.levels.direct.cudnn.recurrent import (
     States,
     Wanted,
 )
-from golow.levels.direct.cudnn.recurrent_by_layers import by_layers
-from golow.levels.direct.cudnn.recurrent_by_library import batch_major
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
-from golow.levels.direct.cudnn.weights import is_frozen
+from golow.levels.direct.cudnn.steps import recurrent_by_library, recurrent_training
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.steps.recurrent_by_layers import by_layers
+from golow.levels.direct.cudnn.steps.recurrent_by_library import batch_major
+from golow.levels.direct.cudnn.steps.strided_copies import copy, whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_made_by, refuse_integers
 from golow.levels.direct.views import View
@@ -33,7 +33,7 @@ from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStack
 from golow.lower.plan.memory_traffic import SCRATCH
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 PARAMETERS: tuple[Parameter, ...] = (
     "input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import axes_last
+from golow.levels.direct.cudnn.build.refusing import beyond_kernel
 from golow.levels.direct.cudnn.kernels.lines import fold
 from golow.levels.direct.cudnn.kernels.reduction import reduction
-from golow.levels.direct.cudnn.layouts import Layout, fills_memory, pitch_in, pitch_of
-from golow.levels.direct.cudnn.refusing import beyond_kernel
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
-from golow.levels.direct.cudnn.sums import add_up
+from golow.levels.direct.cudnn.problems.layouts import Layout, fills_memory, pitch_in, pitch_of
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.steps.strided_copies import axes_last
+from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.folding import rows_in_memory
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
@@ -19,7 +19,7 @@ from golow.lower.ir.graph import Ref
 from golow.lower.operators.reduce import Reduce
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 Shape = tuple[int, ...]
 PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image

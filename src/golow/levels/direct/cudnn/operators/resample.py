@@ -11,14 +11,14 @@ import numpy as np
 from golow.levels.direct.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import integers
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, channel_vector, flat
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.resample import Mode, Resample, ResampleBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 Size = tuple[int, int, int]  # depth, height, width

@@ -12,16 +12,16 @@ from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.columns import Sums, tiling
 from golow.levels.direct.cudnn.kernels.geometry import require_positive
 from golow.levels.direct.cudnn.kernels.rows import ROWS, blocks_of_sums, by_rows, summed_rows
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Tensor
-from golow.levels.direct.cudnn.sums import add_up, launch
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.sums import add_up, launch
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 

@@ -12,15 +12,15 @@ import numpy as np
 from golow.levels.direct.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
 from golow.levels.direct.cudnn.kernels.fused import WIDE, macro, reach
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat
-from golow.levels.direct.cudnn.layouts import Layout, dense, fills_memory, layout_of
-from golow.levels.direct.cudnn.steps import aligned
+from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory, layout_of
+from golow.levels.direct.cudnn.steps.built_plan import aligned
 from golow.levels.direct.folding import Axis
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.views import Axes, View
 from golow.lower.operators.roll import Roll
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 

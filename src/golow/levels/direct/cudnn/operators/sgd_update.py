@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.cudnn import updating
-from golow.levels.direct.cudnn.builder import Builder
+from golow.levels.direct.cudnn.build import updating
+from golow.levels.direct.cudnn.build.builder import Builder
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.sgd_update import SgdUpdate
 

@@ -8,7 +8,7 @@ from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.slice import Slice
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 
 def take_range(build: Builder, arguments: Slice) -> None:

@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.gathering import axis_last, copy, new_rows, turned_back, whole
 from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.direct.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Tensor
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.strided_copies import (
+    axis_last,
+    copy,
+    new_rows,
+    turned_back,
+    whole,
+)
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 

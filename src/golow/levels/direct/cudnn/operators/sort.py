@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.gathering import axis_last, copy, new_rows, turned_back, whole
 from golow.levels.direct.cudnn.kernels import lines
-from golow.levels.direct.cudnn.layouts import Layout
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.strided_copies import (
+    axis_last,
+    copy,
+    new_rows,
+    turned_back,
+    whole,
+)
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.sort import ArgReduce, Sort
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
-    from golow.levels.direct.cudnn.steps import Tensor
+    from golow.levels.direct.cudnn.build.builder import Builder
+    from golow.levels.direct.cudnn.steps.built_plan import Tensor
 
 
 def sort(build: Builder, arguments: Sort) -> None:

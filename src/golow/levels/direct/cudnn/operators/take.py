@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.gathering import look_up, new_rows, whole
 from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import integers
 from golow.levels.direct.cudnn.kernels.elements import Lookup, elements
 from golow.levels.direct.cudnn.kernels.geometry import MOST_PARTS, VECTOR, channel_vector
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
+from golow.levels.direct.cudnn.steps.strided_copies import look_up, new_rows, whole
 from golow.levels.direct.folding import Part, joined
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
@@ -23,7 +23,7 @@ from golow.levels.direct.views import View
 from golow.lower.operators.take import AddRows, Take, TakeBackward
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 COLUMNS = 128  # most threads of a block that adds

@@ -1,6 +1,6 @@
 """The taps of a kernel that touch the image; the weight is trimmed while a plan is loaded."""
 
-from golow.levels.direct.cudnn.builder import Builder
+from golow.levels.direct.cudnn.build.builder import Builder
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.trimmed_weight import TrimmedWeight
 

@@ -12,8 +12,8 @@ from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import floats, integers
 from golow.levels.direct.cudnn.kernels.geometry import require_positive
 from golow.levels.direct.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
-from golow.levels.direct.cudnn.layouts import Layout
-from golow.levels.direct.cudnn.steps import Tensor, is_aligned
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
 from golow.levels.direct.views import View, merged_axes
@@ -21,7 +21,7 @@ from golow.lower.ir.graph import Ref
 from golow.lower.operators.unit_norm import UnitNorm
 
 if TYPE_CHECKING:
-    from golow.levels.direct.cudnn.builder import Builder
+    from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
 

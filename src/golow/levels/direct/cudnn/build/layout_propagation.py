@@ -1,0 +1,45 @@
+"""In which order a value should lie so that what reads it, through views, finds it in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from golow.levels.direct.cudnn.build.current_node import Chain
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.folding import Axis, Part
+from golow.lower.analysis.ranges import View, shape_after
+from golow.lower.operators.permute import Permute
+
+
+def seen_first(memory: Tensor, chain: Chain, rows: Axis | None = None) -> Folded | None:
+    """Memory as the first value of a chain sees it if the last one sees it in order: row-major, or
+    with all of its rows in the order of these parts. None if no parts of axes say so."""
+    last = chain.shape
+    for view in chain.views:
+        last = shape_after(view, last)
+    width = last[-1]
+    found: Folded | None = folded(memory._replace(shape=(math.prod(last) // width, width)))
+    if rows is not None and found is not None:
+        outer = tuple(Part(part.size, part.step * width) for part in rows)
+        found = Folded(found.tensor, (outer, found.axes[1]))
+    found = None if found is None else found.reshaped(last)
+    return None if found is None else before_views(found, chain.views, chain.shape)
+
+
+def before_views(seen: Folded, views: Sequence[View], shape: tuple[int, ...]) -> Folded | None:
+    """The tensor of this shape of which the last of these views is what is seen; None if no parts
+    of axes say so."""
+    shapes = [shape]
+    for view in views:
+        shapes.append(shape_after(view, shapes[-1]))
+    found: Folded | None = seen
+    for view, before in zip(reversed(views), reversed(shapes[:-1]), strict=True):
+        if found is None:
+            return None
+        if isinstance(view, Permute):
+            found = found.permuted([view.order.index(axis) for axis in range(len(before))])
+        else:
+            found = found.reshaped(before)
+    return found

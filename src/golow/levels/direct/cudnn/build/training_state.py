@@ -1,0 +1,127 @@
+"""What training changes: each parameter's float32 original, what the optimizer keeps of it, its
+gradient and half-precision copy. All have the same offset in flat places, so that one step updates
+many parameters: all vectors, and the weights in parts, in the order in which the backward pass
+makes their gradients. A part's gradients need no memory before the first of them and after its
+update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
+
+from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
+from golow.levels.direct.cudnn.problems.precision import Types
+from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.lower.ir.graph import Graph, Value
+from golow.lower.ir.rewriting import Links
+from golow.lower.plan.plan import Place
+
+New = Callable[[str, Sequence[int], Layout, Place], Tensor]
+Role = Literal["master", "momentum", "square", "gradient", "copy"]
+KEPT: tuple[Role, ...] = ("momentum", "square")
+# "vectors", or "weights." and the number of the part. Weights have gradients in the type of
+# products, vectors (biases, batch norm) in float32.
+Group = str
+VECTORS: Group = "vectors"
+# A part is a launch, and its gradients are held together.
+PART_BYTES, MOST_PARTS = 16 << 20, 8
+
+
+class TrainingState:
+    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`. kept: the
+    kinds of the graph's inputs, among them what the optimizer keeps of each. groups: of each
+    parameter that is trained, by its target."""
+
+    def __init__(
+        self, types: Types, new: New, kept: Collection[str], groups: Mapping[str, Group]
+    ) -> None:
+        self._types, self._new, self.group_of = types, new, groups
+        self.masters: dict[str, Tensor] = {}
+        self.kept: dict[str, dict[str, Tensor]] = {role: {} for role in KEPT if role in kept}
+        self.gradients: dict[str, Tensor] = {}
+        self.copies: list[tuple[Tensor, Tensor]] = []
+        self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's offset
+
+    def parameter(self, target: str, value: Value, layout: Layout) -> Tensor | None:
+        """Return the original, or its copy in half precision. The first call allocates it with
+        gradient and what is kept, in its layout; None for a later call with another layout."""
+        master = self._master(target, value, layout)
+        if not same_memory(value.shape, master.layout, layout._replace(dtype="float32")):
+            return None
+        if layout.dtype == "float32":
+            return master
+        copy = self._new(value.name, value.shape, layout, place_of("copy", self.group_of[target]))
+        self.beside[copy.buffer] = master.buffer
+        self.copies.append((master, copy))
+        return copy
+
+    def gradient(self, target: str, value: Value) -> Tensor:
+        """Return the place of a parameter's gradient."""
+        self._master(target, value, Layout("float32"))
+        return self.gradients[target]
+
+    def gradient_type(self, group: Group) -> str:
+        """Return the type in which gradients of a group are stored."""
+        return "float32" if group == VECTORS else self._types.computed
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that have parameters."""
+        return list(dict.fromkeys(self.group_of[target] for target in self.masters))
+
+    def members(self, group: Group) -> list[str]:
+        """The parameters of a group, by target."""
+        return [target for target, found in self.group_of.items() if found == group]
+
+    def _master(self, target: str, value: Value, layout: Layout) -> Tensor:
+        if target in self.masters:
+            return self.masters[target]
+        group, master = self.group_of[target], layout._replace(dtype="float32")
+        gradient = layout._replace(dtype=self.gradient_type(group))
+        roles: tuple[tuple[dict[str, Tensor], Role, Layout], ...] = (
+            (self.masters, "master", master),
+            *((self.kept[role], role, master) for role in KEPT if role in self.kept),
+            (self.gradients, "gradient", gradient),
+        )
+        for held, role, made in roles:
+            held[target] = self._new(value.name, value.shape, made, place_of(role, group))
+            self.beside[held[target].buffer] = self.masters[target].buffer
+        return self.masters[target]
+
+
+def place_of(role: Role, group: Group) -> Place:
+    """Return the place of a group's parameters, or of what is kept of them."""
+    return f"{role}.{group}"
+
+
+def is_of(role: Role, place: Place) -> bool:
+    """Whether the place is that of a group's parameters in this role."""
+    return place.partition(".")[0] == role
+
+
+def grouped(graph: Graph) -> dict[str, Group]:
+    """Return the group of each parameter that is trained, in the order in which their gradients
+    appear."""
+    found, part, filled = {}, 0, 0
+    trained = _by_appearance(graph)
+    weights = sum(4 * math.prod(v.shape) for _, v in trained if len(v.shape) > 1)
+    enough = max(PART_BYTES, -(-weights // MOST_PARTS))
+    for target, value in trained:
+        if len(value.shape) <= 1:
+            found[target] = VECTORS
+            continue
+        if filled >= enough:
+            part, filled = part + 1, 0
+        found[target] = f"weights.{part}"
+        filled += 4 * math.prod(value.shape)
+    return found
+
+
+def _by_appearance(graph: Graph) -> list[tuple[str, Value]]:
+    """The parameters that are trained, in the order in which their gradients are made."""
+    maker = Links(graph).maker
+    gradients = [item for item in graph.outputs if item.kind == "gradient"]
+    gradients.sort(key=lambda item: maker.get(item.name, -1))
+    parameters = {i.target: i.value for i in graph.inputs if i.kind == "parameter"}
+    return [(item.target, parameters[item.target]) for item in gradients]

@@ -1,0 +1,64 @@
+"""Attention by golow's own kernels: of float32 tensors, with tf32 products, and of 16-bit tensors
+with float32 numbers that are added to the scores. cuDNN's are of 16-bit tensors alone, in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel, flash_attention
+from golow.levels.direct.cudnn.kernels.flash_attention import Tiling
+from golow.levels.direct.cudnn.problems.products import AttentionProblem
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.bindings.device import Gpu
+
+
+class OwnAttention:
+    """Attention in one direction; tiling: forward."""
+
+    kind = "own attention"
+
+    def __init__(self, problem: AttentionProblem, gpu: Gpu, tiling: Tiling | None) -> None:
+        self._problem, self._gpu, self._tiling = problem, gpu, tiling
+        self._kernels: tuple[Kernel, ...]
+        if tiling is not None:
+            kind = "tf32" if problem.dtype == "float32" else problem.dtype
+            self.name = f"flash {kind} {tiling.warps}x{tiling.keys}"
+            self._kernels, self.workspace = (flash_attention.forward(problem, tiling),), 0
+            return
+        self.name = "flash tf32 backward"
+        self._kernels = flash_attention.backward(problem)
+        self.workspace = ITEM_BYTES["float32"] * problem.rows.extent
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        """Enqueue it on the operands, in the order of `AttentionProblem`."""
+        problem, given = self._problem, list(addresses)
+        if problem.added is None:
+            given.insert(3, 0)
+        if problem.gradient is None:
+            pointers = given if problem.keeps or problem.dtype != "float32" else [*given, 0]
+        else:
+            pointers = [*given, workspace]
+        for kernel in self._kernels:
+            self._gpu.launch(kernel, pointers, side)
+
+    def encode(self) -> bytes:
+        """The tiling; making it again takes almost no time."""
+        return msgspec.msgpack.encode(self._tiling)
+
+
+def own_attention(problem: AttentionProblem, gpu: Gpu, most: int) -> Iterator[OwnAttention]:
+    """Yield golow's engines for it, the likeliest first; none for what they do not take."""
+    if not flash_attention.takes(problem):
+        return
+    found = flash_attention.tilings(problem)[:most] if problem.gradient is None else [None]
+    for tiling in found:
+        yield OwnAttention(problem, gpu, tiling)
+
+
+def restore(problem: AttentionProblem, gpu: Gpu, data: bytes) -> OwnAttention:
+    """Return the engine whose `encode` returned these bytes."""
+    return OwnAttention(problem, gpu, msgspec.msgpack.decode(data, type=Tiling | None))
