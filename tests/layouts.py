@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from golow.levels.direct.onednn import LAYOUTS, prepare
-from golow.levels.direct.onednn.tuning import Layouts
+from golow.levels.direct.onednn.run.tuning import Layouts
 from golow.levels.ladder import Launch
 from golow.storage.cache import write_sealed
 from golow.workload.bundle import write_bundle

@@ -12,13 +12,13 @@ import in_process
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import STATE
 from golow.levels.direct.onednn import passes_with
-from golow.levels.direct.onednn.constants import ANY, CHANNELS_LAST
-from golow.levels.direct.onednn.execution import Execution
-from golow.levels.direct.onednn.library import Engine, channel_block
+from golow.levels.direct.onednn.bindings.constants import ANY, CHANNELS_LAST
+from golow.levels.direct.onednn.bindings.library import Engine, channel_block
 from golow.levels.direct.onednn.planning import build_plan
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
-from golow.levels.direct.onednn.steps import Built, Switches
-from golow.levels.direct.onednn.workshop import Workshop
+from golow.levels.direct.onednn.run.execution import Execution
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop
+from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.lower.ir.passes import Pass
 from golow.record import KEPT, Mode, Optimizer
 from golow.storage.cache import open_cache

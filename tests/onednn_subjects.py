@@ -9,7 +9,8 @@ import msgspec
 from bundles import network_bundle
 from conversation import Subject
 from golow.levels.direct import onednn
-from golow.levels.direct.onednn import GRAPH, LAYOUTS, tuning
+from golow.levels.direct.onednn import GRAPH, LAYOUTS
+from golow.levels.direct.onednn.run import tuning
 from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode

@@ -36,7 +36,7 @@ CPP_FAULTS = {"libtorch-skipped-update": SKIP_UPDATE, "libtorch-stale-input": ST
 def onednn_program(fault: str, cache: Path) -> Any:
     """The level's program with a plan that is run otherwise while it is timed."""
     from golow.levels.direct.onednn import prepare
-    from golow.levels.direct.onednn.program import OneDnn
+    from golow.levels.direct.onednn.run.program import OneDnn
 
     class Planted(OneDnn):
         def __init__(self) -> None:

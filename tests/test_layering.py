@@ -149,15 +149,15 @@ def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
 def test_the_test_sees_a_module_loaded_by_a_string(tmp_path: Path) -> None:
     planted = tmp_path / "frontend.py"
     planted.write_text(
-        'load("golow.levels.direct.onednn.builder")\nload(f"golow.programs.study.{name}")\n'
+        'load("golow.levels.direct.onednn.build.builder")\nload(f"golow.programs.study.{name}")\n'
     )
-    assert imports(planted) == {"levels/direct/onednn/builder", "study"}
+    assert imports(planted) == {"levels/direct/onednn/build/builder", "study"}
     assert len(upward("levels/direct/cudnn/bindings/frontend", imports(planted))) == 2
 
 
 def test_neighbours_do_not_know_each_other() -> None:
-    assert upward("levels/direct/onednn/builder", {"levels/direct/cudnn/build/builder"}) != []
-    assert upward("levels/direct/onednn/builder", {"levels/direct/bundle_arrays"}) == []
+    assert upward("levels/direct/onednn/build/builder", {"levels/direct/cudnn/build/builder"}) != []
+    assert upward("levels/direct/onednn/build/builder", {"levels/direct/bundle_arrays"}) == []
 
 
 def test_imports_for_annotations_are_free(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from golow.levels.direct import cudnn, onednn
 from golow.levels.direct.cudnn.planning import build_plan as cudnn_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from golow.levels.direct.onednn.constants import CHANNELS_LAST
-from golow.levels.direct.onednn.library import Engine
+from golow.levels.direct.onednn.bindings.constants import CHANNELS_LAST
+from golow.levels.direct.onednn.bindings.library import Engine
 from golow.levels.direct.onednn.planning import build_plan
-from golow.levels.direct.onednn.steps import Switches
+from golow.levels.direct.onednn.steps.built_plan import Switches
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import vocabulary

@@ -15,7 +15,7 @@ from torch import Tensor
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn import FEWEST_ROWS, probe
 from golow.levels.direct.onednn.kernels import Kernel
-from golow.levels.direct.onednn.kernels.attention import (
+from golow.levels.direct.onednn.kernels.flash_attention import (
     ROWS,
     Placed,
     Scores,

@@ -28,8 +28,8 @@ from golow.workload.bundle import Bundle
 if not onednn.probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.direct.onednn.execution import Execution
-from golow.levels.direct.onednn.program import OneDnn
+from golow.levels.direct.onednn.run.execution import Execution
+from golow.levels.direct.onednn.run.program import OneDnn
 from golow.record import GolowError, Mode
 from golow.worker.feed import Fed, Feed
 from onednn_in_process import LAYOUTS, Running, lower
@@ -122,7 +122,7 @@ def test_a_planted_fault_is_seen(
     def started(bundle: Bundle) -> InProcess:
         return InProcess(program(*folders_of(bundle, course.folder / "cache", "blocked")))
 
-    monkeypatch.setattr("golow.levels.direct.onednn.program.Execution", execution)
+    monkeypatch.setattr("golow.levels.direct.onednn.run.program.Execution", execution)
     with pytest.raises(AssertionError, match=r"momentum|: .* from "):
         check(Students(course, started, tolerance=1e-5))
 

@@ -15,8 +15,8 @@ from golow.lower.plan.memory_traffic import moves_only
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.direct.onednn.constants import ANY, CHANNELS_LAST
-from golow.levels.direct.onednn.library import channel_block
+from golow.levels.direct.onednn.bindings.constants import ANY, CHANNELS_LAST
+from golow.levels.direct.onednn.bindings.library import channel_block
 from in_process import assert_right
 from lowering import count
 from onednn_in_process import Running, compute, lower

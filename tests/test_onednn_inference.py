@@ -14,8 +14,8 @@ from golow.levels.direct.onednn import probe
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.direct.onednn.library import Descriptor, channel_block
-from golow.levels.direct.onednn.primitive import Primitive
+from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
+from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.lower.plan.plan import Step
 from golow.record import Unsupported
 from in_process import assert_right

@@ -34,7 +34,7 @@ pytestmark = [
 
 def run(kernel: Kernel, *arrays: np.ndarray) -> None:
     """Compile the kernel and run it on these arrays, inputs first."""
-    from golow.levels.direct.onednn.workshop import pool
+    from golow.levels.direct.onednn.run.kernel_compilation import pool
     from onednn_in_process import workshop
 
     function = workshop().functions([kernel.code])[kernel.code]
@@ -356,7 +356,7 @@ def test_groups_follow_the_layouts_of_layers(layout: str, mode: Mode) -> None:
 
 
 def test_a_kernel_that_does_not_compile_is_an_error(tmp_path: Path) -> None:
-    from golow.levels.direct.onednn.workshop import Workshop
+    from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 
     compiler = find_compiler()
     assert compiler is not None
@@ -365,7 +365,7 @@ def test_a_kernel_that_does_not_compile_is_an_error(tmp_path: Path) -> None:
 
 
 def test_kernels_are_compiled_once(tmp_path: Path) -> None:
-    from golow.levels.direct.onednn.workshop import Workshop
+    from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 
     compiler = find_compiler()
     assert compiler is not None
@@ -386,8 +386,8 @@ def test_without_a_compiler_a_note_says_what_it_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan is as before there were kernels, and layouts are chosen for it."""
-    from golow.levels.direct.onednn.program import OneDnn
-    from golow.levels.direct.onednn.workshop import NO_KERNELS
+    from golow.levels.direct.onednn.run.kernel_compilation import NO_KERNELS
+    from golow.levels.direct.onednn.run.program import OneDnn
     from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of
 
     subject = make_subject("infer", tmp_path)

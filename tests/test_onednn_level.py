@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import optimizers
 from drawn_networks import networks
-from golow.levels.direct.onednn import probe, tuning
+from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.run import tuning
 from golow.models.stochastic_depth import StochasticDepth
 from golow.record import Mode, Optimizer, Unsupported
 

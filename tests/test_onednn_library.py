@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from golow.levels.direct.onednn import library as binding
 from golow.levels.direct.onednn import probe
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings import library as binding
+from golow.levels.direct.onednn.bindings.constants import (
     ANY,
     BIAS,
     BINARY_MUL,
@@ -31,8 +31,7 @@ from golow.levels.direct.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.direct.onednn.execution import Region
-from golow.levels.direct.onednn.library import (
+from golow.levels.direct.onednn.bindings.library import (
     Descriptor,
     Engine,
     ExecArg,
@@ -43,7 +42,8 @@ from golow.levels.direct.onednn.library import (
     find_library,
     library,
 )
-from golow.levels.direct.onednn.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.run.execution import Region
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 

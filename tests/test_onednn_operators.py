@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct.onednn import library as binding
 from golow.levels.direct.onednn import operators, probe
-from golow.levels.direct.onednn.eltwise import functions_of_elements
-from golow.levels.direct.onednn.library import OneDnnError
-from golow.levels.direct.onednn.operators import activations
+from golow.levels.direct.onednn.bindings import library as binding
+from golow.levels.direct.onednn.bindings.library import OneDnnError
 from golow.levels.direct.onednn.planning import implemented, require_runnable
+from golow.levels.direct.onednn.steps import activations
+from golow.levels.direct.onednn.steps.eltwise import functions_of_elements
 from golow.lower.ir import operator
 from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import Operator, activation_functions, modules_in, vocabulary
@@ -94,7 +94,7 @@ SPELLINGS = {
 }
 """
 ALGORITHM = """
-from golow.levels.direct.onednn.eltwise import Eltwise
+from golow.levels.direct.onednn.steps.eltwise import Eltwise
 
 ACTIVATIONS = {"mish": Eltwise("mish")}
 """
@@ -422,10 +422,10 @@ def test_what_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("read_later", [False, True])
 def test_a_parameter_that_is_read_after_its_update(read_later: bool, generates: bool) -> None:
     """The update goes over the parameter's own memory only where nobody needs the old content."""
-    from golow.levels.direct.onednn.constants import ANY
-    from golow.levels.direct.onednn.execution import Execution
+    from golow.levels.direct.onednn.bindings.constants import ANY
     from golow.levels.direct.onednn.planning import build_plan
-    from golow.levels.direct.onednn.steps import Switches
+    from golow.levels.direct.onednn.run.execution import Execution
+    from golow.levels.direct.onednn.steps.built_plan import Switches
     from onednn_in_process import ENGINE, workshop
 
     graph = update_graph(read_later)

@@ -13,11 +13,12 @@ from torch import nn
 
 from damages import DAMAGES, damage_note
 from golow.levels.direct import onednn
-from golow.levels.direct.onednn import BUILT, GRAPH, LAYOUTS, tuning
-from golow.levels.direct.onednn.library import Engine, channel_block
+from golow.levels.direct.onednn import BUILT, GRAPH, LAYOUTS
+from golow.levels.direct.onednn.bindings.library import Engine, channel_block
 from golow.levels.direct.onednn.planning import build_plan
-from golow.levels.direct.onednn.program import OneDnn
-from golow.levels.direct.onednn.steps import Switches
+from golow.levels.direct.onednn.run import tuning
+from golow.levels.direct.onednn.run.program import OneDnn
+from golow.levels.direct.onednn.steps.built_plan import Switches
 from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode
@@ -114,7 +115,7 @@ def test_layouts_of_a_busy_moment_serve_one_comparison(
 PLANS = """
 import gc, sys
 from pathlib import Path
-from golow.levels.direct.onednn.program import OneDnn
+from golow.levels.direct.onednn.run.program import OneDnn
 from golow.levels.direct.onednn import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))

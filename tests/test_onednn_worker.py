@@ -136,7 +136,7 @@ def test_another_models_bundle_is_refused(workshop: Path, tmp_path: Path) -> Non
 IMPORTED = """
 import sys
 from pathlib import Path
-from golow.levels.direct.onednn.program import OneDnn
+from golow.levels.direct.onednn.run.program import OneDnn
 OneDnn(Path({cache!r})).load(Path({bundle!r}))
 wrong = [m for m in sys.modules if m.partition(".")[0] in ("torch", "psutil", "scipy")]
 assert not wrong, wrong

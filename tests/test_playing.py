@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from golow.levels.direct.onednn.playing import Bound, joined, of_kernel, of_primitive
+from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kernel, of_primitive
 from onednn_in_process import Running, lower, workshop
 
 Primitive = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)

@@ -15,7 +15,7 @@ from golow.levels.direct.cudnn.build.layout_propagation import seen_first
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
-from golow.levels.direct.folding import Part
+from golow.levels.direct.split_axes import Part
 from golow.lower.analysis.ranges import View, shape_after
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.permute import Permute

@@ -164,7 +164,7 @@ def test_one_weight_in_two_layers_adds_its_gradients(mode: Mode) -> None:
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_gates_in_another_order_are_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted error: PyTorch's order of gates for the GRU, a swap of two for the LSTM."""
-    from golow.levels.direct.onednn import recurrent as library
+    from golow.levels.direct.onednn.steps import recurrent as library
     from in_process import assert_right
     from onednn_in_process import compute, lower
 

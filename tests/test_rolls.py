@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cuda_host import run
 from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.operators.roll import Source, kernel_of
-from golow.levels.direct.folding import Folded, Part
+from golow.levels.direct.split_axes import Folded, Part
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code

@@ -23,7 +23,7 @@ from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
-    from golow.levels.direct.onednn.steps import Built
+    from golow.levels.direct.onednn.steps.built_plan import Built
     from golow.lower.recognise.whole_attention import Kernels
 
 PACKAGE = "onednn-cpu-gomp"
@@ -60,7 +60,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         for name in (BUILT, LAYOUTS):
             (folders[0] / name).unlink(missing_ok=True)
     return Launch(
-        (sys.executable, "-m", "golow.levels.direct.onednn.program", *map(str, folders)),
+        (sys.executable, "-m", "golow.levels.direct.onednn.run.program", *map(str, folders)),
         environment=IDLE_NUMPY,
         built_by_loading=folders[0] / BUILT,
         build_measures=True,
@@ -118,7 +118,7 @@ def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
 def attention_kernels() -> Kernels:
     """Return which attention golow's kernel computes sooner than products around a softmax: not
     that of a few rows, of which it computes 16 in any case."""
-    from golow.levels.direct.onednn.kernels.attention import WIDEST
+    from golow.levels.direct.onednn.kernels.flash_attention import WIDEST
     from golow.lower.recognise.whole_attention import Kernels
 
     return Kernels(width=WIDEST, step=1, rows=FEWEST_ROWS)
@@ -145,10 +145,10 @@ def kernels(graph: Graph, workload: Workload, variant: str, cache: Path) -> tupl
 
 
 def _built(graph: Graph, workload: Workload, cache: Path) -> Built:
-    from golow.levels.direct.onednn import tuning
-    from golow.levels.direct.onednn.library import Engine
+    from golow.levels.direct.onednn.bindings.library import Engine
     from golow.levels.direct.onednn.planning import build_plan
-    from golow.levels.direct.onednn.steps import Switches
+    from golow.levels.direct.onednn.run import tuning
+    from golow.levels.direct.onednn.steps.built_plan import Switches
 
     layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS, [])
     layouts = layouts or tuning.Layouts(positions={})

@@ -17,9 +17,9 @@ from golow.levels.direct.implementation import (
     require_supported,
 )
 from golow.levels.direct.onednn import operators
-from golow.levels.direct.onednn.builder import LEVEL, Builder, Chooser
-from golow.levels.direct.onednn.library import Engine
-from golow.levels.direct.onednn.steps import DTYPES, Built, Switches
+from golow.levels.direct.onednn.bindings.library import Engine
+from golow.levels.direct.onednn.build.builder import LEVEL, Builder, Chooser
+from golow.levels.direct.onednn.steps.built_plan import DTYPES, Built, Switches
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.operators.activation import Activate, ActivateBackward

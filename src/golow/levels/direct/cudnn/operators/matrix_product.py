@@ -10,9 +10,9 @@ from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout,
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.long_rows import Product, in_parts, rows_for
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, of_rows
-from golow.levels.direct.folding import Part, joined, rows_in_memory
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers
+from golow.levels.direct.split_axes import Part, joined, rows_in_memory
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
 from golow.lower.operators.fused_softmax import FusedSoftmax

@@ -12,9 +12,9 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, fills_memory, pit
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.strided_copies import axes_last
 from golow.levels.direct.cudnn.steps.sums import add_up
-from golow.levels.direct.folding import rows_in_memory
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
+from golow.levels.direct.split_axes import rows_in_memory
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.reduce import Reduce
 

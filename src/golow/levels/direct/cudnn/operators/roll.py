@@ -14,8 +14,8 @@ from golow.levels.direct.cudnn.kernels.fused import WIDE, macro, reach
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory, layout_of
 from golow.levels.direct.cudnn.steps.built_plan import aligned
-from golow.levels.direct.folding import Axis
 from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.split_axes import Axis
 from golow.levels.direct.views import Axes, View
 from golow.lower.operators.roll import Roll
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from golow.levels.direct import folding
+from golow.levels.direct import split_axes
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
-from golow.levels.direct.folding import Part
+from golow.levels.direct.split_axes import Part
 
-Folded: TypeAlias = folding.Folded[Tensor]
+Folded: TypeAlias = split_axes.Folded[Tensor]
 
 
 def folded(tensor: Tensor) -> Folded:

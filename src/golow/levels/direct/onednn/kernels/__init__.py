@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PRELUDE = Path(__file__).parent / "functions.h"  # compiled before the kernels
-PLAYER = Path(__file__).parent / "player.cpp"  # runs the calls of a plan
+PLAYER = Path(__file__).parent / "compiled_calls.cpp"  # runs the calls of a plan
 # Elements that a thread computes while another one starts: a few microseconds.
 WORTH_A_THREAD = 16_384
 

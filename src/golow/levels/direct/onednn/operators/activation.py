@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     DIFF_DST,
     DIFF_SRC,
     DST,
@@ -12,10 +11,11 @@ from golow.levels.direct.onednn.constants import (
     FORWARD_TRAINING,
     SRC,
 )
-from golow.levels.direct.onednn.eltwise import apply, functions_of_elements, post_op
-from golow.levels.direct.onednn.library import number
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.refusing import without_algorithm
+from golow.levels.direct.onednn.bindings.library import number
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.build.refusing import without_algorithm
+from golow.levels.direct.onednn.steps.eltwise import apply, functions_of_elements, post_op
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.activation import Activate, ActivateBackward
 

@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn import arrays, updating
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import BINARY_DIV, BINARY_MUL
-from golow.levels.direct.onednn.primitive import PostOp
+from golow.levels.direct.onednn.bindings.constants import BINARY_DIV, BINARY_MUL
+from golow.levels.direct.onednn.bindings.primitive import PostOp
+from golow.levels.direct.onednn.build import updating
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps import array_steps
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.adam_update import AdamStep, AdamUpdate
 
@@ -19,8 +20,8 @@ def adam_step(build: Builder, arguments: AdamStep) -> None:
     """Add a step of NumPy for the three numbers. The learning rate is stored with its sign
     reversed; the root is stored as what the squares' root is multiplied by."""
     steps = build.plain(arguments.steps)
-    number = build.state_for(0) or arrays.result(build, 0)
-    made = [number, arrays.result(build, 1), arrays.result(build, 2)]
+    number = build.state_for(0) or array_steps.result(build, 0)
+    made = [number, array_steps.result(build, 1), array_steps.result(build, 2)]
     given = [steps, build.plain(arguments.learning_rate)]
     build.array_call(partial(_numbers, betas=arguments.betas), given, made)
     for index, tensor in enumerate(made):

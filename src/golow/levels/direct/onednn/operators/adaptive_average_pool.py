@@ -8,13 +8,19 @@ import math
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn import pooling
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import CHANNELS_LAST, DST, POOLING_AVERAGE, SRC, WEIGHTS
-from golow.levels.direct.onednn.library import Descriptor, channel_block, dims
-from golow.levels.direct.onednn.pooling import Window
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.bindings.constants import (
+    CHANNELS_LAST,
+    DST,
+    POOLING_AVERAGE,
+    SRC,
+    WEIGHTS,
+)
+from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block, dims
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps import pooling
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.pooling import Window
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.adaptive_average_pool import (

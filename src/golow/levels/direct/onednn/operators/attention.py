@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.arrays import results_of_arrays
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.kernels import attention as kernels
-from golow.levels.direct.onednn.kernels.attention import Placed, Scores
-from golow.levels.direct.onednn.library import Descriptor
-from golow.levels.direct.onednn.reader import made_for_reader
-from golow.levels.direct.onednn.seen import dense
-from golow.levels.direct.onednn.steps import Tensor
-from golow.levels.direct.onednn.views import strided
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.build.reader_layouts import made_for_reader
+from golow.levels.direct.onednn.kernels import flash_attention as kernels
+from golow.levels.direct.onednn.kernels.flash_attention import Placed, Scores
+from golow.levels.direct.onednn.steps.array_steps import results_of_arrays
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.strided_views import dense
+from golow.levels.direct.onednn.steps.views import strided
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
 

@@ -7,15 +7,16 @@ import math
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn import pooling, updating
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     BINARY_MUL,
     POOLING_AVERAGE,
     POOLING_AVERAGE_EXCLUDING,
 )
-from golow.levels.direct.onednn.pooling import Window, window
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.build import updating
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps import pooling
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.pooling import Window, window
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.average_pool import AveragePool, AveragePoolBackward
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     BACKWARD,
     BINARY_MUL,
     DIFF_DST,
@@ -33,10 +32,11 @@ from golow.levels.direct.onednn.constants import (
     VARIANCE,
     WORKSPACE,
 )
-from golow.levels.direct.onednn.library import Descriptor, array, number, numbers
-from golow.levels.direct.onednn.primitive import PostOp, Primitive
-from golow.levels.direct.onednn.statistics import Groups, combined, corrections, groups_of
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.bindings.library import Descriptor, array, number, numbers
+from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.statistics import Groups, combined, corrections, groups_of
 from golow.levels.direct.refusing import not_made_by, read_by_others, refuse_integers
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     BINARY_ADD,
     BINARY_DIV,
     BINARY_MUL,
@@ -17,13 +16,14 @@ from golow.levels.direct.onednn.constants import (
     SRC,
     SRC_1,
 )
-from golow.levels.direct.onednn.eltwise import apply, post_ops
-from golow.levels.direct.onednn.library import Descriptor, channel_block
-from golow.levels.direct.onednn.primitive import PostOp, Primitive
-from golow.levels.direct.onednn.refusing import without_algorithm
-from golow.levels.direct.onednn.seen import dense
-from golow.levels.direct.onednn.steps import Tensor
-from golow.levels.direct.onednn.views import ITEM_BYTES
+from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
+from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.build.refusing import without_algorithm
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.eltwise import apply, post_ops
+from golow.levels.direct.onednn.steps.strided_views import dense
+from golow.levels.direct.onednn.steps.views import ITEM_BYTES
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary, Function

@@ -7,15 +7,16 @@ from functools import partial
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn import arrays, updating
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build import updating
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps import array_steps
 from golow.lower.operators.clip_factor import SMALLEST, ClipFactor
 
 
 def clip_factor(build: Builder, arguments: ClipFactor) -> None:
     """Add a step of NumPy over the gradients' memory, in any layout: padding is zero."""
     rows = [updating.flat(build.tensor(gradient)) for gradient in arguments.gradients]
-    factor = arrays.result(build)
+    factor = array_steps.result(build)
     build.array_call(partial(_factor, norm=arguments.norm), rows, [factor])
     build.define(0, factor)
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.arrays import of_arrays
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import CHANNELS_LAST, DST, MULTIPLE_SRC
+from golow.levels.direct.onednn.bindings.constants import CHANNELS_LAST, DST, MULTIPLE_SRC
+from golow.levels.direct.onednn.bindings.library import Descriptor, array, channel_block
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels.copies import parts_joined
-from golow.levels.direct.onednn.library import Descriptor, array, channel_block
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.steps.array_steps import of_arrays
+from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.lower.operators.concatenate import Concatenate
 
 # Elements that one thread copies sooner than two would with the library: 20 us for 31 to 128 KiB.

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     ANY,
     BIAS,
     CHANNELS_LAST,
@@ -23,11 +22,12 @@ from golow.levels.direct.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.direct.onednn.eltwise import post_ops
-from golow.levels.direct.onednn.library import Descriptor, channel_block, dims
-from golow.levels.direct.onednn.primitive import PostOp, Primitive
-from golow.levels.direct.onednn.refusing import without_algorithm
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block, dims
+from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.build.refusing import without_algorithm
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.eltwise import post_ops
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.refusing import not_floating, refuse_integers
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 

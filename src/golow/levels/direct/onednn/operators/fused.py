@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from golow.levels.direct.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements, input_name
-from golow.levels.direct.onednn.library import Descriptor
-from golow.levels.direct.onednn.seen import dense, fits, follows, seen
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.strided_views import dense, fits, follows, seen
 from golow.lower.ir.graph import Node, Ref
 from golow.lower.ir.operator import record_of
 from golow.lower.operators import fused as group

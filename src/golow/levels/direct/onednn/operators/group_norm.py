@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.arrays import results_of_arrays
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import CHANNELS_LAST
+from golow.levels.direct.onednn.bindings.constants import CHANNELS_LAST
+from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels import columns
 from golow.levels.direct.onednn.kernels import moments as kernels
-from golow.levels.direct.onednn.library import Descriptor, channel_block
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.steps.array_steps import results_of_arrays
+from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.group_norm import (

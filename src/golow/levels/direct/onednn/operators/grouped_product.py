@@ -7,9 +7,9 @@ from ctypes import c_char, c_float, c_int64, c_void_p
 from typing import Any
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.arrays import of_arrays
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.library import call
+from golow.levels.direct.onednn.bindings.library import call
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.arrays import of_arrays
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.lower.operators.iota import Iota
 
 

@@ -1,7 +1,7 @@
 """The weights of layers that are computed as one; they are joined while a plan is loaded."""
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.loading import compute_when_loading
+from golow.levels.direct.onednn.build.load_once import compute_when_loading
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.joined_weight import JoinedWeight
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     BACKWARD,
     DIFF_DST,
     DIFF_SCALE,
@@ -27,9 +26,10 @@ from golow.levels.direct.onednn.constants import (
     USE_SHIFT,
     VARIANCE,
 )
-from golow.levels.direct.onednn.library import Descriptor, number
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.bindings.library import Descriptor, number
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward

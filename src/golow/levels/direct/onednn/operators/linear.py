@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from golow.levels.direct.formulas import formulas
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     ANY,
     BIAS,
     CHANNELS_LAST,
@@ -28,14 +27,15 @@ from golow.levels.direct.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.direct.onednn.eltwise import post_ops
+from golow.levels.direct.onednn.bindings.library import Descriptor, dims
+from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.build.refusing import without_algorithm
 from golow.levels.direct.onednn.kernels.line import line_product
-from golow.levels.direct.onednn.library import Descriptor, dims
-from golow.levels.direct.onednn.primitive import PostOp, Primitive
-from golow.levels.direct.onednn.refusing import without_algorithm
-from golow.levels.direct.onednn.rows import Rows, as_rows, in_rows
-from golow.levels.direct.onednn.steps import Tensor
-from golow.levels.direct.onednn.views import folded
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.eltwise import post_ops
+from golow.levels.direct.onednn.steps.rows import Rows, as_rows, in_rows
+from golow.levels.direct.onednn.steps.views import folded
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear

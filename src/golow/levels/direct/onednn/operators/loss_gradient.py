@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.lower.operators.loss_gradient import LossGradient
 
 

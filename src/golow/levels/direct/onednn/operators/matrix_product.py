@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import DST, SRC, WEIGHTS
-from golow.levels.direct.onednn.library import Descriptor
-from golow.levels.direct.onednn.primitive import PostOp, Primitive
-from golow.levels.direct.onednn.reader import made_for_reader
-from golow.levels.direct.onednn.steps import Tensor
-from golow.levels.direct.onednn.views import Folded, strided
+from golow.levels.direct.onednn.bindings.constants import DST, SRC, WEIGHTS
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.build.reader_layouts import made_for_reader
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.views import Folded, strided
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn import pooling
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import POOLING_MAX
-from golow.levels.direct.onednn.pooling import Window, window
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.bindings.constants import POOLING_MAX
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps import pooling
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.pooling import Window, window
 from golow.levels.direct.refusing import not_floating, not_made_by, read_by_others
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 

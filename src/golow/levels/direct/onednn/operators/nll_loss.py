@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.library import Descriptor
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 

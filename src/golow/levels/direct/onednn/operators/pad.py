@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.arrays import of_arrays
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.copying import strided, surrounded
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.array_steps import of_arrays
+from golow.levels.direct.onednn.steps.strided_copies import strided, surrounded
 from golow.lower.operators.pad import Pad
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.arrays import of_arrays
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     BIAS,
     DIFF_BIAS,
     DIFF_DST,
@@ -31,9 +30,11 @@ from golow.levels.direct.onednn.constants import (
     WEIGHTS_PROJECTION,
     WORKSPACE,
 )
-from golow.levels.direct.onednn.library import Descriptor
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.recurrent import (
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.recurrent import (
     Sizes,
     backward_primitive,
     bias,
@@ -47,7 +48,6 @@ from golow.levels.direct.onednn.recurrent import (
     weight,
     weight_gradient,
 )
-from golow.levels.direct.onednn.steps import Tensor
 from golow.levels.direct.refusing import not_made_by, refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.onednn.arrays import of_arrays
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
+from golow.levels.direct.onednn.bindings.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
+from golow.levels.direct.onednn.bindings.library import Descriptor, number
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels import WORTH_A_THREAD, Kernel
 from golow.levels.direct.onednn.kernels import columns as columns_kernels
 from golow.levels.direct.onednn.kernels import rows as rows_kernels
-from golow.levels.direct.onednn.library import Descriptor, number
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.seen import dense, row_major
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.steps.array_steps import of_arrays
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.levels.direct.onednn.steps.strided_views import dense, row_major
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.reduce import Reduce
 from golow.lower.plan.memory_traffic import SCRATCH

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import (
+from golow.levels.direct.onednn.bindings.constants import (
     DIFF_DST,
     DIFF_SRC,
     DST,
@@ -12,9 +11,10 @@ from golow.levels.direct.onednn.constants import (
     RESAMPLING_NEAREST,
     SRC,
 )
-from golow.levels.direct.onednn.library import Descriptor, channel_block
-from golow.levels.direct.onednn.primitive import Primitive
-from golow.levels.direct.onednn.seen import dense
+from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.steps.strided_views import dense
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.resample import Resample, ResampleBackward
 

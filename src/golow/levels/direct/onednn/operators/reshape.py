@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.library import Descriptor, OneDnnError
+from golow.levels.direct.onednn.bindings.library import Descriptor, OneDnnError
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.lower.operators.reshape import Reshape
 
 

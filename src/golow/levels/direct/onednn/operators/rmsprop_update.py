@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn import updating
-from golow.levels.direct.onednn.builder import Builder
-from golow.levels.direct.onednn.constants import BINARY_DIV
-from golow.levels.direct.onednn.primitive import PostOp
+from golow.levels.direct.onednn.bindings.constants import BINARY_DIV
+from golow.levels.direct.onednn.bindings.primitive import PostOp
+from golow.levels.direct.onednn.build import updating
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 

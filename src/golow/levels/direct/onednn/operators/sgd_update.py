@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn import updating
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build import updating
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.sgd_update import SgdUpdate
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels import rows
-from golow.levels.direct.onednn.steps import Tensor
+from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.arrays import of_arrays, result
-from golow.levels.direct.onednn.builder import Builder
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.kernels.copies import rows_taken
+from golow.levels.direct.onednn.steps.array_steps import of_arrays, result
 from golow.lower.operators.take import Take, TakeBackward
 
 

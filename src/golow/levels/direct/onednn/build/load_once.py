@@ -1,0 +1,26 @@
+"""Steps that run once, while a plan for inference is loaded: what depends on weights alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.weight_arithmetic import computed
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import Operator
+
+
+def compute_when_loading(build: Builder, operator: Operator) -> None:
+    """Add a step on row-major arrays."""
+    names = list(dict.fromkeys(build.node.references()))
+    tensors = [build.plain(Ref(name=name)) for name in names]
+    output = build.output()
+    result = build.new(output.name, output.shape, Descriptor.plain(output.shape))
+
+    def run(*arrays: Any) -> None:
+        *found, target = arrays
+        target[...] = computed(operator, dict(zip(names, found, strict=True)).__getitem__)
+
+    build.array_call(run, tensors, [result])
+    build.define(0, result)

@@ -1,7 +1,0 @@
-"""gelu with the error function."""
-
-from __future__ import annotations
-
-from golow.levels.direct.onednn.eltwise import Eltwise
-
-ACTIVATIONS = {"gelu": Eltwise("gelu_erf")}

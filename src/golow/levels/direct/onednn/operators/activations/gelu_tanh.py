@@ -1,7 +1,0 @@
-"""gelu, approximated with tanh."""
-
-from __future__ import annotations
-
-from golow.levels.direct.onednn.eltwise import Eltwise
-
-ACTIVATIONS = {"gelu_tanh": Eltwise("gelu_tanh")}

@@ -1,7 +1,0 @@
-"""relu: the larger of x and zero."""
-
-from __future__ import annotations
-
-from golow.levels.direct.onednn.eltwise import Eltwise
-
-ACTIVATIONS = {"relu": Eltwise("relu", from_result=True)}

@@ -1,0 +1,287 @@
+"""A built plan in memory: its memory regions, and its calls bound to addresses."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from golow.levels.direct.bundle_arrays import STATE, Batch
+from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
+from golow.levels.direct.onednn.bindings.library import (
+    Descriptor,
+    Engine,
+    ExecArg,
+    Memory,
+    OneDnnError,
+    library,
+)
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kernel, of_primitive
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop, pool
+from golow.levels.direct.onednn.steps.built_plan import DTYPES, ArrayCall, Built, KernelCall, Tensor
+from golow.levels.direct.onednn.steps.built_plan import Call as PlannedCall
+from golow.record import KEPT
+
+
+class Region:
+    """Anonymous memory of the process, on pages of 2 MiB if the system grants them; size in bytes.
+
+    Every iteration reads the weights once from end to end. With small pages, address translation
+    costs up to a fifth of that time.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.map = mmap.mmap(-1, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError, AttributeError):
+            self.map.madvise(mmap.MADV_HUGEPAGE)
+        self.bytes = np.frombuffer(self.map, dtype=np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+
+class Execution:
+    """A plan that is ready to run. read(kind, target) returns a parameter or buffer as an array."""
+
+    def __init__(
+        self,
+        built: Built,
+        engine: Engine,
+        read: Callable[[str, str], np.ndarray],
+        workshop: Workshop | None = None,
+    ) -> None:
+        self.built, self.engine = built, engine
+        self._functions = workshop.functions(built.codes) if workshop is not None else {}
+        self._pool = pool() if self._functions else None
+        self.plan = built.plan
+        self._regions = {
+            place: Region(self.plan.sizes[place])
+            for place in ("arena", "once", "constant", "state")
+        }
+        self._inputs: dict[int, Region] = {}
+        self._memories: list[Memory] = []
+        self._arguments: list[Any] = []
+        self._of_input: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
+        self._pointers_to_input: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
+        self._load_once(read)
+        bound = [
+            self._bound(call)
+            for call, step in zip(built.calls, self.plan.steps, strict=True)
+            if not step.once
+        ]
+        self._calls = [one.call for one in bound]
+        self._joined = joined(bound, None if workshop is None else workshop.player())
+        self._main = [i for i, step in enumerate(self.plan.steps) if not step.once]
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> None:
+        """Run one iteration. Raises `OneDnnError` if a primitive fails."""
+        for call in self._joined:
+            if status := call():
+                raise OneDnnError("dnnl_primitive_execute", status)
+
+    def run_timed(self) -> list[tuple[int, int]]:
+        """Time one iteration step by step; return positions of the steps and nanoseconds."""
+        times = [time.perf_counter_ns()]
+        for call in self._calls:
+            if status := call():
+                raise OneDnnError("dnnl_primitive_execute", status)
+            times.append(time.perf_counter_ns())
+        spent = (after - before for before, after in pairwise(times))
+        return list(zip(self._main, spent, strict=True))
+
+    def run_watched(self, watch: Callable[[int], None]) -> None:
+        """Run one iteration; call ``watch`` with the position of each step after it ran."""
+        for position, call in zip(self._main, self._calls, strict=True):
+            if status := call():
+                raise OneDnnError("dnnl_primitive_execute", status)
+            watch(position)
+
+    def pointing(self, batch: Batch) -> Callable[[], None]:
+        """Return what lets iterations read these arrays from then on. They must stay where they
+        are; what asks for their addresses takes a microsecond for each, so it is done once."""
+        memories: list[tuple[Any, ctypes.c_void_p]] = []
+        pointers: list[tuple[Any, int, int]] = []
+        copies: list[tuple[np.ndarray, np.ndarray]] = []
+        for key, array in batch.items():
+            tensor, address = self.built.inputs.get(key), int(array.ctypes.data)
+            if tensor is None:  # the graph does not read it
+                continue
+            for memory, offset in self._of_input[tensor.buffer]:
+                memories.append((memory.handle, ctypes.c_void_p(address + offset)))
+            for places, position, offset in self._pointers_to_input[tensor.buffer]:
+                pointers.append((places, position, address + offset))
+            if tensor.buffer in self._inputs:  # a NumPy step reads it
+                copies.append((self.array(tensor), array))
+        point_memory = library().dnnl_memory_set_data_handle
+
+        def point() -> None:
+            for handle, data in memories:
+                if status := point_memory(handle, data):
+                    raise OneDnnError("dnnl_memory_set_data_handle", status)
+            for places, position, there in pointers:
+                places[position] = there
+            for place, array in copies:
+                place[...] = array
+
+        return point
+
+    # ------------------------------------------------------------ tensors in and out
+
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """Return the memory of a row-major tensor as an array."""
+        size = int(np.prod(tensor.shape))
+        dtype = DTYPES[tensor.dtype]
+        buffer = self.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            region, start = self._input_region(tensor.buffer), 0
+        else:
+            region, start = self._regions[buffer.place], buffer.offset
+        return np.frombuffer(region.map, dtype, size, start + tensor.offset).reshape(tensor.shape)
+
+    def read(self, tensor: Tensor) -> np.ndarray:
+        """Return a copy of a tensor's content, in PyTorch's order."""
+        if tensor.descriptor is None or tensor.layout.is_plain:
+            return self.array(tensor).copy()
+        result = np.empty(tensor.shape, np.float32)
+        self._reorder(tensor.layout, self._address(tensor), _plain_like(tensor), _address(result))
+        return result
+
+    def write(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Fill a tensor with an array in PyTorch's order."""
+        if tensor.descriptor is None or tensor.layout.is_plain:
+            self.array(tensor)[...] = array.reshape(tensor.shape)
+            return
+        data = np.ascontiguousarray(array, np.float32)
+        self._reorder(_plain_like(tensor), _address(data), tensor.layout, self._address(tensor))
+
+    def _reorder(
+        self, source: Descriptor, source_at: int, target: Descriptor, target_at: int
+    ) -> None:
+        primitive = Primitive(self.engine, "reorder", source, target)
+        memories = {
+            SRC: Memory(self.engine, source, source_at),
+            DST: Memory(self.engine, target, target_at),
+        }
+        scratch = Region(primitive.scratchpad.bytes)
+        memories[SCRATCHPAD] = Memory(self.engine, primitive.scratchpad, scratch.address)
+        _execute(primitive, self.engine, memories)
+
+    def forget(self) -> None:
+        """Set all that the optimizer keeps to zero, in any layout."""
+        for (kind, _), tensor in self.built.inputs.items():
+            if kind in KEPT:
+                buffer = self.plan.buffers[tensor.buffer]
+                memory = self._regions[buffer.place].map
+                np.frombuffer(memory, np.uint8, buffer.bytes, buffer.offset)[...] = 0
+
+    def take_state(self, other: Execution) -> None:
+        """Copy all that training changes from another plan of the same network."""
+        for key, tensor in self.built.inputs.items():
+            if key[0] in STATE:
+                self.write(tensor, other.read(other.built.inputs[key]))
+
+    # ------------------------------------------------------------ binding
+
+    def _address(self, tensor: Tensor) -> int:
+        buffer = self.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            return 0  # `pointing` sets it before the first iteration
+        return self._regions[buffer.place].address + buffer.offset + tensor.offset
+
+    def _input_region(self, index: int) -> Region:
+        if index not in self._inputs:
+            self._inputs[index] = Region(self.plan.buffers[index].bytes)
+        return self._inputs[index]
+
+    def _bound(self, call: PlannedCall) -> Bound:
+        if isinstance(call, KernelCall):
+            return self._bound_kernel(call)
+        if isinstance(call, ArrayCall):
+            arrays = (self.array(tensor) for tensor in call.arguments)
+            return Bound(partial(call.function, *arrays))
+        memories = {}
+        for argument, tensor in call.arguments.items():
+            memory = Memory(self.engine, tensor.layout, self._address(tensor))
+            memories[argument] = memory
+            if self.plan.buffers[tensor.buffer].place == "input":
+                self._of_input[tensor.buffer].append((memory, tensor.offset))
+        self._memories += memories.values()
+        arguments = _exec_arguments(memories)
+        self._arguments.append(arguments)
+        execute, stream = library().dnnl_primitive_execute, self.engine.stream.handle
+        return of_primitive(execute, call.primitive.handle, stream, arguments)
+
+    def _bound_kernel(self, call: KernelCall) -> Bound:
+        pointers = (ctypes.c_void_p * len(call.arguments))()
+        for position, tensor in enumerate(call.arguments):
+            pointers[position] = self._address(tensor)
+            if self.plan.buffers[tensor.buffer].place == "input":
+                pointer = (pointers, position, tensor.offset)
+                self._pointers_to_input[tensor.buffer].append(pointer)
+        numbers = (ctypes.c_long * len(call.kernel.numbers))(*call.kernel.numbers)
+        self._arguments += pointers, numbers
+        assert self._pool is not None  # noqa: S101 - there is a function, so there is a pool
+        return of_kernel(self._functions[call.kernel.code], pointers, numbers, self._pool)
+
+    def _load_once(self, read: Callable[[str, str], np.ndarray]) -> None:
+        """Fill what never changes: step by step what is computed from weights, where each weight is
+        read when it is first needed; then the constants that iterations read directly."""
+        sources = {t.buffer: (key, t) for key, t in self.built.inputs.items()}
+        filled: set[int] = set()
+
+        def fill(buffers: Iterable[int]) -> None:
+            for index in buffers:
+                if index in filled:
+                    continue
+                filled.add(index)
+                if index in self.built.constants:
+                    self._fill(index, self.built.constants[index])
+                elif index in sources:
+                    key, tensor = sources[index]
+                    self.write(tensor, read(*key))
+
+        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+            if step.once:
+                fill(operand.buffer for operand in step.reads)
+                if status := self._bound(call).call():
+                    raise OneDnnError("dnnl_primitive_execute", status)
+        places = [buffer.place for buffer in self.plan.buffers]
+        fill(index for index in (*self.built.constants, *sources) if places[index] == "constant")
+        del self._regions["once"]
+        self._memories.clear()
+        self._arguments.clear()
+
+    def _fill(self, index: int, data: np.ndarray) -> None:
+        buffer = self.plan.buffers[index]
+        region = self._regions[buffer.place]
+        np.frombuffer(region.map, np.float32, data.size, buffer.offset)[...] = data.ravel()
+
+
+def _execute(primitive: Primitive, engine: Engine, memories: Mapping[int, Memory]) -> None:
+    arguments = _exec_arguments(memories)
+    execute = library().dnnl_primitive_execute
+    if status := execute(primitive.handle, engine.stream.handle, len(memories), arguments):
+        raise OneDnnError("dnnl_primitive_execute", status)
+
+
+def _exec_arguments(memories: Mapping[int, Memory]) -> Any:
+    pairs = [ExecArg(argument, memory.handle) for argument, memory in memories.items()]
+    return (ExecArg * len(pairs))(*pairs)
+
+
+def _plain_like(tensor: Tensor) -> Descriptor:
+    """Return a row-major layout with the axes of this one; grouped weights have one axis more."""
+    return Descriptor.plain(tensor.layout.shape)
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)

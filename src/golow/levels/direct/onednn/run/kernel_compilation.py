@@ -1,0 +1,128 @@
+"""Compiles the kernels of a plan, into golow's cache by their content, and loads them.
+
+The kernels of a plan are one library, and a long one, which no plan changes, is one by itself.
+Their threads are those of oneDNN: kernels get the functions of the OpenMP library that oneDNN has
+loaded, so that no second pool exists, whatever the compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, c_long, c_void_p
+from pathlib import Path
+
+from golow.levels.compiler import Compiler
+from golow.levels.direct.onednn import processor
+from golow.levels.direct.onednn.bindings.library import library
+from golow.levels.direct.onednn.kernels import PLAYER, PRELUDE
+from golow.record import GolowError
+from golow.storage.cache import building_sealed, discard_damaged, is_sealed
+
+# No option that changes results: NaN, infinities and the order of sums stay. That comparisons do
+# not trap and functions set no errno lets loops become vectors.
+FLAGS = (
+    "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd",
+    "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti", "-fPIC", "-shared", "-w",
+)  # fmt: skip
+POOL = "libgomp.so.1"
+LIBRARY, SOURCE = "kernels.so", "kernels.cpp"
+NO_KERNELS = (
+    "without a C++ compiler, functions of elements, softmax and copies run in NumPy, on one "
+    "thread, and each call costs about a microsecond more"
+)
+LONG = 6000  # characters: takes a second or two to compile, once for all plans
+LIMIT = 300.0  # seconds that a compiler may take
+
+Function = Callable[..., None]
+
+
+class Pool(ctypes.Structure):
+    """Pool in functions.h."""
+
+    _fields_ = [("parallel", c_void_p), ("thread", c_void_p), ("threads", c_void_p)]
+
+
+class Workshop:
+    """A compiler and the folder of what it made. notes: what of the cache was damaged."""
+
+    def __init__(self, compiler: Compiler, cache: Path) -> None:
+        self.compiler, self.cache = compiler, cache
+        self.notes: list[str] = []
+
+    def functions(self, codes: Sequence[str]) -> dict[str, Function]:
+        """Return each code as a function: (pointers, numbers, pool). Raises `GolowError` if the
+        compiler fails."""
+        different = sorted(set(codes))
+        long = [code for code in different if len(code) > LONG]
+        short = [code for code in different if len(code) <= LONG]
+        found: dict[str, Function] = {}
+        for together in (short, *([code] for code in long)):
+            if together:
+                found |= self._loaded(together)
+        return found
+
+    def _loaded(self, codes: Sequence[str]) -> dict[str, Function]:
+        loaded = ctypes.CDLL(str(self._built(source_of(codes)) / LIBRARY))
+        found: dict[str, Function] = {}
+        for index, code in enumerate(codes):
+            function = getattr(loaded, f"kernel_{index}")
+            function.restype = None
+            function.argtypes = (POINTER(c_void_p), POINTER(c_long), POINTER(Pool))
+            found[code] = function
+        return found
+
+    def player(self) -> Callable[..., int]:
+        """Return ``play`` of player.cpp. Raises `GolowError` if the compiler fails."""
+        loaded = ctypes.CDLL(str(self._built(PLAYER.read_text(encoding="utf-8")) / LIBRARY))
+        play: Callable[..., int] = loaded.play
+        loaded.play.argtypes = (c_void_p, c_long)
+        return play
+
+    def _built(self, source: str) -> Path:
+        key = "\0".join(
+            (source, self.compiler.version, *self.compiler.command, *FLAGS, processor())
+        )
+        folder = self.cache / "kernels" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        discard_damaged(folder, self.notes)
+        if not is_sealed(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with building_sealed(folder, "building-") as work:
+                self._compile(source, work)
+        return folder
+
+    def _compile(self, source: str, work: Path) -> None:
+        (work / SOURCE).write_text(source, encoding="utf-8")
+        command = [*self.compiler.command, *FLAGS, str(work / SOURCE), "-o", str(work / LIBRARY)]
+        answer = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            timeout=LIMIT,
+        )  # fmt: skip
+        if answer.returncode:
+            said = "\n".join(answer.stderr.splitlines()[:20])
+            raise GolowError(
+                f"the compiler ended with status {answer.returncode} on generated kernels:\n{said}",
+                "set CXX to another compiler.",
+            )
+
+
+def source_of(codes: Iterable[str]) -> str:
+    """Return the whole source: what kernels call, and each kernel in a namespace of its own."""
+    pieces = [PRELUDE.read_text(encoding="utf-8")]
+    for index, code in enumerate(codes):
+        pieces.append(
+            f"namespace space_{index} {{\n{code}\n}}\n"
+            f'extern "C" void kernel_{index}(void* const* p, const long* n, const Pool* pool) {{\n'
+            f"  run(space_{index}::body, p, n, pool);\n}}\n"
+        )
+    return "\n".join(pieces)
+
+
+def pool() -> Pool:
+    """Return the threads of oneDNN, which must be loaded."""
+    library()
+    loaded = ctypes.CDLL(POOL)
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+    return Pool(*(ctypes.cast(getattr(loaded, name), c_void_p).value for name in names))

@@ -1,0 +1,12 @@
+"""hardswish: x times hardsigmoid(x)."""
+
+from __future__ import annotations
+
+from golow.levels.direct.onednn.steps.eltwise import Eltwise
+
+
+def numbers() -> tuple[float, float]:
+    return 1 / 6, 0.5
+
+
+ACTIVATIONS = {"hardswish": Eltwise("hardswish", numbers)}

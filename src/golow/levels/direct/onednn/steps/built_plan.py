@@ -1,0 +1,107 @@
+"""The parts of a built plan: tensors in memory, the calls that work on them, and the inputs and
+outputs of the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.kernels import Kernel
+from golow.lower.plan.plan import Operand, Plan
+
+DTYPES = {  # types of values
+    "float32": np.float32,
+    "int64": np.int64,
+    "int32": np.int32,
+    "uint8": np.uint8,
+    "bool": np.bool_,
+}
+
+
+class Tensor(NamedTuple):
+    """A value in memory. descriptor: None for integers, which oneDNN does not compute with. offset:
+    of its first element in the buffer, in bytes."""
+
+    buffer: int
+    shape: tuple[int, ...]
+    dtype: str
+    descriptor: Descriptor | None
+    offset: int = 0
+
+    @property
+    def layout(self) -> Descriptor:
+        """The descriptor. Raises LookupError for a value without one."""
+        if self.descriptor is None:
+            raise LookupError(f"oneDNN has no layout for {self.dtype}")
+        return self.descriptor
+
+    @property
+    def bytes(self) -> int:
+        """Size of its elements without padding, each once however often a view repeats it."""
+        item = np.dtype(DTYPES.get(self.dtype, np.uint8)).itemsize
+        if self.descriptor is None:
+            return math.prod(self.shape) * item
+        shape, strides = self.descriptor.shape, self.descriptor.strides
+        return math.prod(n for n, s in zip(shape, strides, strict=True) if s) * item
+
+    @property
+    def operand(self) -> Operand:
+        """What the plan says of it."""
+        layout = str(self.descriptor) if self.descriptor is not None else self.dtype
+        return Operand(self.buffer, self.shape, layout, self.bytes)
+
+
+class PrimitiveCall(NamedTuple):
+    """Run a primitive on these arguments."""
+
+    primitive: Primitive
+    arguments: Mapping[int, Tensor]
+
+
+class ArrayCall(NamedTuple):
+    """Run a function on NumPy arrays over these tensors, which are all row-major."""
+
+    function: Callable[..., None]
+    arguments: Sequence[Tensor]
+
+
+class KernelCall(NamedTuple):
+    """Run a generated kernel on these tensors, in the order of its pointers."""
+
+    kernel: Kernel
+    arguments: Sequence[Tensor]
+
+
+Call = PrimitiveCall | ArrayCall | KernelCall
+
+
+class Built(NamedTuple):
+    """A plan and what executes it: calls, one for each step; nodes, the position in the graph of
+    each step's node; and the inputs and outputs of the graph."""
+
+    plan: Plan
+    calls: tuple[Call, ...]
+    nodes: tuple[int, ...]
+    inputs: dict[tuple[str, str], Tensor]
+    outputs: dict[tuple[str, str], tuple[Tensor, int]]
+    constants: dict[int, np.ndarray]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The code of every generated kernel, each once."""
+        codes = (call.kernel.code for call in self.calls if isinstance(call, KernelCall))
+        return tuple(dict.fromkeys(codes))
+
+
+class Switches:
+    """What may change between iterations without building a new plan."""
+
+    dropout = True
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
