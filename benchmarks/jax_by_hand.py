@@ -72,7 +72,7 @@ def measure(source: Path, bundle: Path, precision: str, batch: int, size: int) -
     """Print the variants' times."""
     import jax
 
-    from golow.levels.jax.program import Jax
+    from golow.levels.traced.jax.program import Jax
 
     program = Jax("plain", source)
     program.load(bundle)

@@ -57,7 +57,7 @@ def main() -> None:
 
 def prepared(workload: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
     """The folders of the written source and the bundle, and the worker's environment."""
-    from golow.levels import jax
+    from golow.levels.traced import jax
     from golow.lower.ir.passes import CLEAN_UP, apply
     from golow.workload.bundle import write_bundle
     from golow.workload.captured import capture
@@ -99,7 +99,7 @@ def request(given: argparse.Namespace, mode: Any) -> Any:
 
 def measure(source: Path, bundle: Path) -> None:
     """Print the variants' minima."""
-    from golow.levels.jax.program import Jax
+    from golow.levels.traced.jax.program import Jax
 
     program = Jax("plain", source)
     program.load(bundle)

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import jax
+from golow.levels.traced.execution import SourceExecution
 
 import source_in_process
-from golow.levels import jax as level
-from golow.levels.jax.execution import Execution
-from golow.levels.sources.execution import SourceExecution
+from golow.levels.traced import jax as level
+from golow.levels.traced.jax.execution import Execution
 from golow.lower.ir.graph import Graph
 from golow.record import Workload
 from in_process import Network, Tensors

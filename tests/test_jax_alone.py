@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drawn_operators import FAMILIES
-from golow.levels.jax import probe
+from golow.levels.traced.jax import probe
 
 if not probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)

@@ -15,8 +15,8 @@ from torch import nn
 
 from bundles import network_bundle
 from conversation import Conversation, Subject
-from golow.levels import jax as level
 from golow.levels import ladder
+from golow.levels.traced import jax as level
 from golow.record import GolowError, Precision, Unsupported
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
@@ -26,9 +26,9 @@ from test_precision import in_precision
 if not level.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
 
-from golow.levels.jax.execution import Execution
-from golow.levels.jax.freezing import Frozen
-from golow.levels.jax.program import Jax
+from golow.levels.traced.jax.execution import Execution
+from golow.levels.traced.jax.freezing import Frozen
+from golow.levels.traced.jax.program import Jax
 from jax_in_process import batch_of, compute, loaded, lower
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import golow
 from conversation import Conversation, Subject
-from golow.levels import jax
+from golow.levels.traced import jax
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Precision, Unsupported
 from golow.worker.process import worker_environment

@@ -19,8 +19,9 @@ from bundles import network_bundle
 from drawn_operators import FAMILIES
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.levels import jax, ladder
+from golow.levels import ladder
 from golow.levels.starter import Starter
+from golow.levels.traced import jax
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
 from golow.record import Mode, Precision
@@ -33,7 +34,7 @@ from test_precision import in_precision
 if not jax.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
 
-from golow.levels.jax.program import Jax
+from golow.levels.traced.jax.program import Jax
 from in_process import assert_right
 from jax_in_process import batch_of, compute, loaded, lower
 

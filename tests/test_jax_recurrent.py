@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.jax import probe
+from golow.levels.traced.jax import probe
 
 if not probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
 
-from golow.levels import jax as level
-from golow.levels.jax.recurrent import SHORTEST
+from golow.levels.traced import jax as level
+from golow.levels.traced.jax.recurrent import SHORTEST
 from golow.lower.operators.recurrence import Recurrence
 from golow.record import Mode
 from in_process import Network, assert_right

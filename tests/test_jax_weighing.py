@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.levels import jax as level
+from golow.levels.traced import jax as level
 from golow.worker.results import weighted_sum, weights
 
 if not level.probe().available:
@@ -16,7 +16,7 @@ if not level.probe().available:
 import jax
 import jax.numpy as jnp
 
-from golow.levels.jax import weighing
+from golow.levels.traced.jax import weighing
 
 SHAPES = ((), (1,), (7,), (0, 3), (3, 5), (2, 5, 3, 4), (1024,), (41, 53))
 

@@ -18,9 +18,10 @@ from conformance_timing import allowed_cores, running_ns
 from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.levels import jax, ladder
+from golow.levels import ladder
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter
+from golow.levels.traced import jax
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Unsupported
 from golow.worker.process import worker_environment
@@ -111,7 +112,7 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
     """Neither as a Python module nor as a library in its memory."""
     subject = make_subject(mode, workshop)
     code = (
-        "import sys; from pathlib import Path; from golow.levels.jax.program import Jax\n"
+        "import sys; from pathlib import Path; from golow.levels.traced.jax.program import Jax\n"
         f"Jax('plain', Path({subject.command[-1]!r})).load(Path({str(subject.bundle.folder)!r}))\n"
         "assert 'jax' in sys.modules\n"
         "wrong = [m for m in sys.modules if m.partition('.')[0] == 'torch']\n"

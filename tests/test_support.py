@@ -16,11 +16,12 @@ from torch.nn import functional
 import golow
 from drawn_networks import networks
 from golow.api import SupportResult
-from golow.levels import jax, ladder, libtorch, tensorflow
+from golow.levels import ladder, libtorch
 from golow.levels.direct import cudnn, onednn
 from golow.levels.direct.cudnn import planning as cudnn_planning
 from golow.levels.direct.onednn import planning as onednn_planning
 from golow.levels.libtorch.emit import emit_program
+from golow.levels.traced import jax, tensorflow
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Unsupported, Workload

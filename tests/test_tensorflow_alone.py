@@ -15,14 +15,14 @@ from torch import nn
 
 import optimizers
 from drawn_operators import FAMILIES
-from golow.levels import tensorflow as level
-from golow.levels.tensorflow import probe
+from golow.levels.traced import tensorflow as level
+from golow.levels.traced.tensorflow import probe
 
 if not probe().available:
     pytest.skip("TensorFlow is not installed", allow_module_level=True)
 
-from golow.levels.tensorflow.execution import Execution
-from golow.levels.tensorflow.kernels import require_kernels
+from golow.levels.traced.tensorflow.execution import Execution
+from golow.levels.traced.tensorflow.kernels import require_kernels
 from golow.record import Optimizer, Unsupported
 from in_process import Network, assert_right
 from source_in_process import compute, lower

@@ -17,9 +17,10 @@ from conformance import CHECKS
 from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.levels import ladder, tensorflow
+from golow.levels import ladder
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter
+from golow.levels.traced import tensorflow
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer, Unsupported
 from golow.worker.process import worker_environment
@@ -89,7 +90,7 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
     subject = make_subject(mode, workshop)
     code = (
         "import sys; from pathlib import Path\n"
-        "from golow.levels.tensorflow.program import TensorFlow\n"
+        "from golow.levels.traced.tensorflow.program import TensorFlow\n"
         f"worker = TensorFlow('xla', Path({subject.command[-1]!r}))\n"
         f"worker.load(Path({str(subject.bundle.folder)!r}))\n"
         "assert 'tensorflow' in sys.modules\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from golow.levels import aotinductor, jax, libtorch, tensorflow
+from golow.levels import aotinductor, libtorch
 from golow.levels.chosen import ChosenLevel
 from golow.levels.direct import cudnn, onednn
 from golow.levels.level import Launch, Level, Variant
@@ -12,6 +12,7 @@ from golow.levels.peers import executorch, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
+from golow.levels.traced import jax, tensorflow
 from golow.record import Device, GolowError, Mode
 
 __all__ = [

@@ -1,0 +1,155 @@
+"""What reads or writes elements by their index."""
+
+from __future__ import annotations
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.tensorflow.writer import DTYPES, Writer
+from golow.levels.traced.writer import number
+from golow.lower.ir.graph import Ref
+from golow.lower.operators.gather import Gather, Scatter
+from golow.lower.operators.index import Index, IndexPut
+from golow.lower.operators.take import Take
+
+
+def take(writer: Writer, given: Take) -> None:
+    """x at these indices along an axis."""
+    x, index = writer.plain(given.x), writer.plain(given.index)
+    writer.put(f"tf.gather({x}, {index}, axis={given.axis})")
+
+
+def gather(writer: Writer, given: Gather) -> None:
+    """x where the index names the place on one axis."""
+    x, places = writer.plain(given.x), _places(writer, given.index, given.axis)
+    writer.put(f"tf.gather_nd({x}, {places})")
+
+
+def scatter(writer: Writer, given: Scatter) -> None:
+    """x with elements written or added where `gather` reads."""
+    verb = "add" if given.add else "update"
+    shape, x = writer.value(given.index).shape, writer.value(given.x)
+    if isinstance(given.source, Ref):  # it may be larger than the index
+        parts = ", ".join(f":{size}" for size in shape)
+        text = f"{writer.plain(given.source)}[{parts}]"
+    else:
+        value = given.source if x.dtype == "float32" else int(given.source)
+        text = f"tf.fill({tuple(shape)}, tf.constant({number(value)}, {DTYPES[x.dtype]}))"
+    places = _places(writer, given.index, given.axis)
+    writer.put(f"tf.tensor_scatter_nd_{verb}({writer.plain(given.x)}, {places}, {text})")
+
+
+def index(writer: Writer, given: Index) -> None:
+    """``x[indices]``."""
+    axes = _indexed(given.indices)
+    x, shape = writer.plain(given.x), writer.value(given.x).shape
+    if len(axes) == 1:
+        [axis] = axes
+        named = given.indices[axis]
+        assert named is not None  # noqa: S101
+        writer.put(f"tf.gather({x}, {writer.index(named, shape[axis])}, axis={axis})")
+        return
+    first, _ = _first(len(shape), axes)
+    moved = x if first is None else f"tf.transpose({x}, {first})"
+    found = f"tf.gather_nd({moved}, {_stacked(writer, given.x, given.indices, axes)})"
+    back = _back(writer, given.indices, axes, len(shape))
+    writer.put(found if back is None else f"tf.transpose({found}, {back})")
+
+
+def index_put(writer: Writer, given: IndexPut) -> None:
+    """``x[indices] = values``, or ``+=``."""
+    verb = "add" if given.add else "update"
+    axes = _indexed(given.indices)
+    x, shape = writer.plain(given.x), writer.value(given.x).shape
+    first, order = _first(len(shape), axes)
+    moved = x if first is None else f"tf.transpose({x}, {first})"
+    places = _stacked(writer, given.x, given.indices, axes)
+    values = _values(writer, given, axes)
+    written = f"tf.tensor_scatter_nd_{verb}({moved}, {places}, {values})"
+    writer.put(written if first is None else f"tf.transpose({written}, {order})")
+
+
+def _values(writer: Writer, given: IndexPut, axes: list[int]) -> str:
+    """The values in the shape of ``x[indices]``, with the axes of the indices first."""
+    shape = writer.value(given.x).shape
+    named = _named(writer, given.indices)
+    rest = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    back = _back(writer, given.indices, axes, len(shape))
+    wanted = (*named, *rest)
+    values = writer.plain(given.values)
+    if back is None:
+        return f"tf.broadcast_to({values}, {wanted})"
+    whole = tuple(wanted[place] for place in back)
+    front = tuple(back.index(place) for place in range(len(back)))
+    return f"tf.transpose(tf.broadcast_to({values}, {whole}), {front})"
+
+
+def _indexed(given: tuple[Ref | None, ...]) -> list[int]:
+    return [axis for axis, item in enumerate(given) if item is not None]
+
+
+def _named(writer: Writer, given: tuple[Ref | None, ...]) -> tuple[int, ...]:
+    """The shape of all indices together."""
+    import numpy as np
+
+    shapes = [writer.value(item).shape for item in given if item is not None]
+    return tuple(np.broadcast_shapes(*shapes))
+
+
+def _first(rank: int, axes: list[int]) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+    """The order that has these axes first, None if they are, and the way back."""
+    order = (*axes, *(axis for axis in range(rank) if axis not in axes))
+    back = tuple(order.index(axis) for axis in range(rank))
+    return (None if order == tuple(range(rank)) else order), back
+
+
+def _back(
+    writer: Writer, given: tuple[Ref | None, ...], axes: list[int], rank: int
+) -> tuple[int, ...] | None:
+    """The order that brings the indices' axes from the front to where PyTorch has them: to the
+    first index's place if the indices stand side by side; None if they stay in front."""
+    adjacent = axes == list(range(axes[0], axes[-1] + 1))
+    if not adjacent or axes[0] == 0:
+        return None
+    new = len(_named(writer, given))
+    before = axes[0]
+    rest = rank - len(axes)
+    return (
+        *range(new, new + before),
+        *range(new),
+        *range(new + before, new + rest),
+    )
+
+
+def _stacked(writer: Writer, x: Ref, given: tuple[Ref | None, ...], axes: list[int]) -> str:
+    """The indices as the rows that `tf.gather_nd` takes."""
+    shape, named = writer.value(x).shape, _named(writer, given)
+    parts = []
+    for axis in axes:
+        item = given[axis]
+        assert item is not None  # noqa: S101
+        text = writer.index(item, shape[axis])
+        dtype = writer.value(item).dtype
+        text = writer.cast(text, dtype, "int64")
+        same = tuple(writer.value(item).shape) == named
+        parts.append(text if same else f"tf.broadcast_to({text}, {named})")
+    return writer.line("places", f"tf.stack([{', '.join(parts)}], axis=-1)")
+
+
+def _places(writer: Writer, index: Ref, axis: int) -> str:
+    """An index for every axis: the given one, and each place of the others."""
+    shape = tuple(writer.value(index).shape)
+    text = writer.cast(writer.plain(index), writer.value(index).dtype, "int64")
+    counts = ", ".join(f"tf.range({size}, dtype=tf.int64)" for size in shape)
+    if len(shape) == 1:
+        return writer.line("places", f"tf.expand_dims({text}, -1)")
+    grid = writer.line("grid", f'tf.meshgrid({counts}, indexing="ij")')
+    parts = ", ".join(text if place == axis else f"{grid}[{place}]" for place in range(len(shape)))
+    return writer.line("places", f"tf.stack([{parts}], axis=-1)")
+
+
+IMPLEMENTATIONS = (
+    Implementation(Take, take),
+    Implementation(Gather, gather),
+    Implementation(Scatter, scatter),
+    Implementation(Index, index),
+    Implementation(IndexPut, index_put),
+)
