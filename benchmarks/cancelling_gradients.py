@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.check.rule import FLOAT32
-from golow.levels.torch.summands import SUMMATION, move
+from golow.levels.torch.gradient_terms import SUMMATION, move
 
 SHAPES = ((8, 3, 16, 16), (2, 3, 64, 64))
 Gradients = dict[str, Tensor]

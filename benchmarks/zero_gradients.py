@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.check.rule import FLOAT32
-from golow.levels.torch.summands import SUMMATION, cancelled, watch
+from golow.levels.torch.gradient_terms import SUMMATION, cancelled, watch
 
 Gradients = dict[str, Tensor]
 

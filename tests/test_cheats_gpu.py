@@ -11,7 +11,7 @@ from torch import nn
 
 import golow
 from golow.api import Result
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.record import Mode
 
 pytestmark = [

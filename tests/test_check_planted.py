@@ -14,8 +14,8 @@ import pytest
 
 from bundles import SGD, network_bundle
 from golow.check.checked_level import CheckedLevel
+from golow.check.reference import Standard
 from golow.check.rule import Check
-from golow.check.standard import Standard
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.record import Mode, Optimizer
 from golow.workload.bundle import Bundle

@@ -10,7 +10,7 @@ import pytest
 
 from bundles import product_bundle
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.record import Unsupported

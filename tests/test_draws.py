@@ -32,8 +32,8 @@ from drawing_networks import (
     Threshold,
 )
 from golow.check.checked_level import CheckedLevel
+from golow.check.reference import Standard, write_moved_bundle
 from golow.check.rule import FLOAT32
-from golow.check.standard import Standard, write_moved_bundle
 from golow.check.timed_results import choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
@@ -47,10 +47,10 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture, write_graph
 from golow.workload.draws import accept_draws, drawn
 from golow.workload.dropout_calls import DROPOUT_CALLS, dropout_calls_off
+from golow.workload.patched_functions import installed
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.settled_draws import _require_given
-from golow.workload.stand_ins import installed
 from kept_workers import KeptWorkers, kept_workers
 from model_files import assert_computes, imports_forgotten, refusal
 from one_run import program_cache

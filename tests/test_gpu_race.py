@@ -13,13 +13,13 @@ import pytest
 
 from bundles import product_bundle
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.measure import two_clocks
 from golow.measure.block import MOST_ATTEMPTS, Attempt, Retries, Setting, clean_block, enqueue
 from golow.measure.energy import spent
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.programs.comparison.entrant import Entrant

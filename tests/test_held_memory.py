@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
-from golow.measure.nvml import Card
 from golow.worker.client import Worker
 
 

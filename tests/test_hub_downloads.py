@@ -27,7 +27,7 @@ FILES = {
 DOWNLOAD = """
 import sys
 from golow.record import GolowError
-from golow.workload.hub import WEIGHTS, cached, download
+from golow.workload.hub.downloads import WEIGHTS, cached, download
 try:
     folder = download(sys.argv[1], ("config.json", *WEIGHTS))
 except GolowError as error:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from golow.record import GolowError, Workload
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
-from golow.workload.huggingface import _class
+from golow.workload.hub.huggingface import _class
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from huggingface_models import written
@@ -141,7 +141,7 @@ def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch, model: str, package: str
 ) -> None:
-    from golow.workload import huggingface, timm_models
+    from golow.workload.hub import huggingface, timm_models
 
     for module in (huggingface, timm_models):
         monkeypatch.setattr(module, "find_spec", lambda name: None)

@@ -18,7 +18,7 @@ from torch import nn
 from bundles import network_bundle
 from drawn_operators import FAMILIES
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.levels.traced import jax

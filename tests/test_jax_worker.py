@@ -17,7 +17,7 @@ from conformance import CHECKS
 from conformance_timing import allowed_cores, running_ns
 from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.levels.ladder import Launch
-from golow.measure.joules import Joules
+from golow.measure.gpu.joules import Joules
 from golow.programs.life.one_life import require_match, same_program, with_setting
 from golow.programs.life.other_batch import other_size
 from golow.programs.life.schedule import Forecast, Measurement, schedule

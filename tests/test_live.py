@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from golow.workload.live import RECORDERS, pickled, unpickled
+from golow.workload.pickled_module import RECORDERS, pickled, unpickled
 
 IN_A_SCRIPT = """
 from torch import nn

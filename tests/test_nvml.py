@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from golow.levels.choices import cuda_driver
-from golow.measure import nvml
-from golow.measure.nvml import (
+from golow.measure.gpu import nvml
+from golow.measure.gpu.nvml import (
     Card,
     Mark,
     counters_of,

@@ -19,7 +19,7 @@ from bundles import NETWORKS
 from conformance import CHECKS, ENDINGS, dies_with_its_parent
 from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.direct import onednn
 from golow.levels.direct.onednn import GRAPH

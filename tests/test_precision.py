@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from bundles import network_bundle
+from golow.check.reference import Standard
 from golow.check.rule import Check
-from golow.check.standard import Standard
 from golow.levels.starter import Starter
 from golow.levels.torch import eager
 from golow.levels.torch.program import TorchProgram

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import golow
 from command import golow as command
-from golow.check.standard import Outputs, Standard
+from golow.check.reference import Outputs, Standard
 from golow.levels.direct import onednn
 from golow.lower.plan.plan import Buffer, Operand, Step, make_plan
 from golow.measure.peak import Peak

@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
-from golow.measure.nvml import Card, Reading
-from golow.measure.sampling import LEAST_SECONDS, Sampling
+from golow.measure.gpu.nvml import Card, Reading
+from golow.measure.gpu.sampling import LEAST_SECONDS, Sampling
 
 
 class Told(Card):

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from bundles import network_bundle
+from golow.check.reference import BATCHES, OTHER_BATCHES, Standard, gentle_rate, write_moved_bundle
 from golow.check.rule import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
-from golow.check.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, write_moved_bundle
 from golow.levels import ladder
 from golow.record import WorkerFailure
 from golow.worker.client import Worker

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from bundles import network_bundle
-from golow.check.standard import checking
+from golow.check.reference import checking
 from golow.levels import ladder
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 import studies
-from golow.measure.cards import CardFacts
 from golow.measure.environment import environment
+from golow.measure.gpu.cards import CardFacts
 from golow.programs.study import places as places_module
 from golow.programs.study.attempt import Attempt, Lost
 from golow.programs.study.forecast import Outlook

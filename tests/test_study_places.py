@@ -12,8 +12,8 @@ import pytest
 
 import golow
 import studies
-from golow.measure.cards import visible_cards
 from golow.measure.environment import environment, unlike
+from golow.measure.gpu.cards import visible_cards
 from golow.programs.study.observer import SilentStudy
 from golow.programs.study.places import places
 from golow.programs.study.run import executor

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.torch.summands import PREFIX, SUMMATION, cancelled, move, of_tensors, watch
+from golow.levels.torch.gradient_terms import PREFIX, SUMMATION, cancelled, move, of_tensors, watch
 from golow.record import Optimizer
 
 

@@ -16,7 +16,7 @@ from bundles import network_bundle
 from conformance import CHECKS
 from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter

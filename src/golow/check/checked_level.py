@@ -15,11 +15,11 @@ from typing import Self
 
 import msgspec
 
-from golow.check.standard import Outputs, Standard
+from golow.check.reference import Outputs, Standard
 from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
+from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
-from golow.measure.nvml import Card
 from golow.programs.observer import Observer, Silent
 from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
 from golow.storage.cache import is_sealed, read_sealed, seal, write_sealed

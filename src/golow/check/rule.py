@@ -43,8 +43,8 @@ import msgspec
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from golow.levels.torch.summands import CANCELLED, SUMMATION
-from golow.levels.torch.summands import PREFIX as TERMS
+from golow.levels.torch.gradient_terms import CANCELLED, SUMMATION
+from golow.levels.torch.gradient_terms import PREFIX as TERMS
 from golow.record import Check, TensorError
 
 # With few elements, eager's own error is a noisy estimate of the effect of rounding; one number,

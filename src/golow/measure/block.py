@@ -12,7 +12,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from golow.measure.nvml import Card, is_slowed
+from golow.measure.gpu.nvml import Card, is_slowed
 from golow.record import Block, GpuState, Quantity, Sample, WorkerFailure
 from golow.worker.protocol import Challenge
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from golow.measure.block import Worker
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.record import Quantity
 
 WINDOW_SECONDS = 2.0

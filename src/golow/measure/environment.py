@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from golow.measure import nvml
+from golow.measure.gpu import nvml
 from golow.record import Device, Environment, ModelSource
 from golow.worker.process import thread_settings
 

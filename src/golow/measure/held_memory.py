@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.record import Quantity
 from golow.worker.client import Worker
 

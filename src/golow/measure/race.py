@@ -25,7 +25,7 @@ from golow.measure.block import (
     clean_block,
     time_block,
 )
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.measure.rounds import Race, StopReason
 from golow.record import Block, Sample, WorkerFailure
 from golow.worker.protocol import Challenge

@@ -110,7 +110,9 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
         (folder / "module.pkl").write_bytes(data)
         source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
-        from golow.workload.live import pickled  # imports torch, which a vendor worker lacks
+        from golow.workload.pickled_module import (
+            pickled,  # imports torch, which a vendor worker lacks
+        )
 
         (folder / "loss.pkl").write_bytes(_sent(pickled(prepared.loss, "the loss function")))
     return source

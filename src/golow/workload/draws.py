@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.record import Device, GolowError, Mode
-from golow.workload.stand_ins import StandIns, install, installed
+from golow.workload.patched_functions import StandIns, install, installed
 
 _Call = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch.nn import functional
 
-from golow.workload.stand_ins import StandIns
+from golow.workload.patched_functions import StandIns
 
 
 class _Signature(NamedTuple):

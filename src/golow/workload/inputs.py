@@ -15,8 +15,8 @@ from golow import models
 from golow.data import images
 from golow.models import Entry, Field
 from golow.record import GolowError, ModelSource
-from golow.workload import huggingface_inputs, timm_models
 from golow.workload.batch import Batch
+from golow.workload.hub import huggingface_inputs, timm_models
 from golow.workload.request import CALLERS_INPUTS, Request
 from golow.workload.request import Inputs as Given
 from golow.workload.source import locate

@@ -14,12 +14,12 @@ from golow.workload.batch import Batch
 from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs
 from golow.workload.keywords import accept_keywords
-from golow.workload.live import pickled, without_caches
 from golow.workload.losses import resolve_loss
+from golow.workload.patched_functions import installed
+from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.request import Loss, Request, require_optimizer
 from golow.workload.settled_draws import settle_draws
 from golow.workload.source import random_layers
-from golow.workload.stand_ins import installed
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,

@@ -24,10 +24,10 @@ from torch import nn
 from golow import models
 from golow.record import GolowError, Mode, ModelSource
 from golow.storage.files import read_text, read_whole, require_file
-from golow.workload import huggingface, timm_models
 from golow.workload.dropout_calls import dropout_calls_off
+from golow.workload.hub import huggingface, timm_models
 from golow.workload.keywords import accept_keywords
-from golow.workload.live import unpickled
+from golow.workload.pickled_module import unpickled
 from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent

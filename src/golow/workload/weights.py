@@ -16,9 +16,9 @@ from golow.models import ZOO
 from golow.models.initialise import initialise
 from golow.record import GolowError, ModelSource
 from golow.storage.files import require_file
-from golow.workload.huggingface import load_huggingface
+from golow.workload.hub.huggingface import load_huggingface
+from golow.workload.hub.timm_models import weights_file
 from golow.workload.source import build_module
-from golow.workload.timm_models import weights_file
 
 
 def fresh_module(

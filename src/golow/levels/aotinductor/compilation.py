@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from golow.levels.peers.captured_module import captured
 from golow.levels.torch.device import arithmetic
-from golow.levels.torch.habits import Habits
+from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import place
 from golow.record import GolowError, Unsupported, Workload
 

@@ -12,8 +12,8 @@ from golow.lower.capture.shared_tensors import first_names
 from golow.record import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.draws import accept_draws
-from golow.workload.live import unpickled
 from golow.workload.losses import named_loss
+from golow.workload.pickled_module import unpickled
 from golow.workload.source import build_module
 from golow.workload.weights import load_weights
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from golow.levels.torch.habits import Habits
+from golow.levels.torch.loop_defaults import Habits
 from golow.record import Workload
 from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import CopiesReport

@@ -36,7 +36,7 @@ def program(variant: str) -> TorchProgram:
     from msgspec.structs import replace
     from torch import Tensor
 
-    from golow.levels.torch import summands
+    from golow.levels.torch import gradient_terms
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.program import TorchProgram
     from golow.workload.trial import give_back_memory
@@ -60,11 +60,13 @@ def program(variant: str) -> TorchProgram:
 
             def __init__(self) -> None:
                 super().__init__()
-                self.cancelled: list[summands.Uses] = []  # of every step since the check began
+                self.cancelled: list[
+                    gradient_terms.Uses
+                ] = []  # of every step since the check began
 
             def _read(self, bundle: Bundle) -> None:
                 super()._read(bundle)
-                self.moves = bundle.file(summands.MOVED).exists()
+                self.moves = bundle.file(gradient_terms.MOVED).exists()
 
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
@@ -81,7 +83,7 @@ def program(variant: str) -> TorchProgram:
                 self.signs = torch.Generator(self.device).manual_seed(0)
                 tensors = super()._train_outputs(batches, learning_rate)
                 settings = replace(self.workload.optimizer, learning_rate=learning_rate)
-                sizes = summands.of_tensors(self.cancelled, self.module, settings)
+                sizes = gradient_terms.of_tensors(self.cancelled, self.module, settings)
                 scalars = {name: torch.tensor(size).double() for name, size in sizes.items()}
                 return {**tensors, **scalars}
 
@@ -96,12 +98,12 @@ def program(variant: str) -> TorchProgram:
                     return super()._loss_and_output(inputs, targets)
 
             def _backward(self, loss: Tensor) -> None:
-                sizes = summands.watch(loss)
+                sizes = gradient_terms.watch(loss)
                 if self.moves:
-                    summands.move(loss, self.signs)
+                    gradient_terms.move(loss, self.signs)
                 with InDouble():
                     super()._backward(loss)
-                self.cancelled.append(summands.cancelled(sizes))
+                self.cancelled.append(gradient_terms.cancelled(sizes))
 
         return Float64()
     return Eager()

@@ -16,14 +16,14 @@ from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import feeding, optimizers
 from golow.levels.torch import state as torch_state
-from golow.levels.torch.habits import Habits
+from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import order_of, place
 from golow.record import Workload
 from golow.workload.bundle import Bundle
 from golow.workload.draws import install_draws
 from golow.workload.dropout_calls import DROPOUT_CALLS, is_dropout_call
+from golow.workload.patched_functions import install
 from golow.workload.source import random_layers_off
-from golow.workload.stand_ins import install
 from golow.workload.weights import load_weights
 
 Lowered = Callable[..., Any]

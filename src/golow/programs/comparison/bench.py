@@ -13,11 +13,11 @@ import psutil
 
 from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level, locate
-from golow.check.standard import Standard, checking
+from golow.check.reference import Standard, checking
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.starter import Starter
 from golow.lower.analysis.arithmetic import least_operations
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.measure.peak import impossible
 from golow.measure.race import run_race
 from golow.measure.rounds import Race

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.check.timed_results import Verifier
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter

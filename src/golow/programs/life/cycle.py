@@ -10,9 +10,9 @@ from contextlib import ExitStack
 
 import msgspec
 
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels.starter import Starter
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.programs.life.lives import Lives
 from golow.programs.life.other_batch import other_batch
 from golow.programs.life.record import LevelLife, LifeCycle

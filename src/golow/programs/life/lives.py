@@ -15,7 +15,7 @@ import msgspec
 from golow.levels.choosing import choices
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.programs.life.mitigations import TRIED
 from golow.programs.life.one_life import Judge, Subject
 from golow.programs.life.other_batch import OtherBatch

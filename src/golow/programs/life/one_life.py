@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
+from golow.measure.gpu.joules import Joules
+from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
-from golow.measure.joules import Joules
-from golow.measure.nvml import Card
 from golow.programs.life.capturing import time_capture
 from golow.programs.life.record import CacheState, Change, Life, Stage
 from golow.programs.life.settling import LEAST, settle

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels.starter import Starter
 from golow.programs.life.one_life import Judge
 from golow.record import GolowError

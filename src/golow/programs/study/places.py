@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from golow.measure.cards import CardFacts, visible_cards
 from golow.measure.environment import environment
+from golow.measure.gpu.cards import CardFacts, visible_cards
 from golow.programs.study.record import Machine
 from golow.record import Device, Environment, GolowError
 from golow.storage.cache import default_cache

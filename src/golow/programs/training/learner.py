@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load_file
 
-from golow.check.standard import Standard
-from golow.measure.sampling import Sampling
+from golow.check.reference import Standard
+from golow.measure.gpu.sampling import Sampling
 from golow.programs.training.evaluation import evaluate
 from golow.programs.training.mistakes import find_mistakes
 from golow.programs.training.observer import TrainingObserver, TrainingProgress

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.starter import Starter
 from golow.measure.environment import environment_of, unlike
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.programs.training import store as training_store
 from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.data import TrainingData

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Self
 
 from golow.check.checked_level import CheckedLevel
-from golow.check.standard import Standard
+from golow.check.reference import Standard
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 

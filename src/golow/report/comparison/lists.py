@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.record import Environment
 from golow.report.units import bytes_text
 

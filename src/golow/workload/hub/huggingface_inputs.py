@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from golow.record import GolowError, ModelSource
-from golow.workload.huggingface import class_of, configuration_of
+from golow.workload.hub.huggingface import class_of, configuration_of
 from golow.workload.keywords import cache_keywords
 from golow.workload.request import Request
 

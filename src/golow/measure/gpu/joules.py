@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from golow.measure.nvml import Card
+from golow.measure.gpu.nvml import Card
 from golow.record import Quantity
 
 POWERCAP = Path("/sys/class/powercap")

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from golow.record import GolowError, ModelSource
-from golow.workload import hub
+from golow.workload.hub import downloads
 
 PREFIX = "timm:"
 WEIGHTS = "model.safetensors"
@@ -57,8 +57,8 @@ def weights_file(name: str, download: bool = False) -> Path:
             f"{name} of timm has no weights on Hugging Face", "leave out --pretrained."
         )
     if download:
-        hub.download(hub_name, (WEIGHTS,))
-    file = hub.cached(hub_name, WEIGHTS)
+        downloads.download(hub_name, (WEIGHTS,))
+    file = downloads.cached(hub_name, WEIGHTS)
     if file is not None:
         return file
     if download:

@@ -6,7 +6,7 @@ import os
 from itertools import takewhile
 from typing import NamedTuple
 
-from golow.measure.nvml import first_visible, start_nvml
+from golow.measure.gpu.nvml import first_visible, start_nvml
 
 
 class CardFacts(NamedTuple):

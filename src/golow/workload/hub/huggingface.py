@@ -19,7 +19,7 @@ from torch import nn
 
 from golow.record import GolowError, Mode, ModelSource
 from golow.storage.files import read_text
-from golow.workload import hub
+from golow.workload.hub import downloads
 
 PREFIX = "hf:"
 # The first table that has the configuration's type gives the class, where nobody names one.
@@ -40,7 +40,7 @@ def locate_huggingface(
     if wanted and name.endswith(".json"):
         raise GolowError(f"{name} is a configuration without weights", "add --random-weights.")
     if download and not _is_own(name):
-        hub.download(name, ("config.json", *(hub.WEIGHTS if wanted else ())))
+        downloads.download(name, ("config.json", *(downloads.WEIGHTS if wanted else ())))
     config = _configuration(transformers, name, wanted)
     kind = _class(transformers, config, attribute)
     config.use_cache = False
@@ -132,7 +132,7 @@ def _configuration_file(name: str) -> Path | None:
     if _is_own(name):
         return Path(name) if name.endswith(".json") else Path(name) / "config.json"
     with _explained(f"{name} is no name of a model", "write hf:NAME or hf:OWNER/NAME."):
-        return hub.cached(name, "config.json")
+        return downloads.cached(name, "config.json")
 
 
 def _configuration(transformers: Any, name: str, pretrained: bool) -> Any:

@@ -32,7 +32,7 @@ from golow.check.timed_results import Verifier, choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
-from golow.levels.torch.summands import MOVED
+from golow.levels.torch.gradient_terms import MOVED
 from golow.record import KEPT, Check, Device, GolowError, Mode, WorkerFailure, Workload
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import mean, median
 from typing import Self
 
-from golow.measure.nvml import Card, Reading
+from golow.measure.gpu.nvml import Card, Reading
 from golow.record import Quantity
 
 RATE = 10.0
