@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from golow.programs.auditing.record import (
+from golow.programs.auditing.audit_record import (
     Audit,
     AuditedLevel,
     Combination,

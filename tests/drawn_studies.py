@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from drawn_trainings import ENVIRONMENT
 from golow.programs.comparison import store
-from golow.programs.study.record import Cell, CellRecord, CellState, Machine, Study
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import Cell, CellRecord, CellState, Machine, Study
 from golow.record import (
     FORMAT_VERSION,
     Block,

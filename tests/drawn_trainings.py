@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from golow.programs.training.record import (
+from golow.programs.training.training_record import (
     Augmentation,
     CurveVerdict,
     DatasetFacts,

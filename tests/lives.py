@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from golow.programs.life.curve import Curve
-from golow.programs.life.record import CacheState, Change, LevelLife, Life, LifeCycle
+from golow.programs.life.life_record import CacheState, Change, LevelLife, Life, LifeCycle
 from golow.record import Environment, ModelSource, Quantity, TensorType, Workload
 
 MACHINE = Environment(

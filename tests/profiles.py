@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from golow.programs.profiling.kernels import GpuSummary, KernelTime
 from golow.programs.profiling.operators import OperatorTime
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES, Part
 from golow.record import (
     Device,

@@ -16,9 +16,9 @@ from golow.programs.study.local import LocalExecutor
 from golow.programs.study.loop import StudyRun
 from golow.programs.study.observer import SilentStudy, StudyObserver
 from golow.programs.study.places import Place, places
-from golow.programs.study.record import FORMAT_VERSION as STUDY_VERSION
-from golow.programs.study.record import Cell, CellRecord, Study, StudyLimits
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import FORMAT_VERSION as STUDY_VERSION
+from golow.programs.study.study_record import Cell, CellRecord, Study, StudyLimits
 from golow.record import (
     FORMAT_VERSION,
     Block,

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from command import golow
-from golow.programs.comparison.again import again
+from golow.programs.comparison.repeat_command import again
 from golow.programs.profiling import advice, store
 from golow.record import ModelSource
 from golow.report.command import command_lines

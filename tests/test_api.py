@@ -24,8 +24,8 @@ from golow.programs.life import cycle
 from golow.programs.life.settings import LifeSettings
 from golow.programs.study.settings import StudySettings
 from golow.programs.training import train as training
-from golow.programs.training.record import Augmentation, Schedule
 from golow.programs.training.request import TrainingRequest
+from golow.programs.training.training_record import Augmentation, Schedule
 from golow.record import Optimizer
 from golow.workload.request import Request
 

@@ -18,7 +18,7 @@ from forked_workers import ForkServer, forked_workers
 from golow import cli
 from golow.levels.choices import all_choices, allocator
 from golow.programs.auditing import candidates, store
-from golow.programs.auditing.record import AuditedLevel, Price
+from golow.programs.auditing.audit_record import AuditedLevel, Price
 from processes import all_gone, family
 
 AUDIT = ("mlp", "--mode", "train", "--batch", "2", "--threads", "1", "--levels", "eager")

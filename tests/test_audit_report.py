@@ -22,8 +22,8 @@ from golow.api import AuditResult, load_audit
 from golow.levels.choices import all_choices
 from golow.measure.words import CLAIM_MARGIN, SAME_MARGIN
 from golow.programs.auditing import store
+from golow.programs.auditing.audit_record import Audit, Untried
 from golow.programs.auditing.observer import Pace
-from golow.programs.auditing.record import Audit, Untried
 from golow.record import Comparison, GolowError, ModelSource, Run
 from golow.report.audit import facts
 from golow.report.audit.export import Row, rows

@@ -16,7 +16,7 @@ from torch import nn
 import golow
 from forked_workers import fork_commands
 from golow import api
-from golow.programs.life.record import LevelLife, LifeCycle
+from golow.programs.life.life_record import LevelLife, LifeCycle
 from golow.record import GolowError
 from golow.worker.limits import Limits
 from processes import mentioning, soon

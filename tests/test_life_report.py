@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 
 from figure_checks import defects, said
 from golow.programs.life import store
+from golow.programs.life.life_record import LifeCycle
 from golow.programs.life.mitigations import mitigations
-from golow.programs.life.record import LifeCycle
 from golow.record import GolowError
 from golow.report.console import PlainConsole
 from golow.report.life.export import life_rows, total_rows, write_tables

@@ -19,7 +19,7 @@ from golow.programs.profiling.idle import CAUSES
 from golow.programs.profiling.kernels import KernelTime
 from golow.programs.profiling.memory import Block, memory_profile
 from golow.programs.profiling.operators import OperatorTime
-from golow.programs.profiling.record import Finding, LevelProfile, Profile
+from golow.programs.profiling.profile_record import Finding, LevelProfile, Profile
 from golow.programs.profiling.summary import Part
 from golow.programs.profiling.trace import COPY, Event, Trace
 from golow.record import Precision, Quantity

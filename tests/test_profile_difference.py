@@ -22,7 +22,7 @@ from golow.programs.profiling.difference import (
     between_precisions,
     difference,
 )
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.record import GolowError, LayerTime
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.table import render

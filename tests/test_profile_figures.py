@@ -13,7 +13,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from figure_checks import defects, said, spilt
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
 from golow.record import GolowError
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures

@@ -26,7 +26,7 @@ from golow.programs.profiling.copies import CopyTime
 from golow.programs.profiling.kernels import GpuSummary, KernelTime
 from golow.programs.profiling.memory import Block, MemoryProfile
 from golow.programs.profiling.operators import OperatorTime
-from golow.programs.profiling.record import Finding, LevelProfile, Profile
+from golow.programs.profiling.profile_record import Finding, LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES, Part
 from golow.programs.profiling.timeline import TIMELINE
 from golow.record import GolowError, LayerTime

@@ -17,7 +17,7 @@ from figure_checks import defects, described
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.programs.profiling.difference import difference
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
 from golow.record import GolowError, LayerPhase, LayerTime, Precision
 from golow.report.profiling.difference import render_difference

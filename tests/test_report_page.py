@@ -23,7 +23,7 @@ from golow.api import Result
 from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
 from golow.programs.life import store as life_store
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.record import Comparison, GolowError, LayerTime, Run
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of

@@ -16,9 +16,9 @@ from browser import Browser
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.programs.profiling.memory import Block, MemoryProfile, memory_profile
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import rooflines
-from golow.programs.profiling.way_down.record import Frame, LevelWay, WayDown
+from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
 from golow.record import LayerPhase, LayerTime, TensorType
 from golow.report.layers import columns_at, deepest
 from golow.report.page import layer_tree, profile

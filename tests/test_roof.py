@@ -20,7 +20,7 @@ from golow.levels.direct import onednn
 from golow.lower.plan.plan import Buffer, Operand, Step, make_plan
 from golow.measure.peak import Peak
 from golow.programs.explain import roof as program
-from golow.programs.explain.record import Roof, StepRoof
+from golow.programs.explain.explain_record import Roof, StepRoof
 from golow.programs.explain.roof import step_roof
 from golow.record import Check, GolowError, LayerTime
 from golow.report.comparison.roof import render, roof_rows

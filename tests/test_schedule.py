@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.programs.training.record import Schedule
 from golow.programs.training.schedule import rates, require_sense
+from golow.programs.training.training_record import Schedule
 from golow.record import GolowError
 
 

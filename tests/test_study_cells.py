@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import studies
 from golow.programs.study.cells import bisected, cells, key
-from golow.programs.study.record import Cell, StudyLimits
+from golow.programs.study.study_record import Cell, StudyLimits
 from golow.record import Mode
 
 CELL = Cell(

@@ -24,7 +24,7 @@ from golow.programs.study.loop import Finished
 from golow.programs.study.memory import WORKERS_OWN_BYTES, held_bytes
 from golow.programs.study.observer import SilentStudy
 from golow.programs.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
-from golow.programs.study.record import Cell, CellRecord, Machine, StudyLimits
+from golow.programs.study.study_record import Cell, CellRecord, Machine, StudyLimits
 from studies import Heard, records, run, study
 
 GIB = 2**30

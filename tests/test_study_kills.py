@@ -16,8 +16,8 @@ import pytest
 import studies
 from golow.programs.study.loop import MOST_ATTEMPTS
 from golow.programs.study.places import Place, places
-from golow.programs.study.record import CellRecord
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import CellRecord
 from processes import mentioning, soon
 
 KILLS = 100

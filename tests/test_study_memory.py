@@ -22,7 +22,7 @@ from golow.programs.study.memory import (
     limit_bytes,
     too_large,
 )
-from golow.programs.study.record import Cell, CellRecord, StudyLimits
+from golow.programs.study.study_record import Cell, CellRecord, StudyLimits
 from golow.record import Quantity, Run
 
 GIB = 2**30

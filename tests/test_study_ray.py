@@ -14,8 +14,8 @@ import studies
 from golow.programs.study.cells import cells
 from golow.programs.study.cluster import RayExecutor, devices, imported_ray, needs
 from golow.programs.study.loop import StudyRun
-from golow.programs.study.record import Study
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import Study
 from golow.record import GolowError
 from processes import all_gone, family, mentioning, soon
 from studies import Heard

@@ -22,9 +22,9 @@ from golow.commands.study import study_app
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.comparison.store import Timed, save, timed
 from golow.programs.study.places import places
-from golow.programs.study.record import CellRecord, StudyLimits
 from golow.programs.study.refining import is_better, with_more_time
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import CellRecord, StudyLimits
 from golow.record import Comparison
 from processes import mentioning, soon
 from studies import Heard, records, run

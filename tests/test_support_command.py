@@ -14,7 +14,7 @@ import golow
 from forked_workers import fork_commands
 from golow import cli
 from golow.levels.direct import onednn
-from golow.programs.explain.record import Support
+from golow.programs.explain.explain_record import Support
 from golow.report.comparison.support import SHOWN
 
 FILE = """

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from drawn_trainings import epoch, run, training, trainings
-from golow.programs.training.record import Epoch, Training
+from golow.programs.training.training_record import Epoch, Training
 from golow.record import GolowError
 from golow.report.training.tensorboard import write_tensorboard
 

@@ -25,7 +25,7 @@ from golow.models.dlrm import Dlrm, DlrmSizes
 from golow.models.gpt2 import Gpt2Sizes
 from golow.models.initialise import initialise
 from golow.models.llama import LlamaSizes, Rotation
-from golow.programs.comparison.again import again
+from golow.programs.comparison.repeat_command import again
 from golow.record import Mode
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture

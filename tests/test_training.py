@@ -27,7 +27,7 @@ from golow.levels.direct import onednn
 from golow.levels.starter import Starter
 from golow.programs.training import verdict
 from golow.programs.training.observer import SilentTraining, TrainingProgress
-from golow.programs.training.record import Augmentation, Epoch, TrainingRun
+from golow.programs.training.training_record import Augmentation, Epoch, TrainingRun
 from golow.programs.training.verdict import Pair
 from golow.programs.training.verdict.pair import Judgement
 from golow.record import Optimizer

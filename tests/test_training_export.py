@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from drawn_trainings import TWO_SEEDS, epoch, run, training, trainings
-from golow.programs.training.record import CurveVerdict, Training
+from golow.programs.training.training_record import CurveVerdict, Training
 from golow.report.training.export import epoch_rows, run_rows, write_export
 from golow.storage.spreadsheet import to_csv
 

@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
 from figure_checks import described, said
-from golow.programs.training.record import CurveVerdict
+from golow.programs.training.training_record import CurveVerdict
 from golow.record import GolowError
 from golow.report import style
 from golow.report.training import curves, series

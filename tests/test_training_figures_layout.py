@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from drawn_trainings import epoch, paper_like, run, training, trainings
 from figure_checks import defects
-from golow.programs.training.record import Training, TrainingRun
+from golow.programs.training.training_record import Training, TrainingRun
 from golow.report import style
 from golow.report.training import curves
 from golow.report.training.bars import time_per_sample

@@ -26,10 +26,10 @@ from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.learner import Learner
 from golow.programs.training.observer import SilentTraining, TrainingProgress
 from golow.programs.training.plan import make_plan
-from golow.programs.training.record import Augmentation, Schedule, TrainingRun
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.run_spec import RunSpec
 from golow.programs.training.store import RunFolder
+from golow.programs.training.training_record import Augmentation, Schedule, TrainingRun
 from golow.programs.training.workers import Workers
 from golow.record import Check, GolowError, Optimizer
 from processes import is_gone, mentioning, soon

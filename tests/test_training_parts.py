@@ -24,8 +24,8 @@ from golow.programs.training import store as training_store
 from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.data import TrainingData, open_data
 from golow.programs.training.plan import make_plan
-from golow.programs.training.record import TrainingPlan
 from golow.programs.training.request import TrainingRequest
+from golow.programs.training.training_record import TrainingPlan
 from golow.record import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.source import build_module

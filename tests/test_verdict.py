@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawn_trainings import WORKLOAD, trainings
-from golow.programs.training.record import CurveVerdict, CurveWord, Epoch, Training, TrainingRun
+from golow.programs.training.training_record import (
+    CurveVerdict,
+    CurveWord,
+    Epoch,
+    Training,
+    TrainingRun,
+)
 from golow.programs.training.verdict import Pair, curves, verdicts
 from golow.programs.training.verdict.seeds import by_seeds
 from golow.record import Check, TensorError, VerdictName

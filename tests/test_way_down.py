@@ -16,15 +16,15 @@ import golow
 from golow.levels import ladder
 from golow.levels.level import Launch
 from golow.programs.profiling import store
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.way_down.callgrind import read_parts
 from golow.programs.profiling.way_down.reading import Counted, read
-from golow.programs.profiling.way_down.record import Frame, LevelWay, WayDown
 from golow.programs.profiling.way_down.valgrind import (
     build_switch,
     require_valgrind,
     under_callgrind,
 )
+from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
 from golow.record import ModelSource, TensorType, Workload
 from golow.report.profiling.table import render
 from golow.report.profiling.way_down import short_name

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         support,
         train,
     )
-    from golow.programs.training.record import Augmentation, Schedule
+    from golow.programs.training.training_record import Augmentation, Schedule
     from golow.record import GolowError, Optimizer
 
 __all__ = [
@@ -79,10 +79,10 @@ __all__ = [
 
 # Records are where all parts find them; everything else is in golow.api.
 _RECORDS = {
-    "Augmentation": "golow.programs.training.record",
+    "Augmentation": "golow.programs.training.training_record",
     "GolowError": "golow.record",
     "Optimizer": "golow.record",
-    "Schedule": "golow.programs.training.record",
+    "Schedule": "golow.programs.training.training_record",
 }
 
 

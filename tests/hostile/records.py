@@ -21,7 +21,7 @@ from golow.programs.comparison import store
 from golow.programs.life import store as life_store
 from golow.programs.profiling import store as profile_store
 from golow.programs.training import store as training_store
-from golow.programs.training.record import CurveVerdict
+from golow.programs.training.training_record import CurveVerdict
 from hostile.case import Case
 from hostile.damage import (
     PLACES,

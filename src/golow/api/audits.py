@@ -10,8 +10,8 @@ from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.programs.auditing import store
+from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.programs.auditing.observer import AuditObserver
-from golow.programs.auditing.record import Audit, AuditedLevel
 from golow.record import Device, Mode, Optimizer, Phase, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads

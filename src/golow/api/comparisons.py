@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.levels.choices import Choice
-    from golow.programs.life.record import LifeCycle
+    from golow.programs.life.life_record import LifeCycle
     from golow.workload.request import Inputs, Loss
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.programs.profiling.difference import ProfileDifference
-    from golow.programs.profiling.record import Profile
+    from golow.programs.profiling.profile_record import Profile
     from golow.workload.request import Loss
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, line
 from golow.api.progress import shown_progress
-from golow.programs.explain.record import Roof, StepRoof
+from golow.programs.explain.explain_record import Roof, StepRoof
 from golow.programs.observer import Observer
 from golow.record import Device, Mode, Precision
 from golow.worker.cores import default_threads

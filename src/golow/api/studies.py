@@ -10,12 +10,12 @@ from golow.api.progress import shown_progress
 from golow.programs.study.attempt import PROGRAM
 from golow.programs.study.cells import key
 from golow.programs.study.observer import StudyObserver
-from golow.programs.study.record import CellRecord, Study
 from golow.programs.study.run import STUDIES, find_study
 from golow.programs.study.run import run_study as measure_study
 from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import CellRecord, Study
 from golow.record import Comparison, Device
 
 

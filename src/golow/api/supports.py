@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
-from golow.programs.explain.record import OperatorSupport, Support
+from golow.programs.explain.explain_record import OperatorSupport, Support
 from golow.programs.observer import Observer
 from golow.record import Device, Mode, Precision
 from golow.worker.cores import default_threads

@@ -11,8 +11,8 @@ from golow.api.line import count, line
 from golow.api.progress import shown_progress
 from golow.programs.training import store as training_store
 from golow.programs.training.observer import TrainingObserver
-from golow.programs.training.record import Augmentation, Schedule, Training
 from golow.programs.training.request import TrainingRequest
+from golow.programs.training.training_record import Augmentation, Schedule, Training
 from golow.record import Device, Optimizer, Precision
 from golow.worker.limits import Limits
 

@@ -30,7 +30,7 @@ from golow.record import GolowError
 from golow.report.console import WIDTH, PlainConsole, wide_console
 
 if TYPE_CHECKING:
-    from golow.programs.explain.record import Support
+    from golow.programs.explain.explain_record import Support
 
 
 def levels(

@@ -18,7 +18,7 @@ from golow.storage.files import is_file, is_folder, require_place
 
 if TYPE_CHECKING:
     from golow.api import StudyResult
-    from golow.programs.study.record import Study
+    from golow.programs.study.study_record import Study
 
 study_app = typer.Typer(
     help="Run grids of comparisons over models, batch sizes, resolutions, precisions and thread "

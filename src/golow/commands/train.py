@@ -176,7 +176,7 @@ def train(
     network, and 1 when one differs or fails.
     """
     from golow import api
-    from golow.programs.training.record import Augmentation, Schedule
+    from golow.programs.training.training_record import Augmentation, Schedule
     from golow.report.training.progress import TrainingProgressDisplay
 
     if figures is not None:

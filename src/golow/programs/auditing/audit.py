@@ -22,9 +22,16 @@ from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.measure import stats
 from golow.measure.stats import CONFIDENCE
 from golow.measure.words import word
+from golow.programs.auditing.audit_record import (
+    Audit,
+    AuditedLevel,
+    Combination,
+    Finding,
+    InForce,
+    Price,
+)
 from golow.programs.auditing.candidates import Candidate, candidates
 from golow.programs.auditing.observer import AuditObserver, Pace
-from golow.programs.auditing.record import Audit, AuditedLevel, Combination, Finding, InForce, Price
 from golow.programs.comparison.bench import Bench, Raced, open_bench
 from golow.programs.comparison.compare import require_sense
 from golow.programs.comparison.recording import recorded

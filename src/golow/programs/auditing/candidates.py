@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from golow.levels.choices import Alternative, Choice, all_choices
 from golow.levels.ladder import ChosenLevel
-from golow.programs.auditing.record import Untried
+from golow.programs.auditing.audit_record import Untried
 from golow.record import GolowError, Workload
 
 

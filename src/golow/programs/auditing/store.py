@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from golow.programs.auditing.record import Audit, AuditedLevel, Price
+from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.programs.comparison.store import with_errors
 from golow.record import GolowError, Ratio, encode
 from golow.storage.files import is_folder, read_json, write_whole, writing

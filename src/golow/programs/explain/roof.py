@@ -20,8 +20,8 @@ from golow.measure.environment import environment
 from golow.measure.peak import Peak, measured_peak
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.explain.explain_record import FORMAT_VERSION, Roof, StepRoof
 from golow.programs.explain.lowering import lower
-from golow.programs.explain.record import FORMAT_VERSION, Roof, StepRoof
 from golow.programs.observer import Observer
 from golow.record import GolowError, LayerTime, Run
 from golow.storage.cache import open_cache

@@ -18,7 +18,7 @@ from golow.levels.chosen import ChosenLevel
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.programs.explain.record import (
+from golow.programs.explain.explain_record import (
     FORMAT_VERSION,
     Answer,
     LevelSupport,

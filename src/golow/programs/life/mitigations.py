@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from golow.programs.life.record import LevelLife, Life, LifeCycle
+from golow.programs.life.life_record import LevelLife, Life, LifeCycle
 from golow.programs.life.stages import Spread, spread, stage_spread
 from golow.record import Device
 

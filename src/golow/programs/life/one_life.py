@@ -16,7 +16,7 @@ from golow.measure.gpu.joules import Joules
 from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
 from golow.programs.life.capturing import time_capture
-from golow.programs.life.record import CacheState, Change, Life, Stage
+from golow.programs.life.life_record import CacheState, Change, Life, Stage
 from golow.programs.life.settling import LEAST, settle
 from golow.record import Check, Quantity, WorkerFailure
 from golow.worker.client import Worker

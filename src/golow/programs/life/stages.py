@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple, get_args
 
 from golow.programs.life.curve import HORIZON, BreakEven, Curve, break_even, envelope, fastest
-from golow.programs.life.record import CacheState, LevelLife, Life, LifeCycle, Stage
+from golow.programs.life.life_record import CacheState, LevelLife, Life, LifeCycle, Stage
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 DECADES = tuple(10**power for power in range(8))

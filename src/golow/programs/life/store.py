@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from golow.programs.life.record import FORMAT_VERSION, Change, LevelLife, Life, LifeCycle
+from golow.programs.life.life_record import FORMAT_VERSION, Change, LevelLife, Life, LifeCycle
 from golow.record import GolowError, encode
 from golow.storage.files import is_folder, read_json, write_whole, writing
 

@@ -11,12 +11,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
-from golow.programs.comparison.again import again
+from golow.programs.comparison.repeat_command import again
 from golow.programs.profiling.alignment import unaligned_sizes
 from golow.programs.profiling.idle import CAUSES
 from golow.programs.profiling.kernels import KernelTime
 from golow.programs.profiling.memory import ACTIVATIONS
-from golow.programs.profiling.record import Finding, LevelProfile, Profile
+from golow.programs.profiling.profile_record import Finding, LevelProfile, Profile
 from golow.programs.profiling.summary import OTHER, Part
 from golow.record import Quantity
 from golow.worker.protocol import WORKSPACE

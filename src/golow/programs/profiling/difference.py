@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from golow.measure.environment import unlike
 from golow.programs.comparison.store import unlike_workloads
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
 from golow.record import Record
 

@@ -28,7 +28,7 @@ from golow.programs.profiling.kernels import gpu_summary, kernel_times
 from golow.programs.profiling.layers import layers_on_device
 from golow.programs.profiling.memory import MemoryProfile
 from golow.programs.profiling.operators import operator_times
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import step_rate
 from golow.programs.profiling.same_kernels import with_layers_of
 from golow.programs.profiling.summary import execution_summary

@@ -19,7 +19,7 @@ from typing import Literal
 
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.record import LayerPhase, LayerTime, Record
 
 Bound = Literal["memory", "arithmetic"]

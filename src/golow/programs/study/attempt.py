@@ -25,7 +25,7 @@ from golow.programs.study.cell import DISK_FULL, Outcome
 from golow.programs.study.cells import key
 from golow.programs.study.family import MARK, end_family
 from golow.programs.study.places import Place
-from golow.programs.study.record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
+from golow.programs.study.study_record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
 from golow.record import GolowError, encode
 from golow.storage.files import write_whole
 from golow.worker.process import out_of_memory_kills, pipes

@@ -27,7 +27,7 @@ import msgspec
 
 from golow.programs.study.family import MARK, end_family
 from golow.programs.study.places import TURNS
-from golow.programs.study.record import OUT_OF_MEMORY, Cell, ran_out_of_memory
+from golow.programs.study.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
 from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
 from golow.storage.files import write_whole
 

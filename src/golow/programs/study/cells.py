@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from golow.levels import ladder
-from golow.programs.study.record import FORMAT_VERSION, Cell, Study
+from golow.programs.study.study_record import FORMAT_VERSION, Cell, Study
 from golow.record import GolowError, Mode
 
 KEY_LENGTH = 16  # hexadecimal digits of a key

@@ -24,7 +24,7 @@ from golow.programs.study.local import LocalExecutor
 from golow.programs.study.loop import Finished
 from golow.programs.study.observer import SilentStudy
 from golow.programs.study.places import places
-from golow.programs.study.record import Cell, CellRecord, Study
+from golow.programs.study.study_record import Cell, CellRecord, Study
 from golow.record import Device, Environment, GolowError, Record
 from golow.storage.cache import open_cache
 from golow.storage.files import write_whole

@@ -26,7 +26,7 @@ import msgspec
 from golow import models
 from golow.levels import ladder
 from golow.programs.study.memory import limit_bytes
-from golow.programs.study.record import Study, StudyLimits
+from golow.programs.study.study_record import Study, StudyLimits
 from golow.record import Device, GolowError
 from golow.storage.files import is_file, read_text
 

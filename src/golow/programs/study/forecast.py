@@ -11,7 +11,7 @@ import numpy as np
 
 from golow.programs.study.cells import work
 from golow.programs.study.memory import expected_bytes, guessed_bytes, held_bytes, relatives
-from golow.programs.study.record import Cell, CellRecord, StudyLimits
+from golow.programs.study.study_record import Cell, CellRecord, StudyLimits
 from golow.record import Record
 
 # Until a cell is measured: the seconds that it takes besides racing, per cell and per level, mostly

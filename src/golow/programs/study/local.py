@@ -20,7 +20,7 @@ from golow.programs.study.lock import DeviceLock
 from golow.programs.study.loop import Finished
 from golow.programs.study.observer import StudyObserver
 from golow.programs.study.places import Place
-from golow.programs.study.record import Cell
+from golow.programs.study.study_record import Cell
 from golow.record import Environment
 
 # Seconds between checks whether another study has released a device.

@@ -22,9 +22,9 @@ from golow.programs.study.cells import key
 from golow.programs.study.forecast import Devices, Outlook, outlook
 from golow.programs.study.memory import held_bytes, limit_bytes, too_early, too_large
 from golow.programs.study.observer import StudyObserver
-from golow.programs.study.record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.programs.study.refining import is_better, with_more_time
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.record import Environment
 
 # A cell whose process is ended from outside is tried again, up to so many attempts in one run.

@@ -17,7 +17,7 @@ import numpy as np
 from golow.levels.ladder import BASELINE
 from golow.models import ZOO
 from golow.programs.study.cells import work
-from golow.programs.study.record import Cell, CellRecord
+from golow.programs.study.study_record import Cell, CellRecord
 from golow.record import Mode
 
 # Small images need more bytes per pixel than large ones, so a prediction is not exact. Only a cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from golow.programs.study.forecast import Outlook
-from golow.programs.study.record import Cell, CellRecord
+from golow.programs.study.study_record import Cell, CellRecord
 
 
 class StudyObserver(Protocol):

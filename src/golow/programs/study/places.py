@@ -16,7 +16,7 @@ import psutil
 
 from golow.measure.environment import environment
 from golow.measure.gpu.cards import CardFacts, visible_cards
-from golow.programs.study.record import Machine
+from golow.programs.study.study_record import Machine
 from golow.record import Device, Environment, GolowError
 from golow.storage.cache import default_cache
 from golow.worker.cores import shares

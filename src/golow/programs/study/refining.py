@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from golow.programs.comparison.store import Timed
-from golow.programs.study.record import Cell, CellRecord
+from golow.programs.study.study_record import Cell, CellRecord
 
 ROUNDS = 10
 """Rounds for which a cell gets the time: with fewer, no race stops on its intervals."""

@@ -16,10 +16,10 @@ from golow.programs.study.local import LocalExecutor
 from golow.programs.study.loop import Executor, StudyRun
 from golow.programs.study.observer import StudyObserver
 from golow.programs.study.places import MOST_ON_A_CARD, places
-from golow.programs.study.record import Study
 from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import Study
 from golow.record import Device, GolowError
 from golow.storage.cache import open_cache
 from golow.storage.files import is_file

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from golow.programs.study.cells import cells, key
 from golow.programs.study.file import read_study
-from golow.programs.study.record import Cell, CellRecord, Study
 from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import Cell, CellRecord, Study
 from golow.record import Environment, GolowError
 from golow.storage.files import is_file
 

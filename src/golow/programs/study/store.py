@@ -25,7 +25,7 @@ import msgspec
 from golow.measure.environment import unlike
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.comparison import store
-from golow.programs.study.record import FORMAT_VERSION, CellRecord, Study
+from golow.programs.study.study_record import FORMAT_VERSION, CellRecord, Study
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.storage.files import is_file, read_json, read_text, write_whole, writing
 from golow.storage.lock import held

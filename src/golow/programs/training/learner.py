@@ -22,9 +22,9 @@ from golow.programs.training.evaluation import evaluate
 from golow.programs.training.mistakes import find_mistakes
 from golow.programs.training.observer import TrainingObserver, TrainingProgress
 from golow.programs.training.pieces import Predicted, Trained, predict_all, train_epoch
-from golow.programs.training.record import Epoch, TrainingRun
 from golow.programs.training.run_spec import RunSpec
 from golow.programs.training.state import complete
+from golow.programs.training.training_record import Epoch, TrainingRun
 from golow.programs.training.workers import Workers
 from golow.record import GolowError, Unsupported, WorkerFailure
 from golow.worker.client import Worker

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
-from golow.programs.training.record import Mistake, Mistakes
+from golow.programs.training.training_record import Mistake, Mistakes
 
 MOST = 12
 """Pictures that are kept: enough to see what kind they are."""

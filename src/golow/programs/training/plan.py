@@ -14,9 +14,14 @@ from golow.levels.ladder import ChosenLevel
 from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
 from golow.programs.training.bundle import OWN
-from golow.programs.training.record import FORMAT_VERSION, Augmentation, DatasetFacts, TrainingPlan
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.schedule import require_sense
+from golow.programs.training.training_record import (
+    FORMAT_VERSION,
+    Augmentation,
+    DatasetFacts,
+    TrainingPlan,
+)
 from golow.record import Device, GolowError, Precision
 from golow.worker.cores import default_threads
 from golow.workload.request import require_optimizer

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.programs.training.record import Augmentation, Schedule
+from golow.programs.training.training_record import Augmentation, Schedule
 from golow.record import Device, Optimizer, Precision
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from golow.programs.training import schedule
 from golow.programs.training.bundle import Start
 from golow.programs.training.data import TrainingData
-from golow.programs.training.record import TrainingPlan
 from golow.programs.training.store import ROUNDING, RunFolder
+from golow.programs.training.training_record import TrainingPlan
 from golow.record import GolowError
 
 

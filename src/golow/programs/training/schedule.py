@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from golow.programs.training.record import Schedule
+from golow.programs.training.training_record import Schedule
 from golow.record import GolowError
 
 

@@ -21,9 +21,9 @@ from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.data import TrainingData
 from golow.programs.training.learner import Learner
 from golow.programs.training.observer import TrainingObserver
-from golow.programs.training.record import Training, TrainingPlan, TrainingRun
 from golow.programs.training.run_spec import RunSpec
 from golow.programs.training.store import ROUNDING, Findings, RunFolder, run_folder, starts
+from golow.programs.training.training_record import Training, TrainingPlan, TrainingRun
 from golow.programs.training.verdict import verdicts
 from golow.programs.training.workers import Workers
 from golow.record import Check, GolowError

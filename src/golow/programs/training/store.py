@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golow.programs.comparison.store import with_errors
-from golow.programs.training.record import (
+from golow.programs.training.training_record import (
     FORMAT_VERSION,
     CurveVerdict,
     Epoch,

@@ -22,9 +22,9 @@ from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.data import TrainingData, open_data
 from golow.programs.training.observer import TrainingObserver
 from golow.programs.training.plan import choose, make_plan, require_possible
-from golow.programs.training.record import Training, TrainingPlan
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.session import Session
+from golow.programs.training.training_record import Training, TrainingPlan
 from golow.record import GolowError
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from golow.programs.auditing.record import Audit, AuditedLevel, Price
+from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.record import Record, Run
 from golow.report.audit.facts import change, maker, ordered
 from golow.storage.files import write_whole, writing

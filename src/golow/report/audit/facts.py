@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from golow.levels.choices import Alternative, Choice, all_choices, find
-from golow.programs.auditing.record import Audit, AuditedLevel, Price
+from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.record import Run
 
 MEMORY = ("device_used", "device_added", "resident")

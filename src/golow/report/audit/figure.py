@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.programs.auditing.record import Audit, AuditedLevel
+from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.record import Ratio
 from golow.report.audit.facts import is_preliminary, ordered
 from golow.report.console import visible

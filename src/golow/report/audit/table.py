@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.programs.auditing.record import Audit, AuditedLevel, Price
+from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.record import Run
 from golow.report.audit.facts import (
     WORDS,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.programs.explain.record import Roof, StepRoof
+from golow.programs.explain.explain_record import Roof, StepRoof
 from golow.report.comparison.table import workload_text
 from golow.report.console import wide_console
 from golow.report.units import (

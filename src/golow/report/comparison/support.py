@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.programs.comparison.again import again
-from golow.programs.explain.record import LevelSupport, OperatorSupport, Refusal, Support
+from golow.programs.comparison.repeat_command import again
+from golow.programs.explain.explain_record import LevelSupport, OperatorSupport, Refusal, Support
 from golow.report.command import command_lines
 from golow.report.comparison.table import workload_text
 from golow.report.console import WIDTH, level_text, wide_console

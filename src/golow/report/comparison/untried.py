@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from golow.levels.choices import all_choices
 from golow.levels.ladder import BASELINE
-from golow.programs.comparison.again import again
+from golow.programs.comparison.repeat_command import again
 from golow.record import Comparison, Run
 
 MOST_NAMES = 4

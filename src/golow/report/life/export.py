@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from golow.programs.life.life_record import Change, LevelLife, Life, LifeCycle
 from golow.programs.life.mitigations import mitigations
-from golow.programs.life.record import Change, LevelLife, Life, LifeCycle
 from golow.programs.life.stages import DECADES, STAGES, curves
 from golow.report.life.remarks import caches
 from golow.storage.files import write_whole, writing

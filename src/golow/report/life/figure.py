@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golow.programs.life.curve import HORIZON, Segment, envelope
-from golow.programs.life.record import CacheState, LifeCycle
+from golow.programs.life.life_record import CacheState, LifeCycle
 from golow.programs.life.stages import curves
 from golow.report.console import visible
 from golow.report.life.remarks import caches

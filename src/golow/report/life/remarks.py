@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.programs.life.record import CacheState, LevelLife, LifeCycle
+from golow.programs.life.life_record import CacheState, LevelLife, LifeCycle
 from golow.programs.life.stages import STAGES, spread, stage_spread
 from golow.report.units import seconds_text, share_text
 

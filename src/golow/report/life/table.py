@@ -11,8 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from golow.programs.life.life_record import (
+    START,
+    CacheState,
+    Change,
+    LevelLife,
+    Life,
+    LifeCycle,
+    Stage,
+)
 from golow.programs.life.mitigations import mitigations
-from golow.programs.life.record import START, CacheState, Change, LevelLife, Life, LifeCycle, Stage
 from golow.programs.life.stages import (
     Use,
     break_evens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from golow.programs.auditing.record import Audit, AuditedLevel
+from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.report.audit.facts import faster
 from golow.report.audit.setting import best_lines, setting_lines
 from golow.report.audit.table import conditions, heading, level_text, price_table

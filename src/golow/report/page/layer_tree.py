@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.report.layers import (
     PHASES,
     Column,

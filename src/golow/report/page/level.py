@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from statistics import median, quantiles
 
-from golow.programs.comparison.again import again
 from golow.programs.comparison.figures import percentiles, used_blocks
+from golow.programs.comparison.repeat_command import again
 from golow.record import Block as Measured
 from golow.record import Run
 from golow.report.page import blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.programs.life.record import LifeCycle
+from golow.programs.life.life_record import LifeCycle
 from golow.programs.life.stages import break_evens, curves, uses
 from golow.report.life.remarks import caches, remarks
 from golow.report.life.table import change_table, held_table, stage_table

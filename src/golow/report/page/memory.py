@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from golow.programs.profiling.memory import MemoryProfile
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.profiling.memory import block_table, peak_table

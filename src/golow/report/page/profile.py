@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from golow.programs.profiling.idle import CAUSES
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import step_rate
 from golow.programs.profiling.summary import ROLES
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down

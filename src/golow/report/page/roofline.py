@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import sqrt
 
 from golow.measure.peak import Peak
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines
 from golow.report.page import blocks
 from golow.report.page.blocks import Block

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from golow.programs.training.record import CurveVerdict, Epoch, Mistakes, Training, TrainingRun
+from golow.programs.training.training_record import (
+    CurveVerdict,
+    Epoch,
+    Mistakes,
+    Training,
+    TrainingRun,
+)
 from golow.record import Quantity
 from golow.report.page import blocks
 from golow.report.page.blocks import Block

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.programs.profiling.way_down.record import LevelWay, WayDown
+from golow.programs.profiling.way_down.way_down_record import LevelWay, WayDown
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.profiling.way_down import NOTE, PYTHON, short_name, way_table

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from golow.programs.profiling.record import Finding
+from golow.programs.profiling.profile_record import Finding
 from golow.report.command import INDENT, command_lines
 from golow.report.console import visible
 from golow.report.units import bytes_text, count_text, seconds_text, share_text

@@ -15,7 +15,7 @@ import msgspec
 
 from golow.programs.profiling.kernels import KernelTime
 from golow.programs.profiling.operators import OperatorTime
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import Part
 from golow.record import LayerTime, Record
 from golow.report.units import TOP

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.programs.profiling.kernels import KernelTime
-from golow.programs.profiling.record import LevelProfile
+from golow.programs.profiling.profile_record import LevelProfile
 from golow.report.units import count_text, seconds_text, share_text
 
 GENERIC_KERNEL, PARAMETERS = re.compile(r"\bKernel2?<(\w+)"), re.compile(r"[<(]")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.record import LayerPhase
 from golow.report.layers import PHASES, Column, layer_columns, layer_rows
 from golow.report.profiling.bars import (

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.programs.profiling.memory import CATEGORIES, Block, MemoryProfile
-from golow.programs.profiling.record import LevelProfile
+from golow.programs.profiling.profile_record import LevelProfile
 from golow.report.units import MISSING, TOP, bytes_text, seconds_text, share_text
 
 

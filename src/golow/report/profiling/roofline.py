@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.measure.peak import Peak
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines
 from golow.report.profiling.bars import short
 from golow.report.profiling.caption import captions

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.measure.peak import Peak
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines
 from golow.report.units import decimal_text, seconds_text, share_text
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from golow.programs.profiling.idle import CAUSES
 from golow.programs.profiling.kernels import GpuSummary
 from golow.programs.profiling.operators import OperatorTime
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import step_rate
 from golow.programs.profiling.summary import ROLES, Part
 from golow.record import GolowError

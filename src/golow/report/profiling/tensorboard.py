@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.programs.profiling.record import LevelProfile, Profile
+from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.report.profiling.figures import figures
 from golow.report.style import file_name
 from golow.report.tensorboard import log_writer, picture

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.programs.profiling.record import Profile
-from golow.programs.profiling.way_down.record import Frame, LevelWay, WayDown
+from golow.programs.profiling.profile_record import Profile
+from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
 from golow.report.units import MISSING, seconds_text, share_text
 
 LONGEST_NAME, LONGEST_PLACE = 58, 30

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.programs.study.record import Study
+from golow.programs.study.study_record import Study
 from golow.record import Precision
 from golow.report.published import PublishedGrid
 from golow.report.study.rows import StudyRow, levels_of

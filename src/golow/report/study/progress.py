@@ -14,7 +14,7 @@ from golow.report.units import seconds_text
 
 if TYPE_CHECKING:
     from golow.programs.study.forecast import Outlook
-    from golow.programs.study.record import Cell, CellRecord
+    from golow.programs.study.study_record import Cell, CellRecord
 
 STYLES = {"done": "green", "unclear": "yellow", "failed": "red", "skipped": "dim"}
 

@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from golow.measure.words import LEAST_ROUNDS
-from golow.programs.study.record import (
+from golow.programs.study.store import StudyFolder
+from golow.programs.study.study_record import (
     OUT_OF_MEMORY,
     Cell,
     CellRecord,
@@ -24,7 +25,6 @@ from golow.programs.study.record import (
     asks,
     ran_out_of_memory,
 )
-from golow.programs.study.store import StudyFolder
 from golow.record import Comparison, Device, Environment, Mode, Precision, Record, Run, VerdictName
 
 Outcome = Literal[

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.programs.study.record import STATES
+from golow.programs.study.study_record import STATES
 from golow.report.comparison.columns import STYLES
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow, has_few_rounds
@@ -19,7 +19,7 @@ from golow.report.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from golow.programs.study.forecast import Outlook
-    from golow.programs.study.record import Cell, CellRecord, Study
+    from golow.programs.study.study_record import Cell, CellRecord, Study
 
 # The meaning of a sign, for the line below the tables.
 MEANINGS: dict[Outcome, str] = {

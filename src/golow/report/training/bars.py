@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from golow.programs.training.record import Training
+from golow.programs.training.training_record import Training
 from golow.report.style import CAPTION_SIZE, caption, drawing, look, new_figure
 from golow.report.training.caption import captions
 from golow.report.training.series import sample_spread

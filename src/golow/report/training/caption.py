@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from golow.programs.training.record import CurveVerdict, Training, TrainingPlan, TrainingRun
+from golow.programs.training.training_record import (
+    CurveVerdict,
+    Training,
+    TrainingPlan,
+    TrainingRun,
+)
 from golow.record import Environment
 from golow.report.style import Caption
 from golow.report.training.series import diverged, runs_of

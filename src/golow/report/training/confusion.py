@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.programs.training.record import Epoch, Training, TrainingRun
+from golow.programs.training.training_record import Epoch, Training, TrainingRun
 from golow.report.style import caption, drawing, new_figure, say
 from golow.report.training.caption import captions
 from golow.report.training.series import best_run, runs_of

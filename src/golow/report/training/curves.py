@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.programs.training.record import Training
+from golow.programs.training.training_record import Training
 from golow.report.published import Published, accuracies, levental2020
 from golow.report.style import (
     CAPTION_SIZE,

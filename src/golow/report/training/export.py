@@ -14,7 +14,13 @@ from typing import Any
 
 import msgspec
 
-from golow.programs.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
+from golow.programs.training.training_record import (
+    CurveVerdict,
+    Epoch,
+    Training,
+    TrainingPlan,
+    TrainingRun,
+)
 from golow.record import Quantity
 from golow.report.training.series import best_epoch, mean_loss, sample_seconds
 from golow.storage.files import write_whole, writing

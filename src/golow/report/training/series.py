@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.programs.training.record import Epoch, Training, TrainingRun
+from golow.programs.training.training_record import Epoch, Training, TrainingRun
 
 Numbers = NDArray[np.float64]
 Masked = Any  # a masked array, whose types numpy leaves open

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.measure.block import CONTENDED_SHARE
-from golow.programs.training.record import CurveVerdict, Epoch, Training, TrainingRun
+from golow.programs.training.training_record import CurveVerdict, Epoch, Training, TrainingRun
 from golow.report.console import level_text, wide_console
 from golow.report.training import series
 from golow.report.training.caption import conditions, machine

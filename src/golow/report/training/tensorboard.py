@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from golow.programs.training.record import Epoch, Training, TrainingRun
 from golow.programs.training.store import run_folder
+from golow.programs.training.training_record import Epoch, Training, TrainingRun
 from golow.record import Quantity
 from golow.report.tensorboard import log_writer, picture
 from golow.report.training.caption import conditions, machine

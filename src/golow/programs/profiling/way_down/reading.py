@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from golow.programs.profiling.way_down.boundary import ALLOCATORS, DISPATCHER, matches, owner_of
 from golow.programs.profiling.way_down.callgrind import Edge, Function, Graph, Part, combined
-from golow.programs.profiling.way_down.record import Frame
+from golow.programs.profiling.way_down.way_down_record import Frame
 
 SWITCHES = ("golow_begin", "golow_end", "golow::*Worker::count(*")  # not part of the call
 INTERPRETER = ("libpython", "python", "_ctypes", "libffi", "_functools")
@@ -21,7 +21,7 @@ BEFORE_ENTRY = "--dump-before="
 
 
 class Counted(NamedTuple):
-    """The figures of one call; see `golow.programs.profiling.way_down.record.LevelWay`."""
+    """The figures of one call; see `golow.programs.profiling.way_down.way_down_record.LevelWay`."""
 
     native: tuple[Frame, ...]
     interpreter: int

@@ -20,11 +20,10 @@ from golow.levels.starter import Starter
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.observer import Observer
-from golow.programs.profiling.record import Profile
+from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.way_down import reading
 from golow.programs.profiling.way_down.callgrind import read_parts
 from golow.programs.profiling.way_down.layer import layer_request
-from golow.programs.profiling.way_down.record import Frame, LevelWay, WayDown
 from golow.programs.profiling.way_down.valgrind import (
     LIMITS,
     build_switch,
@@ -32,6 +31,7 @@ from golow.programs.profiling.way_down.valgrind import (
     settled,
     under_callgrind,
 )
+from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golow.programs.training.record import CurveVerdict, TrainingRun
+from golow.programs.training.training_record import CurveVerdict, TrainingRun
 from golow.programs.training.verdict.pair import Judgement, Pair
 from golow.programs.training.verdict.seeds import by_seeds
 from golow.programs.training.verdict.steps import distance, left_by_more_than_rounding, stays_near

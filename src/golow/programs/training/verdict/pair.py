@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from golow.programs.training.record import CurveWord, Epoch, TrainingRun
+from golow.programs.training.training_record import CurveWord, Epoch, TrainingRun
 from golow.record import Quantity
 
 Numbers = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import f as fisher
 from scipy.stats import t as student
 
-from golow.programs.training.record import TrainingRun
+from golow.programs.training.training_record import TrainingRun
 from golow.programs.training.verdict.pair import Judgement, Pair, resolution
 from golow.record import Quantity
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.programs.training.record import TrainingRun
+from golow.programs.training.training_record import TrainingRun
 from golow.programs.training.verdict.pair import Numbers, Pair, resolution, step_losses
 
 FACTOR = 10.0

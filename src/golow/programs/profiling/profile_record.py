@@ -9,7 +9,7 @@ from golow.programs.profiling.kernels import GpuSummary, KernelTime
 from golow.programs.profiling.memory import MemoryProfile
 from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.summary import Part
-from golow.programs.profiling.way_down.record import WayDown
+from golow.programs.profiling.way_down.way_down_record import WayDown
 from golow.record import Environment, LayerTime, Quantity, Record, TensorError, Workload
 
 
