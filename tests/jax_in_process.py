@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import jax
-from golow.levels.traced.execution import SourceExecution
 
 import source_in_process
 from golow.levels.traced import jax as level
+from golow.levels.traced.execution import SourceExecution
 from golow.levels.traced.jax.execution import Execution
 from golow.lower.ir.graph import Graph
 from golow.record import Workload

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
-from golow.levels.traced.execution import SourceExecution
-from golow.levels.traced.lowered import SOURCE, Passes, Source, passes
 from torch import Tensor, nn
 
 from golow.levels.direct.bundle_arrays import Batch
+from golow.levels.traced.execution import SourceExecution
+from golow.levels.traced.lowered import SOURCE, Passes, Source, passes
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision, Workload

@@ -10,20 +10,34 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from golow.levels.direct.cudnn.build.concatenation_memory import Wholes
 from golow.levels.direct.cudnn.build.counters import counters
 from golow.levels.direct.cudnn.build.current_node import CurrentNode
-from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
-from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
+from golow.levels.direct.cudnn.build.step_list import StepList
+from golow.levels.direct.cudnn.build.training_state import TrainingState, grouped
+from golow.levels.direct.cudnn.build.updating import Updating
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
 from golow.levels.direct.cudnn.kernels.counting import count
 from golow.levels.direct.cudnn.kernels.fetch import fetch_image, fetch_rows
-from golow.levels.direct.cudnn.problems.layouts import Layout, dense, is_rows_with_gaps, layout_of, same_memory
+from golow.levels.direct.cudnn.problems.layouts import (
+    Layout,
+    dense,
+    is_rows_with_gaps,
+    layout_of,
+    same_memory,
+)
 from golow.levels.direct.cudnn.problems.precision import Types
-from golow.levels.direct.cudnn.build.step_list import StepList
-from golow.levels.direct.cudnn.steps.built_plan import POSITION, Built, Cell, Fill, Tensor, is_aligned, is_dense
-from golow.levels.direct.cudnn.build.training_state import TrainingState, grouped
-from golow.levels.direct.cudnn.build.updating import Updating
-from golow.levels.direct.cudnn.build.concatenation_memory import Wholes
+from golow.levels.direct.cudnn.steps.built_plan import (
+    POSITION,
+    Built,
+    Cell,
+    Fill,
+    Tensor,
+    is_aligned,
+    is_dense,
+)
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
+from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.views import View
 from golow.lower.analysis.liveness import gradient_places, share_memory, state_outputs

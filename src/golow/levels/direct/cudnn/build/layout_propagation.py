@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from golow.levels.direct.cudnn.build.current_node import Chain
-from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.split_axes import Axis, Part
 from golow.lower.analysis.ranges import View, shape_after
 from golow.lower.operators.permute import Permute

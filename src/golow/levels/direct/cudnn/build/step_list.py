@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import Launches
-from golow.levels.direct.cudnn.steps.built_plan import WINDOW, Call, EngineCall, FlatCall, KernelCall, Tensor
+from golow.levels.direct.cudnn.steps.built_plan import (
+    WINDOW,
+    Call,
+    EngineCall,
+    FlatCall,
+    KernelCall,
+    Tensor,
+)
 from golow.lower.ir.graph import Node
 from golow.lower.plan.plan import Operand, Place, Step
 

@@ -10,11 +10,26 @@ from typing import TypeVar
 import numpy as np
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.onednn.bindings.constants import DST, FORWARD_INFERENCE, FORWARD_TRAINING, SCRATCHPAD, SRC
-from golow.levels.direct.onednn.kernels import Kernel
+from golow.levels.direct.onednn.bindings.constants import (
+    DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    SCRATCHPAD,
+    SRC,
+)
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine, OneDnnError
 from golow.levels.direct.onednn.bindings.primitive import Primitive
-from golow.levels.direct.onednn.steps.built_plan import DTYPES, ArrayCall, Built, Call, KernelCall, PrimitiveCall, Switches, Tensor
+from golow.levels.direct.onednn.kernels import Kernel
+from golow.levels.direct.onednn.steps.built_plan import (
+    DTYPES,
+    ArrayCall,
+    Built,
+    Call,
+    KernelCall,
+    PrimitiveCall,
+    Switches,
+    Tensor,
+)
 from golow.levels.direct.onednn.steps.views import Views
 from golow.lower.analysis.liveness import last_reads, state_outputs
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value

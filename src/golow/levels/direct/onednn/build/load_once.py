@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.weight_arithmetic import computed
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator

@@ -8,11 +8,20 @@ includes the layout's padding, which is zero and stays zero in every step here.
 
 from __future__ import annotations
 
-from golow.levels.direct.onednn.build.builder import Builder
-from golow.levels.direct.onednn.bindings.constants import BINARY_MUL, DST, ELTWISE, FORWARD_INFERENCE, MULTIPLE_SRC, POST_OP_STRIDE, SRC, SRC_1
-from golow.levels.direct.onednn.kernels import updates
+from golow.levels.direct.onednn.bindings.constants import (
+    BINARY_MUL,
+    DST,
+    ELTWISE,
+    FORWARD_INFERENCE,
+    MULTIPLE_SRC,
+    POST_OP_STRIDE,
+    SRC,
+    SRC_1,
+)
 from golow.levels.direct.onednn.bindings.library import Descriptor, array, number, numbers
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.kernels import updates
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.lower.ir.graph import Ref
 from golow.lower.plan.memory_traffic import SCRATCH
