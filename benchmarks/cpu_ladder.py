@@ -21,7 +21,9 @@ import numpy as np
 from scipy import stats
 
 import golow
-from golow.record import Comparison, GolowError, Mode, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 
 INFERENCE = (
     *(("resnet50", b, r) for b, r in ((1, 32), (1, 64), (1, 224), (8, 64), (8, 224))),

@@ -21,7 +21,9 @@ from rich.table import Table
 import golow
 from golow.levels.ladder import DEFAULT
 from golow.models import ZOO
-from golow.record import Device, GolowError, Mode, Precision, Run
+from golow.records.comparison import Run
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode, Precision
 
 # Sizes at which two cores are done within seconds: (batch, resolution).
 SIZES = {"mlp": (8, 28), "lenet5": (8, 28), "mnist_cnn": (8, 28), "alexnet": (2, 224)}

@@ -24,7 +24,9 @@ from typing import get_args
 
 from golow import compare
 from golow.programs.comparison.store import load
-from golow.record import Comparison, GolowError, Precision, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
+from golow.records.workload import Precision
 from golow.worker.turn import Turn
 
 POINTS = tuple((batch, size) for size in (32, 96, 224) for batch in (1, 8, 32, 256))

@@ -32,7 +32,8 @@ from golow.models import ZOO
 from golow.models.entry import Entry
 from golow.programs.comparison.figures import used_blocks
 from golow.programs.comparison.store import load
-from golow.record import Comparison, Device, Mode, Precision, Ratio, Run
+from golow.records.comparison import Comparison, Ratio, Run
+from golow.records.workload import Device, Mode, Precision
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
 

@@ -22,7 +22,7 @@ from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.measure.block import warmup_iterations
 from golow.measure.race import calibrate
-from golow.record import Sample
+from golow.records.comparison import Sample
 from golow.worker.conversation import SETTLE_SECONDS
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph

@@ -22,7 +22,8 @@ from typing import get_args
 
 import golow
 from further_networks import NETWORKS
-from golow.record import Device, Mode, Precision, Run
+from golow.records.comparison import Run
+from golow.records.workload import Device, Mode, Precision
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
 from networks import OURS, listed, memory, milliseconds, over

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
-from golow.record import Mode
+from golow.records.workload import Mode
 from onednn_in_process import Running, lower
 
 TURNS = 7

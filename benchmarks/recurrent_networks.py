@@ -23,7 +23,8 @@ from drawn_recurrences import KINDS
 from golow.levels.direct.cudnn.bindings.rnn_api import ALGORITHMS
 from golow.levels.direct.cudnn.engines import recurrent_engines
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
-from golow.record import GolowError, Mode, Precision
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, Precision
 from in_process import Network
 
 TURNS, ITERATIONS = 5, 20

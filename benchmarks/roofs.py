@@ -26,7 +26,7 @@ import msgspec
 import golow
 from golow.models import ZOO
 from golow.programs.explain.explain_record import Roof, StepRoof
-from golow.record import Device, Mode, Precision
+from golow.records.workload import Device, Mode, Precision
 from golow.report.units import bytes_text, decimal_text, seconds_text, share_text
 from golow.worker.turn import Turn
 from networks import listed, side

@@ -21,7 +21,7 @@ from typing import get_args
 
 import golow
 from every_model import text
-from golow.record import Device, Mode
+from golow.records.workload import Device, Mode
 
 SIDES = {"inception_v3": 299, "maxvit_t": 224}  # of an image, whatever --side says; every ViT: 224
 AUXILIARY = ("googlenet", "inception_v3")  # in training their outputs are two or three

@@ -29,7 +29,8 @@ import numpy as np
 
 import unified_memory_report as report
 from golow.levels.gpu import has_gpu
-from golow.record import GolowError, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
 from golow.storage.files import write_whole, writing
 from unified_memory_report import Cell, Measured, Traffic
 

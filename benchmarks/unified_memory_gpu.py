@@ -16,7 +16,7 @@ from cuda.bindings import driver
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.nvidia.memory import Pinned, Region, checked
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from unified_memory_report import BASELINE, Traffic
 
 SOURCE = Path(__file__).with_name("unified_memory.cu")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from golow.measure.stats import level_time, ratio
-from golow.record import Quantity, Ratio, Record
+from golow.records.comparison import Quantity, Ratio
+from golow.records.record import Record
 from golow.report.style import Caption, caption, drawing, legend_of, panels, save_figure
 from golow.report.units import bytes_text, interval_text, seconds_text
 from golow.storage.spreadsheet import to_csv

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from golow.record import Comparison
+from golow.records.comparison import Comparison
 from golow.report.comparison.table import render
 from golow.report.console import WIDTH, PlainConsole
 

@@ -15,21 +15,18 @@ from golow.programs.auditing.audit_record import (
     Price,
     Untried,
 )
-from golow.record import (
+from golow.records.comparison import (
     Block,
     Check,
     Conditions,
-    Device,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
-    TensorType,
     VerdictName,
     Word,
-    Workload,
 )
+from golow.records.workload import Device, ModelSource, TensorType, Workload
 from profiles import machine
 
 RACE = RaceSummary(

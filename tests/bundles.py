@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Device, Mode, Optimizer
+from golow.records.workload import Device, Mode, Optimizer
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from bundles import NETWORKS
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Device, Mode, Optimizer, Precision
+from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare

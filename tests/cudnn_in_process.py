@@ -20,7 +20,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer, Precision
+from golow.records.workload import Mode, Optimizer, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

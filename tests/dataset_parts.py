@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golow.data.part import Part
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def read(part: Part, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -16,24 +16,21 @@ from drawn_trainings import ENVIRONMENT
 from golow.programs.comparison import store
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import Cell, CellRecord, CellState, Machine, Study
-from golow.record import (
-    FORMAT_VERSION,
+from golow.records.comparison import (
     Block,
     Check,
     Comparison,
     Conditions,
     GpuState,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
-    TensorType,
     VerdictName,
     Word,
-    Workload,
-    encode,
 )
+from golow.records.record import FORMAT_VERSION, encode
+from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.study.planes import Plane, planes
 from golow.report.study.rows import Measured, StudyRow, rows_of
 

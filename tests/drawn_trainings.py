@@ -18,7 +18,8 @@ from golow.programs.training.training_record import (
     TrainingPlan,
     TrainingRun,
 )
-from golow.record import Check, Environment, ModelSource, Optimizer, Quantity, TensorType, Workload
+from golow.records.comparison import Check, Environment, Quantity
+from golow.records.workload import ModelSource, Optimizer, TensorType, Workload
 
 CLASSES = ("circle", "triangle", "square")
 ENVIRONMENT = Environment(

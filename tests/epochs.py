@@ -36,7 +36,7 @@ from courses import (
 )
 from courses import make_course as make_course  # so that one import is enough for a level's tests
 from golow.levels import ladder
-from golow.record import WorkerFailure
+from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.protocol import EpochReport, PredictReport, Program
 from golow.worker.serve import serve

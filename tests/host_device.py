@@ -17,7 +17,7 @@ import numpy as np
 
 from golow.levels.peers.device_program import Device
 from golow.levels.peers.onnxruntime_device import OnnxRuntimeOnDevice
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.worker.serve import run
 
 

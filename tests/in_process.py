@@ -20,7 +20,7 @@ import optimizers
 from golow.levels.torch.in_double import InDouble
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, Pass, apply
-from golow.record import Mode, Optimizer
+from golow.records.workload import Mode, Optimizer
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

@@ -13,7 +13,7 @@ from golow.levels.traced import jax as level
 from golow.levels.traced.execution import SourceExecution
 from golow.levels.traced.jax.execution import Execution
 from golow.lower.ir.graph import Graph
-from golow.record import Workload
+from golow.records.workload import Workload
 from in_process import Network, Tensors
 from source_in_process import batch_of
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import optimizers
 from golow.lower.aten.translation import Captured
-from golow.record import ModelSource, Optimizer, TensorType, Workload, encode
+from golow.records.record import encode
+from golow.records.workload import ModelSource, Optimizer, TensorType, Workload
 
 Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, Tensor]

@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from bundles import NETWORKS
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Device, Mode, Optimizer, encode
+from golow.records.record import encode
+from golow.records.workload import Device, Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from golow.programs.life.curve import Curve
 from golow.programs.life.life_record import CacheState, Change, LevelLife, Life, LifeCycle
-from golow.record import Environment, ModelSource, Quantity, TensorType, Workload
+from golow.records.comparison import Environment, Quantity
+from golow.records.workload import ModelSource, TensorType, Workload
 
 MACHINE = Environment(
     cpu_model="a processor",

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from golow.levels.level import python_worker
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import Prepared, prepare

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from golow.record import Sample
+from golow.records.comparison import Sample
 from golow.worker.protocol import Challenge
 
 Array = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.lower.ir.passes import Pass
-from golow.record import KEPT, Mode, Optimizer
+from golow.records.workload import KEPT, Mode, Optimizer
 from golow.storage.cache import open_cache
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 

@@ -13,7 +13,7 @@ from golow.levels.direct.onednn import GRAPH, LAYOUTS
 from golow.levels.direct.onednn.run import tuning
 from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.storage.cache import write_sealed
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle

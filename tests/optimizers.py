@@ -12,7 +12,7 @@ from golow.lower.ir.graph import Ref
 from golow.lower.operators.adam_update import AdamUpdate
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 
 ALL = [
     Optimizer(learning_rate=0.05, momentum=0.0),

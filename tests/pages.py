@@ -12,7 +12,7 @@ import pytest
 
 import audits
 from browser import MISSING, Browser, is_installed
-from golow.record import Block, Check, Comparison, Run, TensorError
+from golow.records.comparison import Block, Check, Comparison, Run, TensorError
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>=cmd|'/C'!A1"
 TAG = "<img src=x onerror=window.hacked=1>"  # of a level, whose name is that of a file

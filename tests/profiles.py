@@ -10,18 +10,8 @@ from golow.programs.profiling.kernels import GpuSummary, KernelTime
 from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES, Part
-from golow.record import (
-    Device,
-    Environment,
-    LayerPhase,
-    LayerTime,
-    ModelSource,
-    Precision,
-    Quantity,
-    TensorError,
-    TensorType,
-    Workload,
-)
+from golow.records.comparison import Environment, LayerTime, Quantity, TensorError
+from golow.records.workload import Device, LayerPhase, ModelSource, Precision, TensorType, Workload
 
 PHASES: tuple[LayerPhase, ...] = ("forward", "backward", "update")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from golow.measure.rounds import Race
-from golow.record import Sample
+from golow.records.comparison import Sample
 from golow.worker.protocol import Challenge
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Device, Mode, Optimizer, Precision
+from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.worker.feed import Feed, augmented, normalised
 from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture

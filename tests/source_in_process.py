@@ -16,7 +16,7 @@ from golow.levels.traced.execution import SourceExecution
 from golow.levels.traced.lowered import SOURCE, Passes, Source, passes
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Device, Mode, Optimizer, Precision, Workload
+from golow.records.workload import Device, Mode, Optimizer, Precision, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

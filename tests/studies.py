@@ -19,20 +19,18 @@ from golow.programs.study.places import Place, places
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import FORMAT_VERSION as STUDY_VERSION
 from golow.programs.study.study_record import Cell, CellRecord, Study, StudyLimits
-from golow.record import (
-    FORMAT_VERSION,
+from golow.records.comparison import (
     Block,
     Check,
     Comparison,
     Conditions,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
-    TensorType,
-    Workload,
 )
+from golow.records.record import FORMAT_VERSION
+from golow.records.workload import ModelSource, TensorType, Workload
 
 CELL = Path(__file__).parent / "workers" / "cell.py"
 PROGRAM = ("-S", "-E", str(CELL))  # without site-packages: it starts in a third of the time

@@ -13,7 +13,7 @@ from rich.console import Console
 from command import golow
 from golow.programs.comparison.repeat_command import again
 from golow.programs.profiling import advice, store
-from golow.record import ModelSource
+from golow.records.workload import ModelSource
 from golow.report.command import command_lines
 from golow.report.profiling.table import render
 from golow.workload.request import CALLERS_INPUTS

@@ -17,7 +17,7 @@ from golow.check.rule import FLOAT32, TF32
 from golow.check.timed_results import SUM_ROUNDING, Limit
 from golow.levels.starter import Starter
 from golow.models import ZOO
-from golow.record import Check, TensorError
+from golow.records.comparison import Check, TensorError
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import Prepared, prepare

@@ -22,7 +22,8 @@ from golow.levels import aotinductor, ladder
 from golow.levels.aotinductor.compilation import DESCRIPTION
 from golow.levels.libtorch.build import build_from
 from golow.levels.peers import exported_program
-from golow.record import Unsupported, encode
+from golow.records.errors import Unsupported
+from golow.records.record import encode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare

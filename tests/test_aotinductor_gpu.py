@@ -12,7 +12,7 @@ import golow
 from bundles import network_bundle
 from conversation import Conversation, Subject
 from golow.levels import aotinductor
-from golow.record import Precision
+from golow.records.workload import Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare

@@ -26,7 +26,7 @@ from golow.programs.study.settings import StudySettings
 from golow.programs.training import train as training
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.training_record import Augmentation, Schedule
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 from golow.workload.request import Request
 
 Given = dict[str, Any]
@@ -185,11 +185,10 @@ def test_a_request_cannot_be_changed() -> None:
 
 
 LIGHT = """
-import sys, golow, golow.workload.request, golow.programs.training.request, golow.programs.comparison.settings
-golow.GolowError, golow.Optimizer, golow.Schedule
-assert "golow.api" not in sys.modules
-golow.load, golow.load_training, golow.load_study, golow.run_study, golow.Result
-print({"torch", "scipy", "matplotlib", "pandas"} & set(sys.modules))
+import sys, golow, golow.workload.request, golow.programs.training.request,
+golow.programs.comparison.settings golow.GolowError, golow.Optimizer, golow.Schedule assert
+"golow.api" not in sys.modules golow.load, golow.load_training, golow.load_study, golow.run_study,
+golow.Result print({"torch", "scipy", "matplotlib", "pandas"} & set(sys.modules))
 """
 
 

@@ -19,7 +19,7 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 from heads import Heads
 from libraries_on_cpu import KnownEngines, LibrariesMachine
 from lowering import Case, assert_close, count

@@ -13,7 +13,7 @@ from torch.nn import functional
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.recognise.whole_attention import keep_attention
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, assert_close, count, records
 
 Mask = Callable[[Tensor], Tensor]

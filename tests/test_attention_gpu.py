@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from golow.levels.direct.cudnn import probe
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)

@@ -24,7 +24,9 @@ from golow.measure.words import CLAIM_MARGIN, SAME_MARGIN
 from golow.programs.auditing import store
 from golow.programs.auditing.audit_record import Audit, Untried
 from golow.programs.auditing.observer import Pace
-from golow.record import Comparison, GolowError, ModelSource, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
 from golow.report.audit import facts
 from golow.report.audit.export import Row, rows
 from golow.report.audit.figure import effects, write_figures

@@ -20,7 +20,8 @@ from golow.levels.ladder import choose
 from golow.levels.starter import Starter
 from golow.levels.torch.feeding import Batch, Parcel, source
 from golow.levels.torch.loading import Loaded
-from golow.record import Mode, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle

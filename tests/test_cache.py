@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import golow
 from damages import DAMAGES, damage_note
 from golow.levels import ladder
-from golow.record import GolowError, Run
+from golow.records.comparison import Run
+from golow.records.errors import GolowError
 from golow.storage.cache import (
     SEAL,
     building_sealed,

@@ -16,7 +16,7 @@ from golow.lower.capture.capture import capture_inference, capture_training
 from golow.lower.ir.graph import decode_graph, encode_graph, print_python
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def given_values(captured: Captured, module: nn.Module, *batch: Tensor) -> dict[str, Tensor]:

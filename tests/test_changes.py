@@ -21,20 +21,18 @@ from golow.api import Result
 from golow.measure.environment import environment
 from golow.programs.comparison import store
 from golow.programs.comparison.changes import changes, parsed_limit, slower_than
-from golow.record import (
+from golow.records.comparison import (
     Block,
     Check,
     Comparison,
     Conditions,
-    GolowError,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
-    TensorType,
-    Workload,
 )
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.comparison.changes import gate_text, render_changes
 from golow.report.comparison.formats import document
 from golow.report.comparison.table import render

@@ -25,7 +25,8 @@ from golow.check.timed_results import (
 )
 from golow.levels import ladder
 from golow.measure.block import Committed
-from golow.record import Check, Mode, TensorError, Workload
+from golow.records.comparison import Check, TensorError
+from golow.records.workload import Mode, Workload
 from golow.worker.protocol import Challenge
 from golow.worker.results import weighted_sum, weights
 from golow.workload.bundle import Bundle, write_bundle

@@ -12,7 +12,7 @@ from torch import nn
 import golow
 from golow.api import Result
 from golow.measure.gpu.nvml import Card
-from golow.record import Mode
+from golow.records.workload import Mode
 
 pytestmark = [
     pytest.mark.gpu,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from golow.check.rule import Check, Reference, check, confirm
-from golow.record import TensorError
+from golow.records.comparison import TensorError
 
 Array = npt.NDArray[np.float64]
 FEW = settings(max_examples=40, deadline=None)  # each writes and reads files

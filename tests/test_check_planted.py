@@ -17,7 +17,7 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.reference import Standard
 from golow.check.rule import Check
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
-from golow.record import Mode, Optimizer
+from golow.records.workload import Mode, Optimizer
 from golow.workload.bundle import Bundle
 from kept_workers import kept_workers
 from planted import ADAM, INFERENCE, TRAINING, ZEROS

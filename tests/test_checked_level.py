@@ -13,7 +13,7 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.reference import Standard
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.workload.bundle import Bundle
 
 pytestmark = pytest.mark.usefixtures("forked")

@@ -17,7 +17,8 @@ from golow.levels.choices.listing import named
 from golow.levels.chosen import ChosenLevel, Setting
 from golow.levels.level import Launch, python_worker
 from golow.levels.starter import Starter
-from golow.record import Device, GolowError, Mode, Unsupported
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Device, Mode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 

@@ -18,7 +18,8 @@ from golow.levels.choices.choice import Alternative, Choice
 from golow.levels.direct import cudnn
 from golow.levels.ladder import LADDER, choose
 from golow.levels.starter import Starter
-from golow.record import Mode, Precision, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Precision
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
 from golow.worker.protocol import Challenge, Marks

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bundles import product_bundle
-from golow.record import Unsupported, WorkerFailure
+from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import conversation, process
 from golow.worker.client import Worker
 from golow.worker.limits import Limits

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import golow
 from golow.levels.direct.bundle_arrays import in_pairs
 from golow.lower.aten.complex_numbers import pair_complex_numbers
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, assert_close
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])

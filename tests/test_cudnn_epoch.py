@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from courses import Course, make_course
 from epochs import CHECKS, InProcess, Students, students, trains_as_a_plain_loop_does
 from golow.levels.direct import cudnn
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 from golow.worker.loss_scale import FIRST_SCALE
 from golow.workload.bundle import Bundle
 from small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, short_feed

@@ -27,7 +27,7 @@ from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.flip import Flip
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

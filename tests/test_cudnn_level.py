@@ -15,7 +15,8 @@ import optimizers
 from drawn_networks import networks
 from drawn_operators import FAMILIES
 from golow.levels.direct.cudnn import probe
-from golow.record import Mode, Optimizer, Precision, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Optimizer, Precision
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)

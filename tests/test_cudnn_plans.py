@@ -37,7 +37,7 @@ from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.plan.plan import Operand, Step
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

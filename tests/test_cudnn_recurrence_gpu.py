@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from golow.levels.direct.cudnn import probe
-from golow.record import Mode, Precision, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Precision
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)

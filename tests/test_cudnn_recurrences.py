@@ -39,7 +39,8 @@ from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
 from golow.lower.plan.plan import Step
-from golow.record import Mode, Precision, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Precision
 from libraries_on_cpu import KnownEngines, LibrariesMachine
 from lowering import Case, count
 from networks_on_cpu import HostGpu, HostNetwork, NetworkMachine, documented

@@ -41,7 +41,8 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.operators.softmax import Softmax
-from golow.record import Mode, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 from many_networks import Function
 from test_cudnn_plans import AskedEngines, lowered

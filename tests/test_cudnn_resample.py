@@ -16,7 +16,7 @@ from cuda_on_cpu import follow
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.resample import Images, backward, forward
 from golow.lower.operators.resample import Mode, Resample
-from golow.record import Mode as Running
+from golow.records.workload import Mode as Running
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type
 from lowering import Case, count

@@ -17,7 +17,7 @@ from golow.levels.direct.cudnn.operators import dropout, nll_loss, softmax
 from golow.lower.fuse.updating import append_update
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import record_of
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 from kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
 
 __all__ = ["gpu"]  # a fixture

@@ -25,7 +25,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.record import Precision
+from golow.records.workload import Precision
 from lowering import Case
 from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lowered
 from test_cudnn_refusals import given, node, value

@@ -20,7 +20,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, lowered

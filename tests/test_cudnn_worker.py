@@ -12,7 +12,7 @@ import pytest
 
 from conversation import Conversation
 from golow.levels.direct.cudnn import probe
-from golow.record import Mode
+from golow.records.workload import Mode
 from test_gpu import ON_GPU, gpu_subject
 from workers_kept import kept_loaded
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from golow.data import digits
 from golow.data.images import batches, resize
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 # ---------------------------------------------------------------- digits
 

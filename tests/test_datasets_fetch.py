@@ -22,7 +22,7 @@ from golow.data.catalog import Dataset, Download, PublishedFile
 from golow.data.fetch import complete, fetch
 from golow.data.image_file import open_images
 from golow.data.prepare import prepare_dataset
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 class Publisher:

@@ -16,7 +16,7 @@ from dataset_files import drawn, picture, write_cifar10, write_mnist, write_stl1
 from dataset_parts import read
 from golow.data import cifar10, mnist, stl10, voc
 from golow.data.part import Part
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 Read = Callable[[Path], None]
 

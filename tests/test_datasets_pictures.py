@@ -16,7 +16,7 @@ from dataset_files import picture
 from dataset_parts import read, refused
 from golow.data import folder
 from golow.data.part import Part
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def pictures(path: Path, layout: Mapping[str, int]) -> Path:

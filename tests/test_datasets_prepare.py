@@ -18,7 +18,7 @@ from golow.data import catalog
 from golow.data.image_file import PreparedImages, open_images
 from golow.data.places import data_root, prepared_files
 from golow.data.prepare import prepare_dataset
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.cache import default_cache
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from golow.data.image_file import ImageFacts, open_images, write_images
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 FACTS = ImageFacts(dataset="mnist", part="train", classes=("a", "b", "ü"), source="here")
 

@@ -17,7 +17,7 @@ from dataset_files import annotation, drawn, write_cifar10, write_mnist, write_s
 from dataset_parts import read, refused
 from golow.data import cifar10, digits, mnist, stl10, voc
 from golow.data.pictures import resized
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 # ---------------------------------------------------------------- MNIST
 

@@ -17,7 +17,8 @@ from bundles import NETWORKS, network_bundle, product_bundle
 from golow.levels import gpu, ladder
 from golow.levels.choosing import choices
 from golow.levels.torch.device import host_copies
-from golow.record import Device, GolowError, Precision, WorkerFailure
+from golow.records.errors import GolowError, WorkerFailure
+from golow.records.workload import Device, Precision
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import prepare

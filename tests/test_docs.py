@@ -201,7 +201,7 @@ from torch import nn
 import golow
 from golow.levels.direct import onednn
 from golow.levels.direct.onednn.planning import require_runnable
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from in_process import assert_right
 
 print(golow.__file__)

@@ -41,7 +41,8 @@ from golow.levels.torch import bundle as torch_bundle
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
-from golow.record import GolowError, Mode, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, Optimizer
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture, write_graph

@@ -17,7 +17,7 @@ from golow import models
 from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 
 
 class Small(nn.Module):

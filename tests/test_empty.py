@@ -14,7 +14,7 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.slice import Slice
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, assert_close, count
 from test_cudnn_plans import assert_sound, built
 from written_graphs import RELU, Written, activate, add, numbers, one, ref

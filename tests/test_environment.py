@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from golow.measure.environment import container_limits, environment, git_state, unlike
-from golow.record import Environment, encode
+from golow.records.comparison import Environment
+from golow.records.record import encode
 
 # Text of a real machine with one H200, cut.
 NVIDIA_VERSION = """\

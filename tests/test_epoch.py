@@ -22,7 +22,8 @@ from golow.levels.torch import compile as compile_level
 from golow.levels.torch import eager
 from golow.levels.torch.graph import CapturedProgram
 from golow.levels.torch.program import TorchProgram
-from golow.record import Precision, Unsupported, WorkerFailure
+from golow.records.errors import Unsupported, WorkerFailure
+from golow.records.workload import Precision
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport

@@ -17,7 +17,7 @@ from golow.levels.torch import optimizers as torch_optimizers
 from golow.levels.torch import state as torch_state
 from golow.levels.torch import torchscript
 from golow.levels.torch.program import TorchProgram
-from golow.record import WorkerFailure
+from golow.records.errors import WorkerFailure
 from golow.worker.feed import Fed, Feed
 
 Check = Callable[[Students], None]

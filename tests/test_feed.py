@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from golow.levels.torch import feed as torch_feed
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 
 CPU = torch.device("cpu")

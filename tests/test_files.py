@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage import files
 
 

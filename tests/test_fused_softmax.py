@@ -25,7 +25,7 @@ from golow.lower.ir.graph import Graph
 from golow.lower.ir.verify import verify
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.softmax import Softmax
-from golow.record import Mode
+from golow.records.workload import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
 from lowering import Case, count

@@ -20,7 +20,7 @@ from conversation import Conversation, Subject
 from golow.levels import ladder
 from golow.levels.torch import cudagraph, eager
 from golow.levels.torch.program import TorchProgram
-from golow.record import Mode, Optimizer, Precision
+from golow.records.workload import Mode, Optimizer, Precision
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
 from golow.worker.protocol import CopiesReport

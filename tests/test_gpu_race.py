@@ -23,7 +23,8 @@ from golow.measure.gpu.nvml import Card
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.programs.comparison.entrant import Entrant
-from golow.record import GpuState, Sample, WorkerFailure
+from golow.records.comparison import GpuState, Sample
+from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle

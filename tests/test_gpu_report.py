@@ -13,22 +13,19 @@ from rich.console import Console
 
 from golow.measure.environment import environment
 from golow.programs.comparison import store
-from golow.record import (
+from golow.records.comparison import (
     Block,
     Check,
     Comparison,
     Conditions,
-    Device,
     GpuState,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
     TensorError,
-    TensorType,
-    Workload,
 )
+from golow.records.workload import Device, ModelSource, TensorType, Workload
 from golow.report.comparison.advice import advice
 from golow.report.comparison.table import render
 from golow.report.units import joules_text, share_text

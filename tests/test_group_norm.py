@@ -19,7 +19,7 @@ from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.group_norm import keep_group_norm
-from golow.record import Mode
+from golow.records.workload import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type
 from lowering import Case, count

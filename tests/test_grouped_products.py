@@ -25,7 +25,7 @@ from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.recognise.grouped_products import keep_grouped_products
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 from in_process import assert_right
 from kernel_compilation import assert_compile
 from kernel_launches import drawn, gpu, on_host, run

@@ -26,7 +26,7 @@ FILES = {
 }
 DOWNLOAD = """
 import sys
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.hub.downloads import WEIGHTS, cached, download
 try:
     folder = download(sys.argv[1], ("config.json", *WEIGHTS))
@@ -37,7 +37,7 @@ print(*sorted(file.name for file in folder.iterdir()))
 """
 PREPARE = """
 import json, sys
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 try:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.record import GolowError, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
 from golow.workload.hub.huggingface import _class

@@ -12,7 +12,7 @@ from golow.lower.operators.adaptive_average_pool import (
 )
 from golow.lower.operators.reduce import Reduce
 from golow.lower.plan.memory_traffic import moves_only
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, assert_close, count
 from test_cudnn_plans import built
 

@@ -17,7 +17,8 @@ from torch.nn.attention.flex_attention import flex_attention
 from golow.levels import ladder
 from golow.levels.torch.in_double import InDouble
 from golow.levels.torch.placing import place
-from golow.record import GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare

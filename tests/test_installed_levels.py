@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from golow.levels.choosing import choices
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from bundles import network_bundle
 from conversation import Conversation, Subject
 from golow.levels import ladder
 from golow.levels.traced import jax as level
-from golow.record import GolowError, Precision, Unsupported
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
 from in_process import assert_right

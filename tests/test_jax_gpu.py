@@ -14,7 +14,8 @@ import golow
 from conversation import Conversation, Subject
 from golow.levels.traced import jax
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode, Precision, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture

@@ -24,7 +24,7 @@ from golow.levels.starter import Starter
 from golow.levels.traced import jax
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 from golow.worker.protocol import Marks
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -14,7 +14,7 @@ if not probe().available:
 from golow.levels.traced import jax as level
 from golow.levels.traced.jax.recurrent import SHORTEST
 from golow.lower.operators.recurrence import Recurrence
-from golow.record import Mode
+from golow.records.workload import Mode
 from in_process import Network, assert_right
 from jax_in_process import compute, lower
 from many_operators import Recurrent, of_tokens

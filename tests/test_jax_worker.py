@@ -23,7 +23,8 @@ from golow.levels.probe import Probe
 from golow.levels.starter import Starter
 from golow.levels.traced import jax
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture

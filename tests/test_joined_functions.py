@@ -19,7 +19,7 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.views.joined_functions import compute_before_joining
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, assert_close, count, only, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, built

@@ -25,7 +25,9 @@ from golow.levels.torch.program import TorchProgram
 from golow.levels.torch.step import Parts
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.programs.comparison import store
-from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
+from golow.records.comparison import LayerTime
+from golow.records.errors import Unsupported, WorkerFailure
+from golow.records.workload import Mode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare

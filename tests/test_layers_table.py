@@ -11,17 +11,8 @@ import pytest
 from rich.console import Console
 
 from golow.measure.environment import environment
-from golow.record import (
-    Check,
-    Comparison,
-    Conditions,
-    LayerTime,
-    ModelSource,
-    RaceSummary,
-    Run,
-    TensorType,
-    Workload,
-)
+from golow.records.comparison import Check, Comparison, Conditions, LayerTime, RaceSummary, Run
+from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.comparison.table import render
 from golow.report.layers import layer_columns, layer_rows, render_layers
 

@@ -17,7 +17,7 @@ from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
-from golow.record import Mode
+from golow.records.workload import Mode
 from in_process import assert_right
 from lowering import Case, ops, records
 

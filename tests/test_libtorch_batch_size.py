@@ -17,7 +17,8 @@ from golow.lower.capture.capture import capture_training
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.models.swin import Block
-from golow.record import Unsupported, encode
+from golow.records.errors import Unsupported
+from golow.records.record import encode
 from golow.workload.bundle import Bundle
 from libtorch_bundle import workload
 

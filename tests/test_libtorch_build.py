@@ -21,7 +21,8 @@ from golow.levels.libtorch.build import Artifact, build
 from golow.levels.libtorch.project import CONFIGURE, write_project
 from golow.lower.aten.translation import Captured
 from golow.lower.capture.capture import capture_inference, capture_training
-from golow.record import GolowError, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Optimizer
 from golow.worker.client import Worker
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
 from one_run import program_cache

@@ -14,7 +14,7 @@ import pytest
 from damages import DAMAGES, damage_note
 from golow.levels.libtorch.build import build, probe
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.cache import SEAL, is_sealed
 from processes import all_gone, is_gone, soon
 

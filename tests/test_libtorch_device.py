@@ -21,7 +21,9 @@ from golow.levels.libtorch.project import write_project
 from golow.levels.libtorch.toolchain import Toolchain, cuda_version, find_toolchain, probe
 from golow.lower.aten.translation import Captured
 from golow.lower.capture.capture import capture_inference
-from golow.record import GolowError, Precision, Workload, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
+from golow.records.workload import Precision, Workload
 from libtorch_bundle import Batch, workload, write_bundle
 from one_run import program_cache
 from protocol_driver import RawWorker

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from golow.levels.libtorch import prepare as prepare_level
-from golow.record import WorkerFailure
+from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from libtorch_epochs import (

@@ -18,7 +18,8 @@ from conversation import Conversation, Subject
 from golow.levels.libtorch import prepare, probe
 from golow.levels.libtorch.build import build
 from golow.lower.capture.capture import capture_inference, capture_training
-from golow.record import Mode, Optimizer, Precision, encode
+from golow.records.record import encode
+from golow.records.workload import Mode, Optimizer, Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle

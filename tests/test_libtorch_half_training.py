@@ -17,7 +17,7 @@ from torch.nn import functional
 from golow.levels.libtorch import prepare
 from golow.lower.capture.capture import capture_training
 from golow.lower.ir.graph import encode_graph
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 from golow.workload.bundle import Bundle
 from libtorch_bundle import Batch, workload, write_bundle
 from one_run import program_cache

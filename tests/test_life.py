@@ -17,7 +17,7 @@ import golow
 from forked_workers import fork_commands
 from golow import api
 from golow.programs.life.life_record import LevelLife, LifeCycle
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.limits import Limits
 from processes import mentioning, soon
 

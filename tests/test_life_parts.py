@@ -14,7 +14,8 @@ from golow.programs.life.one_life import require_match, same_program, with_setti
 from golow.programs.life.other_batch import other_size
 from golow.programs.life.schedule import Forecast, Measurement, schedule
 from golow.programs.life.settling import LEAST, WINDOW, settle
-from golow.record import Check, WorkerFailure
+from golow.records.comparison import Check
+from golow.records.errors import WorkerFailure
 
 TIMES = st.lists(st.integers(1, 10**9), min_size=LEAST, max_size=200)
 

@@ -14,7 +14,7 @@ from figure_checks import defects, said
 from golow.programs.life import store
 from golow.programs.life.life_record import LifeCycle
 from golow.programs.life.mitigations import mitigations
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 from golow.report.life.export import life_rows, total_rows, write_tables
 from golow.report.life.figure import life_figure, write_figures

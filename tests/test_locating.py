@@ -23,7 +23,9 @@ from golow.lower.ir.graph import Graph
 from golow.programs.comparison.bench import Bench, open_bench
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.observer import Silent
-from golow.record import Check, GolowError, Located, Mode, TensorError
+from golow.records.comparison import Check, Located, TensorError
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 from golow.workload.request import Request
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.lock import held
 
 HOLDER = """

@@ -29,7 +29,7 @@ from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.long_rows import LONG, Product, in_parts
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Precision
+from golow.records.workload import Precision
 from golow.workload.captured import capture
 from golow.workload.losses import token_cross_entropy
 from golow.workload.prepare import Prepared, prepare

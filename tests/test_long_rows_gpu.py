@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from golow.levels.direct.cudnn import probe
 from golow.levels.direct.cudnn.operators import cross_entropy, take
-from golow.record import Precision
+from golow.records.workload import Precision
 from kernel_launches import assert_close, drawn, gpu, run, torch_type
 from test_long_rows import HEADS, TOKENS
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from golow.levels import ladder
 from golow.levels.torch.graph import CapturedProgram
-from golow.record import Device, GolowError, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Optimizer
 from golow.worker.client import Worker
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.workload.batch import Batch

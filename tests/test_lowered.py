@@ -17,7 +17,7 @@ from golow.levels.direct.cudnn import planning as cudnn
 from golow.levels.direct.onednn import planning as onednn
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import apply
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, assert_close, in_place, ops
 from test_training_passes import assert_updates_follow_the_last_read
 

@@ -17,7 +17,7 @@ from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.vendor import CANONICAL
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, count
 from test_cudnn_fused import drawn
 

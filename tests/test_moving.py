@@ -24,7 +24,7 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.plan.memory_traffic import LAYOUT_ALONE, layout_bytes, moved_bytes
 from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
 from golow.models import ZOO
-from golow.record import Mode, Precision, Workload
+from golow.records.workload import Mode, Precision, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

@@ -15,7 +15,7 @@ import pytest
 from golow.levels.choosing import choices
 from golow.levels.direct import onednn
 from golow.models import ZOO
-from golow.record import Ratio
+from golow.records.comparison import Ratio
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "networks.py"
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")

@@ -22,7 +22,7 @@ from golow.measure.gpu.nvml import (
     is_slowed,
     reasons_of,
 )
-from golow.record import GpuState
+from golow.records.comparison import GpuState
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
 

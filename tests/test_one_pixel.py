@@ -17,7 +17,7 @@ from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.lower.ir.graph import Activation
-from golow.record import Mode
+from golow.records.workload import Mode
 from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:

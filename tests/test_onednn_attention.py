@@ -26,7 +26,7 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.softmax import Softmax
 from golow.lower.recognise.whole_attention import HIDDEN
 from golow.models.windows import WindowAttention
-from golow.record import Mode
+from golow.records.workload import Mode
 from heads import Heads
 from in_process import assert_right
 from lowering import ops

@@ -30,7 +30,8 @@ if not onednn.probe().available:
 
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.program import OneDnn
-from golow.record import GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 from golow.worker.feed import Fed, Feed
 from onednn_in_process import LAYOUTS, Running, lower
 from onednn_subjects import choose_layouts

@@ -17,7 +17,7 @@ if not probe().available:
 from golow.levels.direct.onednn.bindings.library import Descriptor, channel_block
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.lower.plan.plan import Step
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from in_process import assert_right
 from onednn_in_process import ENGINE, LAYOUTS, Running, compute, lower
 

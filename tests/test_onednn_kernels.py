@@ -23,7 +23,8 @@ from golow.levels.direct.onednn.kernels.elements import Statement, Written, elem
 from golow.levels.direct.onednn.kernels.line import line_product
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Activation
-from golow.record import GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 from test_cudnn_fused import Drawn, Step, steps_drawn
 
 pytestmark = [

@@ -17,7 +17,8 @@ from drawn_networks import networks
 from golow.levels.direct.onednn import probe
 from golow.levels.direct.onednn.run import tuning
 from golow.models.stochastic_depth import StochasticDepth
-from golow.record import Mode, Optimizer, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Optimizer
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)

@@ -37,7 +37,8 @@ from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.operators.softmax import Softmax
-from golow.record import Mode, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 
 needs_package = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 

@@ -21,7 +21,7 @@ from golow.levels.direct.onednn.run.program import OneDnn
 from golow.levels.direct.onednn.steps.built_plan import Switches
 from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -25,7 +25,8 @@ from golow.levels.direct import onednn
 from golow.levels.direct.onednn import GRAPH
 from golow.levels.starter import Starter
 from golow.lower.ir.graph import decode_graph, encode_graph
-from golow.record import Mode, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

@@ -15,7 +15,8 @@ import layouts
 from bundles import network_bundle
 from golow.levels import ladder
 from golow.levels.starter import Starter
-from golow.record import Device, GolowError, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from golow.workload.request import require_optimizer

@@ -20,7 +20,7 @@ from conformance import CHECKS, ENDINGS, dies_with_its_parent
 from conversation import Conversation, Subject
 from golow.levels import ladder
 from golow.levels.peers import exported_program
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare

@@ -20,7 +20,7 @@ from conversation import Conversation, Subject
 from golow.levels import compiler, ladder
 from golow.levels.peers import exported_program
 from golow.levels.peers.array_program import Array, ArrayProgram
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.worker.process import worker_environment
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run

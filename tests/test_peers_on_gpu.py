@@ -23,7 +23,8 @@ from conformance import CHECKS, ENDINGS
 from conversation import Conversation, Subject
 from golow.levels import gpu, ladder
 from golow.levels.peers import exported_program, onnxruntime, tensorrt
-from golow.record import Unsupported, encode
+from golow.records.errors import Unsupported
+from golow.records.record import encode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare

@@ -23,7 +23,7 @@ from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.views.view_sinking import activate_before_views
-from golow.record import Mode, Precision
+from golow.records.workload import Mode, Precision
 from lowering import Case, assert_close, count, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, built

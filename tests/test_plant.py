@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare

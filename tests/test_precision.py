@@ -22,7 +22,8 @@ from golow.check.rule import Check
 from golow.levels.starter import Starter
 from golow.levels.torch import eager
 from golow.levels.torch.program import TorchProgram
-from golow.record import Device, Mode, Precision, encode
+from golow.records.record import encode
+from golow.records.workload import Device, Mode, Precision
 from golow.workload.bundle import Bundle
 from kept_workers import kept_workers
 from planted import INFERENCE, TRAINING, gradient_times, with_settings

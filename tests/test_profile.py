@@ -15,7 +15,8 @@ import golow
 from golow.api import ProfileResult
 from golow.programs.profiling import store
 from golow.programs.profiling.trace import read_trace
-from golow.record import GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 from golow.report.profiling.table import render
 from saved_profile import saved_profile
 

@@ -22,7 +22,8 @@ from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.profile_record import Finding, LevelProfile, Profile
 from golow.programs.profiling.summary import Part
 from golow.programs.profiling.trace import COPY, Event, Trace
-from golow.record import Precision, Quantity
+from golow.records.comparison import Quantity
+from golow.records.workload import Precision
 from golow.report.profiling import advice as texts
 from profiles import PROFILES, level, profile
 

@@ -20,7 +20,8 @@ from golow.programs.profiling.kernels import (
 from golow.programs.profiling.operators import OperatorTime, operator_times
 from golow.programs.profiling.summary import OTHER, ROLES, divide, execution_summary
 from golow.programs.profiling.trace import Trace, nested, read_trace
-from golow.record import GolowError, LayerTime
+from golow.records.comparison import LayerTime
+from golow.records.errors import GolowError
 from traces import event, memory, step, written
 
 # ---------------------------------------------------------------- the summary

@@ -23,7 +23,8 @@ from golow.programs.profiling.difference import (
     difference,
 )
 from golow.programs.profiling.profile_record import LevelProfile, Profile
-from golow.record import GolowError, LayerTime
+from golow.records.comparison import LayerTime
+from golow.records.errors import GolowError
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.table import render
 from profiles import PROFILES, gpu_profiles, level, profile

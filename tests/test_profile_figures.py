@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from figure_checks import defects, said, spilt
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
 from golow.report.profiling.tensorboard import write_tensorboard
 from profiles import PROFILES, gpu_profiles, level, profile

@@ -19,7 +19,8 @@ from golow.programs.profiling.arena import memory_of_plan
 from golow.programs.profiling.divided import write_divided
 from golow.programs.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
 from golow.programs.profiling.trace import read_trace
-from golow.record import LayerTime, Unsupported
+from golow.records.comparison import LayerTime
+from golow.records.errors import Unsupported
 from golow.report.profiling.table import render
 from golow.worker.protocol import ArenaReport, PlannedBuffer, PlannedStep
 from golow.workload.source import build_module

@@ -29,7 +29,8 @@ from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.profile_record import Finding, LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES, Part
 from golow.programs.profiling.timeline import TIMELINE
-from golow.record import GolowError, LayerTime
+from golow.records.comparison import LayerTime
+from golow.records.errors import GolowError
 from golow.report.profiling.export import TABLES, Row, write_tables
 from golow.storage.spreadsheet import FORMULA, to_csv
 from profiles import PROFILES, gpu_profiles, level, profile

@@ -19,7 +19,9 @@ from golow.measure.peak import Peak
 from golow.programs.profiling.difference import difference
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
-from golow.record import GolowError, LayerPhase, LayerTime, Precision
+from golow.records.comparison import LayerTime
+from golow.records.errors import GolowError
+from golow.records.workload import LayerPhase, Precision
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.figures import figures
 from golow.report.profiling.table import render

@@ -19,7 +19,7 @@ from conformance import CHECKS, ENDINGS, dies_with_its_parent
 from conversation import Conversation, Subject
 from forked_workers import ForkServer, forked_workers
 from golow.levels import ladder
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
 from one_run import program_cache

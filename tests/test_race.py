@@ -14,7 +14,8 @@ from golow.measure import block as timing
 from golow.measure.block import MOST_ATTEMPTS, warmup_iterations
 from golow.measure.race import calibrate, run_race
 from golow.measure.rounds import Race
-from golow.record import Sample, WorkerFailure
+from golow.records.comparison import Sample
+from golow.records.errors import WorkerFailure
 from noise import SyntheticMachine, VirtualWorker
 from races import Clock, Scripted, value_of, word_of
 

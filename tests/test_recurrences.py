@@ -20,7 +20,7 @@ from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.lower.vendor import CANONICAL
-from golow.record import Mode
+from golow.records.workload import Mode
 from lowering import Case, count
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "4"))

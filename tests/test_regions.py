@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from lowering import Case, assert_close, ops
 
 

@@ -16,22 +16,20 @@ from golow.levels.ladder import DEFAULT
 from golow.measure.environment import environment
 from golow.programs.comparison.figures import counted, percentiles, throughput
 from golow.programs.comparison.store import save
-from golow.record import (
+from golow.records.comparison import (
     Block,
     Check,
     Comparison,
     Conditions,
-    GolowError,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
     TensorError,
-    TensorType,
     Word,
-    Workload,
 )
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.comparison.advice import advice
 from golow.report.comparison.table import render
 from golow.report.records import records_in

@@ -21,7 +21,7 @@ import audits
 from browser import Browser
 from command import golow
 from golow.levels.ladder import LADDER
-from golow.record import Block, Comparison, Quantity, Run
+from golow.records.comparison import Block, Comparison, Quantity, Run
 from golow.report.page import comparison
 from golow.report.page.file import write_page
 from golow.report.page.getting import getting

@@ -24,7 +24,8 @@ from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
 from golow.programs.life import store as life_store
 from golow.programs.profiling.profile_record import LevelProfile, Profile
-from golow.record import Comparison, GolowError, LayerTime, Run
+from golow.records.comparison import Comparison, LayerTime, Run
+from golow.records.errors import GolowError
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page

@@ -19,7 +19,8 @@ from golow.programs.profiling.memory import Block, MemoryProfile, memory_profile
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import rooflines
 from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
-from golow.record import LayerPhase, LayerTime, TensorType
+from golow.records.comparison import LayerTime
+from golow.records.workload import LayerPhase, TensorType
 from golow.report.layers import columns_at, deepest
 from golow.report.page import layer_tree, profile
 from golow.report.page.file import write_page

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from browser import Browser
 from command import golow
 from drawn_studies import cell, levental_like, measured, run, studies, write
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.page import study
 from golow.report.page.file import unpacked, write_page
 from golow.report.page.report import write_report

@@ -15,7 +15,7 @@ from browser import Browser
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, trainings
 from drawn_trainings import training as training_of
 from golow.programs.training.training_record import CurveVerdict, Mistake, Mistakes, Training
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.report.console import visible
 from golow.report.page import training
 from golow.report.page.file import write_page

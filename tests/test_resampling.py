@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from golow.levels.direct.onednn import probe
 from golow.lower.operators.resample import Resample, ResampleBackward
-from golow.record import Mode
+from golow.records.workload import Mode
 from in_process import assert_right
 from lowering import Case, assert_close, count
 

@@ -25,7 +25,7 @@ from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
 from golow.models.llama import Llama, LlamaSizes
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

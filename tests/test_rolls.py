@@ -22,7 +22,7 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
 from golow.lower.recognise.rolls import name_rolls
 from golow.lower.vendor import CANONICAL
-from golow.record import Mode
+from golow.records.workload import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type
 from lowering import Case, count, records

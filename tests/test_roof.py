@@ -22,7 +22,8 @@ from golow.measure.peak import Peak
 from golow.programs.explain import roof as program
 from golow.programs.explain.explain_record import Roof, StepRoof
 from golow.programs.explain.roof import step_roof
-from golow.record import Check, GolowError, LayerTime
+from golow.records.comparison import Check, LayerTime
+from golow.records.errors import GolowError
 from golow.report.comparison.roof import render, roof_rows
 from layouts import settle_layouts
 from profiles import profile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from golow.programs.training.schedule import rates, require_sense
 from golow.programs.training.training_record import Schedule
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def whole(schedule: Schedule, rate: float, epochs: int, batches: int) -> list[float]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.scratch import remove_abandoned, scratch_folder
 from processes import mentioning, soon
 

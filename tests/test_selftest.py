@@ -12,7 +12,7 @@ from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.programs.comparison import selftest as testing
 from golow.programs.comparison.selftest import Finding, SelftestResult, selftest
-from golow.record import Check
+from golow.records.comparison import Check
 from golow.worker.scheduling import run_queue_wait_ns
 from noise import SyntheticMachine, VirtualWorker
 from processes import all_gone, family

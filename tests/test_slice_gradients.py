@@ -25,7 +25,7 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.pad import Pad
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
-from golow.record import Mode
+from golow.records.workload import Mode
 from in_process import assert_right
 from libraries_on_cpu import KnownEngines, LibrariesMachine
 from lowering import Case, count

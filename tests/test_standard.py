@@ -23,7 +23,7 @@ from bundles import network_bundle
 from golow.check.reference import BATCHES, OTHER_BATCHES, Standard, gentle_rate, write_moved_bundle
 from golow.check.rule import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
 from golow.levels import ladder
-from golow.record import WorkerFailure
+from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare

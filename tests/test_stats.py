@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.measure import stats, words
-from golow.record import Quantity, Ratio
+from golow.records.comparison import Quantity, Ratio
 
 
 @pytest.fixture

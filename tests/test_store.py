@@ -24,25 +24,22 @@ import golow
 from golow.api import Result
 from golow.measure.environment import environment
 from golow.programs.comparison import store
-from golow.record import (
-    FORMAT_VERSION,
+from golow.records.comparison import (
     Block,
     Check,
     Comparison,
     Conditions,
     Environment,
-    GolowError,
-    ModelSource,
     Quantity,
     RaceSummary,
     Ratio,
     Run,
     TensorError,
-    TensorType,
     VerdictName,
-    Workload,
-    encode,
 )
+from golow.records.errors import GolowError
+from golow.records.record import FORMAT_VERSION, encode
+from golow.records.workload import ModelSource, TensorType, Workload
 from processes import soon
 
 MACHINE = environment()
@@ -319,7 +316,7 @@ SAVE = """
 import sys
 from pathlib import Path
 from golow.programs.comparison import store
-from golow.record import GolowError
+from golow.records.errors import GolowError
 found = store.load(Path(sys.argv[1]))
 try:
     for _ in range(int(sys.argv[3])):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import studies
 from golow.programs.study.cells import bisected, cells, key
 from golow.programs.study.study_record import Cell, StudyLimits
-from golow.record import Mode
+from golow.records.workload import Mode
 
 CELL = Cell(
     model="mlp",

@@ -27,7 +27,8 @@ from drawn_studies import (
     write,
 )
 from golow.programs.study.store import StudyFolder
-from golow.record import Block, GolowError, GpuState, Quantity
+from golow.records.comparison import Block, GpuState, Quantity
+from golow.records.errors import GolowError
 from golow.report.study.export import WRITERS, columns, export, rows, to_pandas
 from golow.report.study.rows import StudyRow, read, rows_of
 

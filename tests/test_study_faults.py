@@ -19,7 +19,7 @@ from golow.programs.study.loop import MOST_ATTEMPTS
 from golow.programs.study.places import places
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord, Study, StudyLimits
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from processes import mentioning, soon
 from studies import Heard, run
 

@@ -30,7 +30,7 @@ from drawn_studies import (
 )
 from figure_checks import defects, described, spilt
 from golow.measure.words import LEAST_ROUNDS
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report import style
 from golow.report.published import levental2020_grid
 from golow.report.study.cuts import cuts, overview

@@ -13,7 +13,7 @@ from golow.programs.study.cells import cells, key
 from golow.programs.study.file import built_in, read_study
 from golow.programs.study.store import to_toml
 from golow.programs.study.study_record import Study, StudyLimits
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 WHOLE = """\
 name = "mine"

@@ -16,7 +16,7 @@ import pytest
 import studies
 from golow.programs.study.lock import DeviceLock
 from golow.programs.study.places import places
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from processes import soon
 from studies import Heard, run
 

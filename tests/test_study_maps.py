@@ -26,7 +26,7 @@ from drawn_studies import (
     unmeasured,
 )
 from figure_checks import described, said
-from golow.record import VerdictName, Word
+from golow.records.comparison import VerdictName, Word
 from golow.report.study.cells import CROSSED, HATCHED, UNCOLOURED
 from golow.report.study.fastest import fastest_map
 from golow.report.study.maps import measure_map, ratio_map

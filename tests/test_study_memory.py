@@ -23,7 +23,7 @@ from golow.programs.study.memory import (
     too_large,
 )
 from golow.programs.study.study_record import Cell, CellRecord, StudyLimits
-from golow.record import Quantity, Run
+from golow.records.comparison import Quantity, Run
 
 GIB = 2**30
 [CELL] = cells(studies.study(batch=(8,), resolution=(64,)), 1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from drawn_studies import SMALL, cell, measured, run, small, studies, unmeasured
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.published import levental2020_grid
 from golow.report.study.interactive import write_page
 from golow.report.study.planes import planes

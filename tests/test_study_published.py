@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from drawn_studies import cell, levental_like, measured, plane, run, small
 from figure_checks import said
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report import style
 from golow.report.published import grid, levental2020_grid
 from golow.report.study.cuts import cuts

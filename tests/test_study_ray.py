@@ -16,7 +16,7 @@ from golow.programs.study.cluster import RayExecutor, devices, imported_ray, nee
 from golow.programs.study.loop import StudyRun
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import Study
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from processes import all_gone, family, mentioning, soon
 from studies import Heard
 

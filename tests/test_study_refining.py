@@ -25,7 +25,7 @@ from golow.programs.study.places import places
 from golow.programs.study.refining import is_better, with_more_time
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord, StudyLimits
-from golow.record import Comparison
+from golow.records.comparison import Comparison
 from processes import mentioning, soon
 from studies import Heard, records, run
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.levels.torch.gradient_terms import PREFIX, SUMMATION, cancelled, move, of_tensors, watch
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 
 
 def sizes_of(loss: Tensor, **parameters: nn.Parameter) -> dict[str, float]:

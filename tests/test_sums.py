@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.kernels.columns import Sums, tiling
 from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.layouts import pitch_of
 from golow.levels.direct.cudnn.steps.built_plan import ARRIVALS
-from golow.record import Mode
+from golow.records.workload import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
 from test_cudnn_fused import drawn

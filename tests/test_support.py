@@ -24,7 +24,8 @@ from golow.levels.libtorch.emit import emit_program
 from golow.levels.traced import jax, tensorflow
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode, Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

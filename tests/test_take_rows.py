@@ -25,7 +25,7 @@ from test_cudnn_plans import AskedEngines, assert_sound
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.lower.ir.graph import Graph
-    from golow.record import Mode
+    from golow.records.workload import Mode
 
 __all__ = ["gpu"]  # a fixture
 SIZES = some.tuples(

@@ -19,7 +19,7 @@ from torch import nn
 
 from drawn_trainings import epoch, run, training, trainings
 from golow.programs.training.training_record import Epoch, Training
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.training.tensorboard import write_tensorboard
 
 BEGUN = datetime.fromisoformat("2026-11-20T18:00:00+00:00").timestamp()

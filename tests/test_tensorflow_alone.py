@@ -23,7 +23,8 @@ if not probe().available:
 
 from golow.levels.traced.tensorflow.execution import Execution
 from golow.levels.traced.tensorflow.kernels import require_kernels
-from golow.record import Optimizer, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Optimizer
 from in_process import Network, assert_right
 from source_in_process import compute, lower
 

@@ -22,7 +22,8 @@ from golow.levels.probe import Probe
 from golow.levels.starter import Starter
 from golow.levels.traced import tensorflow
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Optimizer
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture

@@ -21,7 +21,8 @@ from golow.data.verify import verify_prepared
 from golow.levels.torch import feed as torch_feed
 from golow.models.llama import Llama, LlamaSizes
 from golow.programs.training.evaluation import evaluate
-from golow.record import GolowError, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Optimizer
 from golow.worker.feed import Feed, augmented, normalised, padded
 
 pytestmark = pytest.mark.usefixtures("forked")

@@ -26,7 +26,7 @@ from golow.models.gpt2 import Gpt2Sizes
 from golow.models.initialise import initialise
 from golow.models.llama import LlamaSizes, Rotation
 from golow.programs.comparison.repeat_command import again
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
 from golow.workload.inputs import make_inputs

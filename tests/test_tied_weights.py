@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.lower.analysis.liveness import gradient_places
 from golow.lower.ir.graph import Graph, GraphOutput
 from golow.lower.operators.take import AddRows, TakeBackward
-from golow.record import Precision
+from golow.records.workload import Precision
 from lowering import Case, count, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound

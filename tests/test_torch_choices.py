@@ -16,7 +16,8 @@ from golow.levels.choices.choice import Alternative, Choice
 from golow.levels.ladder import choose
 from golow.levels.level import python_worker
 from golow.levels.libtorch.build import build
-from golow.record import Unsupported, encode
+from golow.records.errors import Unsupported
+from golow.records.record import encode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from one_run import program_cache

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import golow
-import golow.programs.training.train  # here: its import makes PyTorch create a folder for temporary files
+import golow.programs.training.train  # here: PyTorch then creates a folder for temporary files
 import training_subjects
 from golow.api import TrainingResult
 from golow.data.image_file import open_images
@@ -30,7 +30,7 @@ from golow.programs.training.observer import SilentTraining, TrainingProgress
 from golow.programs.training.training_record import Augmentation, Epoch, TrainingRun
 from golow.programs.training.verdict import Pair
 from golow.programs.training.verdict.pair import Judgement
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 from golow.worker.client import Worker
 from golow.worker.feed import normalised
 from processes import mentioning, soon

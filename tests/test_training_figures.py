@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
 from figure_checks import described, said
 from golow.programs.training.training_record import CurveVerdict
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report import style
 from golow.report.training import curves, series
 from golow.report.training.bars import time_per_sample

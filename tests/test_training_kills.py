@@ -31,7 +31,9 @@ from golow.programs.training.run_spec import RunSpec
 from golow.programs.training.store import RunFolder
 from golow.programs.training.training_record import Augmentation, Schedule, TrainingRun
 from golow.programs.training.workers import Workers
-from golow.record import Check, GolowError, Optimizer
+from golow.records.comparison import Check
+from golow.records.errors import GolowError
+from golow.records.workload import Optimizer
 from processes import is_gone, mentioning, soon
 from training_subjects import NORMED, digits, softmax_worker
 

@@ -26,7 +26,7 @@ from golow.programs.training.data import TrainingData, open_data
 from golow.programs.training.plan import make_plan
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.training_record import TrainingPlan
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.source import build_module
 from training_subjects import NORMED, PLAIN, digits

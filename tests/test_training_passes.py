@@ -36,7 +36,7 @@ from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.vendor import CANONICAL
-from golow.record import KEPT, Optimizer
+from golow.records.workload import KEPT, Optimizer
 from lowering import Case, applied, assert_close, count, only, record, records, run
 
 NAMED = (*CANONICAL, name_global_pooling, take_gradients_from_results, eliminate_dead_code)

@@ -12,7 +12,7 @@ from drawn_trainings import epoch, paper_like, run, training
 from golow.programs.training.observer import TrainingProgress
 from golow.programs.training.pieces import FASTER, Pace
 from golow.programs.training.training_record import CurveVerdict, Training, TrainingRun
-from golow.record import Check, Quantity
+from golow.records.comparison import Check, Quantity
 from golow.report.training.progress import TrainingProgressDisplay, progress_text
 from golow.report.training.table import render
 

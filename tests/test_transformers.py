@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import golow
-from golow.record import Mode
+from golow.records.workload import Mode
 from transformers_models import MODELS
 
 transformers = pytest.importorskip("transformers")

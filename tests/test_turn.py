@@ -17,7 +17,7 @@ import pytest
 
 import golow
 from golow.programs.observer import Silent
-from golow.record import GolowError, WorkerFailure
+from golow.records.errors import GolowError, WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from golow.measure import two_clocks
-from golow.record import Block
+from golow.records.comparison import Block
 
 
 def blocks(share: float, iteration: float, count: int = 10, contended: bool = False) -> list[Block]:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import unified_memory as benchmark
 import unified_memory_report as report
 from golow.levels.gpu import has_gpu
-from golow.record import GolowError, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
 from kernel_compilation import assert_compile
 from unified_memory import MIB, Data, fitting, measure, sizes_of
 from unified_memory_report import BASELINE, WAYS, Cell, Measured, Traffic

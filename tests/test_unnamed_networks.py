@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.direct.onednn import probe
-from golow.record import Mode
+from golow.records.workload import Mode
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)

@@ -21,7 +21,7 @@ from golow.programs.training.training_record import (
 )
 from golow.programs.training.verdict import Pair, curves, verdicts
 from golow.programs.training.verdict.seeds import by_seeds
-from golow.record import Check, TensorError, VerdictName
+from golow.records.comparison import Check, TensorError, VerdictName
 
 STEPS = 20
 ROUNDING = 1e-6  # of the loss in the check

@@ -14,7 +14,7 @@ from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.max_pool import MaxPool
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
-from golow.record import Mode
+from golow.records.workload import Mode
 from in_process import assert_right
 from lowering import Case, assert_close, count, records
 

@@ -25,7 +25,7 @@ from golow.programs.profiling.way_down.valgrind import (
     under_callgrind,
 )
 from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
-from golow.record import ModelSource, TensorType, Workload
+from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.profiling.table import render
 from golow.report.profiling.way_down import short_name
 

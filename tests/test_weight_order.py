@@ -16,7 +16,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.steps.built_plan import Built
-from golow.record import Mode
+from golow.records.workload import Mode
 from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from forked_workers import fork_commands
 from golow.lower.analysis.arithmetic import FASTEST_CONVOLUTION, least_operations, work_by_layer
 from golow.measure import peak
 from golow.measure.peak import SLACK, Peak, impossible, measured_peak
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.storage.cache import write_sealed
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from golow.levels.level import python_worker
-from golow.record import Mode, Optimizer
+from golow.records.workload import Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture

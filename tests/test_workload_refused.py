@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from command import golow
-from golow.record import GolowError, Mode, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, Optimizer
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from hostile import models

@@ -24,7 +24,7 @@ from golow.lower.operators.softmax import Softmax
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.whole_attention import CUDNN, HIDDEN, Kernels
 from golow.models.windows import WindowAttention
-from golow.record import Precision
+from golow.records.workload import Precision
 from lowering import Case, assert_close, count
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines

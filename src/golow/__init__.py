@@ -41,7 +41,8 @@ if TYPE_CHECKING:
         train,
     )
     from golow.programs.training.training_record import Augmentation, Schedule
-    from golow.record import GolowError, Optimizer
+    from golow.records.errors import GolowError
+    from golow.records.workload import Optimizer
 
 __all__ = [
     "AuditInterrupted",
@@ -80,8 +81,8 @@ __all__ = [
 # Records are where all parts find them; everything else is in golow.api.
 _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
-    "GolowError": "golow.record",
-    "Optimizer": "golow.record",
+    "GolowError": "golow.records.errors",
+    "Optimizer": "golow.records.workload",
     "Schedule": "golow.programs.training.training_record",
 }
 

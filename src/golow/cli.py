@@ -27,7 +27,7 @@ from golow.commands.selftest import selftest
 from golow.commands.show import show
 from golow.commands.study import study_app
 from golow.commands.train import train
-from golow.record import GolowError, Unsupported
+from golow.records.errors import GolowError, Unsupported
 from golow.report.console import plain
 
 app = typer.Typer(

@@ -95,7 +95,7 @@ def archive(random: Random, folder: Path) -> Case:
     code = (
         "from pathlib import Path\nfrom golow.data.fetch import _unpack\n"
         "_unpack(Path('it.tar.gz').absolute(), 'inside', Path('place').absolute())\n"
-        "from golow.record import GolowError\n"
+        "from golow.records.errors import GolowError\n"
         "raise GolowError('unpacked: ' + str(sorted(p.name for p in Path('place').rglob('*'))))"
     )
     return Case(title=f"archive: {make.__name__}", folder=str(folder), code=code)

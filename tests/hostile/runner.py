@@ -162,7 +162,7 @@ def _drop_power() -> None:
 
 def _status(case: Case) -> int:
     from golow import cli
-    from golow.record import GolowError
+    from golow.records.errors import GolowError
     from golow.report.console import plain
 
     try:

@@ -12,7 +12,7 @@ from golow.api.progress import shown_progress
 from golow.programs.auditing import store
 from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.programs.auditing.observer import AuditObserver
-from golow.record import Device, Mode, Optimizer, Phase, Precision
+from golow.records.workload import Device, Mode, Optimizer, Phase, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.limits import Limits

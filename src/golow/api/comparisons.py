@@ -15,7 +15,9 @@ from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.programs.comparison import store
 from golow.programs.observer import Observer
-from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Phase, Precision, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode, Optimizer, Phase, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.limits import Limits

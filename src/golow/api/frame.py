@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 if TYPE_CHECKING:
     import pandas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.report.console import visible
 
 MODES = {"infer": "inference", "train": "training step"}

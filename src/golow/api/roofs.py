@@ -11,7 +11,7 @@ from golow.api.line import about, line
 from golow.api.progress import shown_progress
 from golow.programs.explain.explain_record import Roof, StepRoof
 from golow.programs.observer import Observer
-from golow.record import Device, Mode, Precision
+from golow.records.workload import Device, Mode, Precision
 from golow.worker.cores import default_threads
 from golow.worker.turn import Turn
 

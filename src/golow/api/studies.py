@@ -16,7 +16,8 @@ from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord, Study
-from golow.record import Comparison, Device
+from golow.records.comparison import Comparison
+from golow.records.workload import Device
 
 
 class StudyResult(StudyState):

@@ -10,7 +10,7 @@ from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.programs.explain.explain_record import OperatorSupport, Support
 from golow.programs.observer import Observer
-from golow.record import Device, Mode, Precision
+from golow.records.workload import Device, Mode, Precision
 from golow.worker.cores import default_threads
 
 if TYPE_CHECKING:

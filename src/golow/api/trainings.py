@@ -13,7 +13,7 @@ from golow.programs.training import store as training_store
 from golow.programs.training.observer import TrainingObserver
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.training_record import Augmentation, Schedule, Training
-from golow.record import Device, Optimizer, Precision
+from golow.records.workload import Device, Optimizer, Precision
 from golow.worker.limits import Limits
 
 if TYPE_CHECKING:

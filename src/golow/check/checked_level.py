@@ -21,7 +21,9 @@ from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
 from golow.programs.observer import Observer, Silent
-from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
+from golow.records.comparison import Check, Quantity
+from golow.records.errors import GolowError, Unsupported, WorkerFailure
+from golow.records.record import Record
 from golow.storage.cache import is_sealed, read_sealed, seal, write_sealed
 from golow.worker.client import Worker
 from golow.worker.process import reset_resident_peak

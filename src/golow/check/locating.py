@@ -25,7 +25,8 @@ from golow.levels.starter import Starter
 from golow.lower.ir.graph import Graph, GraphOutput, Node
 from golow.lower.ir.rewriting import Links
 from golow.lower.ir.verify import operation, run_node
-from golow.record import Check, GolowError, Located, TensorError
+from golow.records.comparison import Check, Located, TensorError
+from golow.records.errors import GolowError
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle
 

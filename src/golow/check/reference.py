@@ -33,7 +33,9 @@ from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.levels.torch.gradient_terms import MOVED
-from golow.record import KEPT, Check, Device, GolowError, Mode, WorkerFailure, Workload
+from golow.records.comparison import Check
+from golow.records.errors import GolowError, WorkerFailure
+from golow.records.workload import KEPT, Device, Mode, Workload
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle

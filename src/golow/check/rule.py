@@ -45,7 +45,7 @@ from torch import Tensor
 
 from golow.levels.torch.gradient_terms import CANCELLED, SUMMATION
 from golow.levels.torch.gradient_terms import PREFIX as TERMS
-from golow.record import Check, TensorError
+from golow.records.comparison import Check, TensorError
 
 # With few elements, eager's own error is a noisy estimate of the effect of rounding; one number,
 # such as the loss, can be right by luck.

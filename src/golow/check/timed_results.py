@@ -27,7 +27,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from golow.measure.block import Committed
-from golow.record import Check, Workload
+from golow.records.comparison import Check
+from golow.records.workload import Workload
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle
 

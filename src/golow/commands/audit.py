@@ -49,7 +49,7 @@ from golow.commands.options import (
     names,
     shape,
 )
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _show_and_save(
     searched: bool = False,
 ) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
-    from golow.record import encode
+    from golow.records.record import encode
     from golow.report.audit.table import render
     from golow.report.page.report import write_report
     from golow.storage.files import write_whole, writing

@@ -56,7 +56,7 @@ from golow.commands.options import (
     shape,
     workers,
 )
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _show_and_save(
     result: Result, out: Path, json: str | None, look: Look, report: Path | None
 ) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
-    from golow.record import encode
+    from golow.records.record import encode
     from golow.report.life import table as life
     from golow.report.page.report import write_report
     from golow.storage.files import write_whole

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.commands import completion
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
 from golow.report.units import bytes_text
 

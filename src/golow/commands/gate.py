@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from golow.record import Comparison, GolowError
+from golow.records.comparison import Comparison
+from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole, plain
 
 

@@ -26,7 +26,7 @@ from golow.commands.options import (
     names,
     shape,
 )
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole, wide_console
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _require_no_options(context: typer.Context) -> None:
 
 
 def _show(found: Support, json: str | None, every: bool) -> None:
-    from golow.record import encode
+    from golow.records.record import encode
     from golow.report.comparison.support import render
     from golow.storage.files import write_whole, writing
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.record import Comparison, GolowError
+from golow.records.comparison import Comparison
+from golow.records.errors import GolowError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -28,7 +28,7 @@ from golow.commands.options import (
     Threads,
     shape,
 )
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole, wide_console
 
 
@@ -166,7 +166,7 @@ def _roof(
     json: str | None,
 ) -> None:
     from golow import api
-    from golow.record import encode
+    from golow.records.record import encode
     from golow.report.comparison.roof import render
     from golow.report.progress import ProgressDisplay
     from golow.storage.files import write_whole, writing

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from golow.commands import completion
-from golow.record import GolowError, Optimizer
+from golow.records.errors import GolowError
+from golow.records.workload import Optimizer
 
 
 class ModeName(StrEnum):

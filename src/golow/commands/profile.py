@@ -40,7 +40,8 @@ from golow.commands.options import (
     shape,
     workers,
 )
-from golow.record import GolowError, Precision
+from golow.records.errors import GolowError
+from golow.records.workload import Precision
 from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:

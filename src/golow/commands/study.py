@@ -12,7 +12,7 @@ import typer
 
 from golow.commands import completion
 from golow.commands.options import DeviceName, ReportFile, names, no_stream
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
 from golow.storage.files import is_file, is_folder, require_place
 

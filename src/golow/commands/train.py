@@ -36,7 +36,7 @@ from golow.commands.options import (
     require_package,
     workers,
 )
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from golow.data.part import Part
 from golow.data.pictures import Size
 from golow.data.places import expanded
 from golow.data.voc import VocLabel
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import is_folder
 
 FOLDER = "folder:"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from golow.data.image_file import Images
 from golow.data.order import epoch_order
 from golow.data.part import ArrayPart
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 FILE = Path(__file__).with_name("digits.npz")
 COUNT = 1797

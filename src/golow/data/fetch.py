@@ -17,7 +17,7 @@ from typing import Any
 from golow.data.catalog import Dataset, Download, located
 from golow.data.prepare import Progress
 from golow.data.verify import md5_of
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 _ATTEMPTS = 5  # per address, as long as each attempt receives something
 _PATIENCE = 30.0  # seconds without a byte

@@ -11,7 +11,7 @@ from golow.data.image_file import Labels
 from golow.data.order import epoch_order
 from golow.data.part import PicturePart
 from golow.data.pictures import SUFFIXES
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import is_folder
 
 TESTS = ("test", "val")

@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.record import GolowError, Record
+from golow.records.errors import GolowError
+from golow.records.record import Record
 from golow.storage.files import CACHE_HINT, replacing, writing
 
 Images = NDArray[np.uint8]

@@ -20,7 +20,7 @@ import numpy as np
 
 from golow.data.image_file import Images, Labels
 from golow.data.part import AGAIN, ArrayPart, reading, require_labels
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import is_file
 
 SIDE = 28

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from golow.data.image_file import Images, Labels
 from golow.data.pictures import Size, decoded, resized
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import require_file
 
 AGAIN = "fetch or copy it again."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.data.image_file import Images
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

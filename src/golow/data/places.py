@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def data_root(given: Path | None, cache: Path) -> Path:

@@ -21,7 +21,7 @@ from golow.data.places import data_root, prepared_folder
 from golow.data.prepare_text import prepare_text
 from golow.data.verify import provenance
 from golow.data.voc import VocLabel
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import require_file
 
 Progress = Callable[[str, int, int], None]  # what is prepared, samples done, samples in total

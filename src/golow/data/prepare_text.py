@@ -10,7 +10,7 @@ from golow.data import text
 from golow.data.image_file import ImageFacts
 from golow.data.places import prepared_folder
 from golow.data.token_file import open_tokens, write_tokens
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 _FORMAT = 1  # raise it when preparation gives other tokens for the same text
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from golow.data.image_file import Images, Labels
 from golow.data.order import epoch_order
 from golow.data.part import AGAIN, ArrayPart, record_count, records, require_labels
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import is_file
 
 SHAPE = (3, 96, 96)

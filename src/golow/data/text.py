@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 FILE = Path(__file__).with_name("shakespeare.txt")
 TRAINING = 215_978

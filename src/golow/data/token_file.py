@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golow.data.image_file import ImageFacts, PreparedImages, open_images
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import CACHE_HINT, write_whole, writing
 
 Tokens = NDArray[np.int64]

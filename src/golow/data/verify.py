@@ -11,7 +11,7 @@ from golow.data.catalog import Dataset, PublishedFile
 from golow.data.part import reading
 from golow.data.places import prepared_files
 from golow.data.token_file import open_prepared
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import is_file
 
 

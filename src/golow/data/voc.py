@@ -18,7 +18,7 @@ import numpy as np
 
 from golow.data.image_file import Labels
 from golow.data.part import AGAIN, PicturePart, reading
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 VocLabel = Literal["first", "largest"]
 

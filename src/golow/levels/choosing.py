@@ -11,7 +11,8 @@ from pathlib import Path
 from golow.levels import ladder
 from golow.levels.installed import installed, installed_command
 from golow.levels.ladder import BASELINE, ChosenLevel, Launch, Level, Probe
-from golow.record import Device, GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode
 from golow.workload.bundle import Bundle
 
 OWN_NAME = re.compile(r"\w[\w-]*")

@@ -11,7 +11,8 @@ from typing import NamedTuple, Self
 
 from golow.levels.choices import Alternative, all_choices
 from golow.levels.level import Launch, Level
-from golow.record import Device, GolowError, Mode, Unsupported, Workload
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Device, Mode, Workload
 from golow.workload.bundle import Bundle
 
 # Variables that hold a list, and what separates its items: several choices may add to one.

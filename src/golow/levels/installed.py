@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 GROUP = "golow.levels"
 

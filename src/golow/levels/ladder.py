@@ -13,7 +13,8 @@ from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
 from golow.levels.traced import jax, tensorflow
-from golow.record import Device, GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode
 
 __all__ = [
     "ALIASES",

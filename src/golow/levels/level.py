@@ -11,7 +11,8 @@ from typing import NamedTuple
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
-from golow.record import Device, Mode, Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Device, Mode, Workload
 from golow.workload.bundle import Bundle
 
 # For workers that compute nothing in numpy: on import, its OpenBLAS starts a thread that spins for
@@ -69,7 +70,7 @@ class Level:
     probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
     nobody has run the level yet; it does not run there by default.
     prepare(bundle, variant, cache): builds what must be built, and raises
-    `golow.record.Unsupported` if the level does not support this workload.
+    `Unsupported` if the level does not support this workload.
     """
 
     name: str

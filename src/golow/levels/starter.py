@@ -8,7 +8,7 @@ from typing import Self
 
 from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.level import python_worker
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn

@@ -33,7 +33,7 @@ from golow.lower.recognise.recurrences import unfold_recurrences
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
-from golow.record import Mode, Optimizer
+from golow.records.workload import Mode, Optimizer
 
 # Padding that only a cut or a sum undoes again.
 PADDING: tuple[Pass, ...] = (

@@ -13,7 +13,8 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 from golow.measure.gpu.nvml import Card, is_slowed
-from golow.record import Block, GpuState, Quantity, Sample, WorkerFailure
+from golow.records.comparison import Block, GpuState, Quantity, Sample
+from golow.records.errors import WorkerFailure
 from golow.worker.protocol import Challenge
 
 CONTENDED_SHARE = 0.01

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from golow.measure.block import Worker
 from golow.measure.gpu.nvml import Card
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 WINDOW_SECONDS = 2.0
 """Length of the window in seconds: about twenty counter updates, an error of a few percent."""

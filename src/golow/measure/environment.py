@@ -21,7 +21,8 @@ import msgspec
 import psutil
 
 from golow.measure.gpu import nvml
-from golow.record import Device, Environment, ModelSource
+from golow.records.comparison import Environment
+from golow.records.workload import Device, ModelSource
 from golow.worker.process import thread_settings
 
 KERNEL_FLAGS = re.compile(

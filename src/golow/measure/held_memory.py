@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from golow.measure.gpu.nvml import Card
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.worker.client import Worker
 
 

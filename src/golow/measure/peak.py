@@ -21,7 +21,8 @@ from pathlib import Path
 import msgspec
 
 from golow.measure.environment import environment
-from golow.record import Device, Precision, Record, Workload
+from golow.records.record import Record
+from golow.records.workload import Device, Precision, Workload
 from golow.storage.cache import read_sealed, write_sealed
 
 SIZES = {"cpu": (192, 384, 1024), "cuda": (8192,)}  # rows of the matrices

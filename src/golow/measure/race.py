@@ -27,7 +27,8 @@ from golow.measure.block import (
 )
 from golow.measure.gpu.nvml import Card
 from golow.measure.rounds import Race, StopReason
-from golow.record import Block, Sample, WorkerFailure
+from golow.records.comparison import Block, Sample
+from golow.records.errors import WorkerFailure
 from golow.worker.protocol import Challenge
 
 LEAST_ROUNDS = 10

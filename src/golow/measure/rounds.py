@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from golow.measure import stats
-from golow.record import Block, Quantity, RaceSummary, Ratio, WorkerFailure
+from golow.records.comparison import Block, Quantity, RaceSummary, Ratio
+from golow.records.errors import WorkerFailure
 
 StopReason = Literal["interval", "time limit", "interrupted", "nothing to time"]
 RoundsUsed = Literal["clean", "all"]

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap, wilcoxon
 
 from golow.measure.words import CLAIM_MARGIN, LEAST_ROUNDS, word
-from golow.record import Quantity, Ratio
+from golow.records.comparison import Quantity, Ratio
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000

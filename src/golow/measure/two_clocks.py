@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from golow.measure.block import Attempt, Worker, warmup_iterations
-from golow.record import Block
+from golow.records.comparison import Block
 
 REQUEST_SECONDS = 0.03
 """Allowed for a request without its iterations: two messages, Python's garbage collection, a reset,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.record import Word
+from golow.records.comparison import Word
 
 CLAIM_MARGIN = 0.01
 """A difference must exceed this to be called one. Two processes of the same program differ by up to

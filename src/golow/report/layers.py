@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.record import LayerPhase, LayerTime
+from golow.records.comparison import LayerTime
+from golow.records.workload import LayerPhase
 from golow.report.console import WIDTH
 from golow.report.units import milliseconds_text
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from golow.record import GolowError, Mode, Record
+from golow.records.errors import GolowError
+from golow.records.record import Record
+from golow.records.workload import Mode
 
 HERE = Path(__file__).parent
 

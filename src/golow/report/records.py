@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import fits, visible, wide_console
 from golow.storage.files import is_file, is_folder
 

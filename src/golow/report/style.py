@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import write_whole, writing
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.style import drawing
 from golow.storage.files import writing
 

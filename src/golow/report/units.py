@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 MISSING = "-"
 TOP = "(top)"  # the layer of what the model's own forward does, outside its children

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import CACHE_HINT, building, write_whole, writing
 
 SEAL = "seal.json"  # in a sealed folder

@@ -19,7 +19,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 Kind = TypeVar("Kind")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import writing
 
 

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from golow.record import LayerTime, Mode, Sample, Unsupported
+from golow.records.comparison import LayerTime, Sample
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 from golow.worker import process
 from golow.worker.conversation import SETTLE_SECONDS, Conversation
 from golow.worker.limits import Limits

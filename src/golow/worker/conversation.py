@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from golow.record import Unsupported, WorkerFailure
+from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import process
 from golow.worker.limits import Limits
 from golow.worker.lines import Lines

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 Pixels = npt.NDArray[np.uint8]
 Stored = npt.NDArray[np.uint8] | npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 FIRST_SCALE = 65536.0  # torch.amp.GradScaler's
 LEAST_SCALE = 1.0

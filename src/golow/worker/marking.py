@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.protocol import Marks
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.worker.marking import marked_arrays
 from golow.worker.protocol import LoadReport, Marks
 from golow.worker.results import weighted_sum

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from golow.record import LayerPhase, LayerTime, Mode, Record, Workload
+from golow.records.comparison import LayerTime
+from golow.records.record import Record
+from golow.records.workload import LayerPhase, Mode, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -270,7 +272,7 @@ class ChoosingProgram(Program, Protocol):
 @runtime_checkable
 class DividedProgram(Program, Protocol):
     """A program that can also be timed layer by layer; others lack the method, or raise
-    `golow.record.Unsupported` with the reason."""
+    `Unsupported` with the reason."""
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
         """Run that many iterations and time each step separately."""
@@ -279,7 +281,7 @@ class DividedProgram(Program, Protocol):
 @runtime_checkable
 class ProfiledProgram(Program, Protocol):
     """A program that can write down what happens in an iteration; others lack the method, or raise
-    `golow.record.Unsupported` with the reason."""
+    `Unsupported` with the reason."""
 
     def profile(self, iterations: int, file: Path) -> None:
         """Run that many iterations and write their trace, in Chrome's trace event format, to the
@@ -289,7 +291,7 @@ class ProfiledProgram(Program, Protocol):
 @runtime_checkable
 class PlannedProgram(Program, Protocol):
     """A program whose memory is planned before it runs; others lack the method, or raise
-    `golow.record.Unsupported` with the reason."""
+    `Unsupported` with the reason."""
 
     def arena(self) -> ArenaReport:
         """The plan of an iteration's memory."""
@@ -298,7 +300,7 @@ class PlannedProgram(Program, Protocol):
 @runtime_checkable
 class CountedProgram(Program, Protocol):
     """A program whose instructions can be counted; others lack the method, or raise
-    `golow.record.Unsupported` with the reason."""
+    `Unsupported` with the reason."""
 
     def bare_call(self) -> AbstractContextManager[Callable[[], object]]:
         """A function that runs one forward pass on the first batch, with nothing of golow's around
@@ -341,7 +343,7 @@ class DeviceProgram(Program, Protocol):
 @runtime_checkable
 class FedProgram(Program, Protocol):
     """A program that can also be fed from the host, to measure copies; others lack the method, or
-    raise `golow.record.Unsupported` with the reason."""
+    raise `Unsupported` with the reason."""
 
     def copies(self, iterations: int) -> CopiesReport:
         """Run that many iterations, each batch copied from ordinary host memory."""

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 from safetensors.numpy import save_file
 
-from golow.record import GolowError, Mode, Unsupported
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Mode
 from golow.worker.clock import (
     NOTHING_AROUND,
     Around,

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 class Turn:

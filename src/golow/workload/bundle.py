@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from golow.lower.ir.graph import Graph, decode_graph, encode_graph
-from golow.record import GolowError, ModelSource, Workload, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
+from golow.records.workload import ModelSource, Workload
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from golow.lower.aten.translation import Captured
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.lower.ir.passes import CLEAN_UP, apply
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import Prepared
 

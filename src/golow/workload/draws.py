@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.record import Device, GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode
 from golow.workload.patched_functions import StandIns, install, installed
 
 _Call = Callable[..., Any]

@@ -14,7 +14,8 @@ from torch import Generator, Tensor
 from golow import models
 from golow.data import images
 from golow.models import Entry, Field
-from golow.record import GolowError, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
 from golow.workload.batch import Batch
 from golow.workload.hub import huggingface_inputs, timm_models
 from golow.workload.request import CALLERS_INPUTS, Request

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from golow import models
 from golow.lower.capture.module_outputs import leaves_of
-from golow.record import GolowError, Mode, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, ModelSource
 from golow.workload.request import Loss
 
 

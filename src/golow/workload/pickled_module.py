@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 RECORDERS = "transformers.utils.output_capturing"
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from golow.record import GolowError, TensorType, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import TensorType, Workload
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs

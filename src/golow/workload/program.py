@@ -21,7 +21,7 @@ import msgspec
 import torch
 from torch import nn
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 PLAIN = re.compile(
     r"data/weights/(weight_\d+|model_weights_config\.json)|models/model\.json"

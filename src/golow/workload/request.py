@@ -8,7 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Union, get_args
 
-from golow.record import Device, GolowError, Mode, Optimizer, OptimizerName, Phase, Precision
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode, Optimizer, OptimizerName, Phase, Precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

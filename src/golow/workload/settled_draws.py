@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.batch import Batch
 from golow.workload.draws import accept_draws, drawn
 from golow.workload.request import Request

@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from golow import models
-from golow.record import GolowError, Mode, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, ModelSource
 from golow.storage.files import read_text, read_whole, require_file
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.hub import huggingface, timm_models

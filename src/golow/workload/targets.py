@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from golow.lower.capture.module_outputs import leaves_of
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.batch import Batch
 from golow.workload.losses import named_loss
 

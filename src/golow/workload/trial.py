@@ -14,7 +14,8 @@ from torch.func import functional_call
 
 from golow.lower.capture.module_outputs import leaves_of, mapped
 from golow.lower.capture.shared_tensors import own_tensors_kept
-from golow.record import Device, GolowError, Precision
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
 from golow.workload.source import random_layers_off, users_code

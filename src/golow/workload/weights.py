@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from golow.models import ZOO
 from golow.models.initialise import initialise
-from golow.record import GolowError, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file

@@ -10,7 +10,8 @@ from golow.levels.level import Launch, Level, Variant
 from golow.levels.peers import exported_program
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
 EXPORTER = "golow.levels.aotinductor.compilation"

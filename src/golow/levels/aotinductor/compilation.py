@@ -20,7 +20,8 @@ from golow.levels.peers.captured_module import captured
 from golow.levels.torch.device import arithmetic
 from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import place
-from golow.record import GolowError, Unsupported, Workload
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Workload
 
 DESCRIPTION = "package.json"
 
@@ -28,7 +29,7 @@ DESCRIPTION = "package.json"
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
     """Write the library, the GPU's kernels and a description for the worker into the folder.
 
-    Raises `golow.record.Unsupported` if `torch.export` cannot capture the module.
+    Raises `Unsupported` if `torch.export` cannot capture the module.
     """
     # A cache of its own makes every build a cold one, as the build of `compile` is.
     scratch = folder / "inductor"

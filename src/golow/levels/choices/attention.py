@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from golow.levels.choices.choice import DEVICES, IN_PYTORCH, Alternative, Choice
-from golow.record import Device
+from golow.records.workload import Device
 
 # Name in torch.nn.attention.SDPBackend, name in torch.backends.cuda, and where it exists.
 KERNELS: dict[str, tuple[str, str, tuple[Device, ...]]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from golow.levels.probe import Probe
-from golow.record import Device, Mode, Workload
+from golow.records.workload import Device, Mode, Workload
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 MODES: tuple[Mode, ...] = ("infer", "train")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from golow.levels.choices import all_choices, find
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 class Chooser:

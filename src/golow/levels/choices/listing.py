@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from golow.levels.choices import Choice, all_choices
 from golow.levels.choices.choice import DEVICES, EVERYWHERE, MODES
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def listed(

@@ -18,7 +18,7 @@ from golow.levels.choices.process_libraries import (
     present,
     provider,
 )
-from golow.record import Workload
+from golow.records.workload import Workload
 
 WITH_OPENMP = (*WITH_TORCH, "onednn")
 LIBRARIES = ("libgomp", "libiomp5", "libomp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from golow.levels.choices.choice import Alternative, Choice, never_redundant
-from golow.record import Workload
+from golow.records.workload import Workload
 
 KINDS = {
     "for-loop": ("plain_sgd", "one parameter after the other", "foreach=False, fused=False"),

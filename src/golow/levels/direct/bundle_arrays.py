@@ -11,7 +11,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from golow.lower.ir.graph import GraphInput
-from golow.record import KEPT, GolowError
+from golow.records.errors import GolowError
+from golow.records.workload import KEPT
 from golow.workload.bundle import Bundle
 
 Read = Callable[[str, str], np.ndarray]

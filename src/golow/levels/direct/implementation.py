@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import Operator, modules_in, record_of
 from golow.lower.ir.rewriting import changed_inputs
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 
 
 class Question(NamedTuple):

@@ -19,7 +19,9 @@ from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
 from golow.lower.ir.graph import Graph, decode_graph
 from golow.lower.plan.plan import Step
-from golow.record import GolowError, LayerTime, Workload
+from golow.records.comparison import LayerTime
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
 from golow.worker.feed import Fed, Feed
 from golow.worker.protocol import ArenaReport, Marks
 from golow.worker.results import weighted_sum

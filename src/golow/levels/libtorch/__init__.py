@@ -8,7 +8,8 @@ from pathlib import Path
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph
-from golow.record import Device, Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Device, Workload
 from golow.workload.bundle import Bundle
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from golow.lower.ir.graph import Argument, Ref, Symbol
-from golow.record import Record
+from golow.records.record import Record
 
 Names = Mapping[str, str]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from golow.levels.libtorch.arguments import PerSample
 from golow.lower.ir.graph import Graph, Node
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.workload.bundle import Bundle
 
 
@@ -29,7 +29,7 @@ class _Differs(Exception):
 def step_for_both(bundle: Bundle, graph: Graph, last: Bundle, last_graph: Graph) -> Graph:
     """The graph with `PerSample` for every argument that counts samples.
 
-    Raises `golow.record.Unsupported` if the two steps differ in anything else.
+    Raises `Unsupported` if the two steps differ in anything else.
     """
     constants = (each.file("constants.safetensors").read_bytes() for each in (bundle, last))
     if _outline(graph) != _outline(last_graph) or len(set(constants)) > 1:

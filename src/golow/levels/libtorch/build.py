@@ -19,7 +19,8 @@ import msgspec
 
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
 from golow.lower.ir.graph import Graph
-from golow.record import Device, GolowError
+from golow.records.errors import GolowError
+from golow.records.workload import Device
 from golow.storage.cache import building_sealed, discard_damaged, is_sealed
 from golow.storage.files import write_whole
 from golow.storage.interrupts import uninterrupted
@@ -46,7 +47,7 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
     """The program of that graph for the device, from the cache or newly compiled. products: see
     `golow.levels.libtorch.emit.emit_program`.
 
-    Raises `golow.record.Unsupported` if a node has no C++ form, and `GolowError` if there is no
+    Raises `Unsupported` if a node has no C++ form, and `GolowError` if there is no
     compiler or no torch for that device, or if the compiler fails.
     """
     # Emitting imports torch for the operators' schemas; the probe, in this module, must not.

@@ -21,7 +21,8 @@ from golow.levels.libtorch.placement import on_device
 from golow.levels.libtorch.running_statistics import in_place, written_in_place
 from golow.lower.ir.graph import Graph, Node, Ref, Symbol, Value
 from golow.lower.operators.loss_gradient import LossGradient
-from golow.record import Device, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Device
 
 ALIASES = ("aten.detach.default", "aten.alias.default")
 MEMBERS = {"parameter": "Parameter", "buffer": "Buffer", "constant": "Constant"}
@@ -33,9 +34,9 @@ LINE_LENGTH = 100
 def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32") -> str:
     """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``) for the device.
 
-    products: the dtype of the products in a training step with `golow.lower.aten.autocast`'s casts; in
-    float16 the step scales its loss. Raises `golow.record.Unsupported` with the node and its layer
-    if an operation has no C++ form.
+    products: the dtype of the products in a training step with `golow.lower.aten.autocast`'s casts;
+    in float16 the step scales its loss. Raises `Unsupported` with the node and its layer if an
+    operation has no C++ form.
     """
     network = _network(graph, device, products)
     state, step = list(network.state_lines()), list(network.step_lines())

@@ -9,7 +9,8 @@ import msgspec
 
 from golow.lower.aten.autocast import NoCasts, autocast
 from golow.lower.ir.graph import Argument, Graph, Node, Symbol
-from golow.record import Device, Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Device, Workload
 
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -48,7 +49,7 @@ def products(workload: Workload) -> str:
 
 def with_casts(graph: Graph, dtype: str) -> Graph:
     """The training step with its products in that dtype. (An inference program runs in the
-    precision that it is loaded in.) Raises `golow.record.Unsupported` if an operation cannot run
+    precision that it is loaded in.) Raises `Unsupported` if an operation cannot run
     under autocast."""
     if dtype == "float32":
         return graph

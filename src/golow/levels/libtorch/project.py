@@ -15,7 +15,9 @@ from golow.levels.libtorch.emit import emit_program
 from golow.levels.libtorch.placement import products, with_casts
 from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.lower.ir.graph import Graph
-from golow.record import GolowError, Workload, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
+from golow.records.workload import Workload
 
 MARKER = "<!-- written by golow emit -->"
 STATIC_FILES = (
@@ -46,7 +48,7 @@ def write_project(
 
     batches: named as in the bundle (``0/input/0``). expected: named as the worker's outputs
     (``0/output/0``, ``0/loss/loss``). Raises `GolowError` if the folder holds anything but a
-    project that golow wrote, and `golow.record.Unsupported` if a node has no C++ form or does not
+    project that golow wrote, and `Unsupported` if a node has no C++ form or does not
     run in the precision.
     """
     dtype = products(workload)

@@ -20,7 +20,8 @@ from golow.levels.compiler import (
     find_compiler,
 )
 from golow.levels.probe import Probe
-from golow.record import Device, GolowError
+from golow.records.errors import GolowError
+from golow.records.workload import Device
 
 SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"

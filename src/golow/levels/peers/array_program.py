@@ -18,7 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 from golow.levels.choices.chooser import Chooser
 from golow.levels.peers.exported_program import VARIABLE, read_report
-from golow.record import GolowError, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
 from golow.worker.marking import marked_arrays
 from golow.worker.protocol import LoadReport, Marks
 from golow.worker.results import weighted_sum

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from golow.levels.peers.array_program import Array, ArrayProgram
-from golow.record import GolowError, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
 from golow.worker.marking import marked_span
 from golow.worker.protocol import Marks, Stopwatch
 from golow.worker.results import weighted_sum

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from golow.levels.peers.exported_program import REPORT, ExportReport
 from golow.lower.capture.module_outputs import leaves_of
-from golow.record import GolowError, Unsupported
+from golow.records.errors import GolowError, Unsupported
 from golow.worker.serve import end_with_parent
 from golow.workload.bundle import Bundle
 from golow.workload.draws import accept_draws

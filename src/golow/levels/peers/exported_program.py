@@ -21,7 +21,8 @@ import msgspec
 
 from golow.levels.level import IDLE_NUMPY, Launch, python_worker
 from golow.levels.probe import Probe
-from golow.record import GolowError, Record, Unsupported
+from golow.records.errors import GolowError, Unsupported
+from golow.records.record import Record
 from golow.storage.cache import SEAL, building_sealed, discard_damaged, is_sealed
 from golow.storage.files import write_whole
 from golow.workload.bundle import Bundle
@@ -110,7 +111,7 @@ def exported(
     """The model as the module ``exporter`` exports it for that level, from the cache or new.
 
     packages: those whose versions the exported model depends on. machine: what of this machine it
-    depends on. Raises `golow.record.Unsupported` if the exporter cannot express the model, and
+    depends on. Raises `Unsupported` if the exporter cannot express the model, and
     `GolowError` if it fails for another reason.
     """
     folder = cache / level / _key(bundle, exporter, packages, machine)

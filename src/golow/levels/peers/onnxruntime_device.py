@@ -16,7 +16,8 @@ from golow.levels.peers.onnxruntime import (
     open_session,
     session_options,
 )
-from golow.record import GolowError, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
 
 onnxruntime = import_onnxruntime()
 

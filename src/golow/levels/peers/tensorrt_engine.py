@@ -22,7 +22,8 @@ from golow.levels.peers.device_program import Device, DeviceArrayProgram, Tensor
 from golow.levels.peers.exported_program import read_report
 from golow.levels.peers.onnxruntime import MODEL
 from golow.levels.peers.tensorrt import BUILT
-from golow.record import GolowError, Unsupported, Workload
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Workload
 from golow.storage.cache import read_sealed, write_sealed
 from golow.worker.protocol import LoadReport
 

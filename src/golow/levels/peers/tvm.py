@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from golow.levels import compiler
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import record_function
 
 import golow
-from golow.record import LayerPhase
+from golow.records.workload import LayerPhase
 from golow.worker.protocol import LAYER, PHASE, SITE
 
 TORCH, GOLOW = str(Path(torch.__file__).parent), str(Path(golow.__file__).parent)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from golow.lower.capture.shared_tensors import first_names
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.draws import accept_draws
 from golow.workload.losses import named_loss

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
 from golow.levels.torch import eager
-from golow.record import Mode
+from golow.records.workload import Mode
 from golow.storage.cache import discard_damaged
 from golow.workload.bundle import Bundle
 

@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from golow.levels.torch.loop_defaults import Habits
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import CopiesReport
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from golow.levels.choices.batch_source import FromHost, FromLoader
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.worker.marking import marked_span
 from golow.worker.protocol import Marks
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 
 CANCELLED = 2.0**-20
 """A gradient below this share of its terms has cancelled: it is smaller than eight roundings of

@@ -17,7 +17,8 @@ from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch.program import TorchProgram
 from golow.levels.torch.step import Parts
 from golow.lower.capture.module_outputs import mapped
-from golow.record import GolowError, LayerTime, Unsupported
+from golow.records.comparison import LayerTime
+from golow.records.errors import GolowError, Unsupported
 from golow.worker.protocol import LoadReport
 
 # Iterations before the capture, in which libraries initialise; the number is from PyTorch's

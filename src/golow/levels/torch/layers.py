@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.torch import device as torch_device
-from golow.record import LayerPhase, LayerTime
+from golow.records.comparison import LayerTime
+from golow.records.workload import LayerPhase
 
 Iterate = Callable[["LayerClock"], None]
 

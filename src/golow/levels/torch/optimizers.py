@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from golow.record import Optimizer, OptimizerState, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Optimizer, OptimizerState
 
 # PyTorch's names of what an optimizer keeps.
 NAMES: dict[str, dict[OptimizerState, str]] = {

@@ -24,7 +24,9 @@ from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.step import TorchStep
 from golow.lower.capture.module_outputs import leaves_of
-from golow.record import LayerTime, Mode, Unsupported
+from golow.records.comparison import LayerTime
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
 from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch

@@ -18,7 +18,7 @@ from golow.levels.torch import feeding, optimizers
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import order_of, place
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 from golow.workload.draws import install_draws
 from golow.workload.dropout_calls import DROPOUT_CALLS, is_dropout_call

@@ -16,7 +16,7 @@ from golow.levels.traced.widening import HALF_TYPES, is_cast
 from golow.levels.traced.writer import derived_nodes, trained_parameters
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import record_of
-from golow.record import Workload
+from golow.records.workload import Workload
 
 Key = tuple[str, str]  # kind and target
 Array = np.ndarray

@@ -18,7 +18,8 @@ from golow.lower.ir.operator import record_of, written
 from golow.lower.ir.rewriting import with_names
 from golow.lower.ir.verify import run_node
 from golow.lower.operators.pointwise import Pointwise
-from golow.record import Precision, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import Precision
 
 HALVES: dict[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
 

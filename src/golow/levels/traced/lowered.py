@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from golow.lower.ir.graph import Graph, encode_graph
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 

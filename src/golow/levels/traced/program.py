@@ -17,7 +17,8 @@ from golow.levels.traced.execution import SourceExecution
 from golow.levels.traced.lowered import GRAPH
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 from golow.worker.marking import marked_arrays
 from golow.worker.protocol import ArenaReport, LoadReport, Marks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 
 
 def update_source(settings: Optimizer, module: str) -> str:

@@ -19,7 +19,8 @@ from golow.levels.traced.widening import HALF_TYPES, computes_wide, is_cast
 from golow.lower.ir.graph import Graph, GraphInput, Node, Ref, Value
 from golow.lower.ir.operator import record_of, references
 from golow.lower.operators.convolution import Convolution
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 
 CHANNELS_LAST = (0, 2, 3, 1)  # an image [N, C, H, W] as [N, H, W, C]
 CHANNELS_SECOND = (0, 3, 1, 2)  # and back

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from golow.lower.ir.graph import Argument, Graph, Node, Phase, Ref, Value
-from golow.record import Record
+from golow.records.record import Record
 
 FASTEST_CONVOLUTION = 8
 """By how much fast algorithms may reduce the arithmetic of a convolution over more than one pixel.

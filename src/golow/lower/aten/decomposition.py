@@ -41,7 +41,7 @@ from golow.lower.ir.graph import (
 from golow.lower.ir.operator import PREFIX, spellings
 from golow.lower.ir.rewriting import Links, Names, changes_in_place, rewritten
 from golow.lower.ir.verify import operation
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 # Views that demand a layout, which definitions do not promise.
 STRICT = {

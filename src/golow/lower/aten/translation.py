@@ -28,7 +28,8 @@ from golow.lower.ir.graph import (
 from golow.lower.ir.naming import Namer
 from golow.lower.ir.operator import written
 from golow.lower.operators.loss_gradient import LossGradient
-from golow.record import GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 
 
 class Captured(NamedTuple):

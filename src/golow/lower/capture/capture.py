@@ -32,7 +32,7 @@ from golow.lower.capture.random_masks import name_random_masks
 from golow.lower.capture.regions import inline_regions
 from golow.lower.capture.shared_tensors import first_names, own_tensors_kept
 from golow.lower.decompositions.losses import corrected
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 Loss = Callable[..., Tensor]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 _AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 _ARGUMENTS_BEFORE_REGION = {torch.ops.higher_order.wrap_with_set_grad_enabled: 1, _AUTOCAST: 4}

@@ -11,7 +11,7 @@ from golow.lower.operators.adam_update import AdamStep, AdamUpdate
 from golow.lower.operators.clip_factor import ClipFactor
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.record import Optimizer, OptimizerState
+from golow.records.workload import Optimizer, OptimizerState
 
 RATE = Value(name="learning_rate", shape=(), dtype="float32")
 STEPS = Value(name="adam_steps", shape=(), dtype="float32")

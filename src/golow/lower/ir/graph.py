@@ -13,7 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from golow.record import Mode, Record
+from golow.records.record import Record
+from golow.records.workload import Mode
 
 Phase = Literal["forward", "backward", "update"]
 InputKind = Literal[

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import msgspec
 
 from golow.lower.ir.graph import Argument, Node, Ref, Symbol, as_number
-from golow.record import Record
+from golow.records.record import Record
 
 PREFIX = "golow."
 Kind = TypeVar("Kind", bound="Operator")

@@ -1,5 +1,6 @@
-"""Attention as one operator, and its gradients. Only a pass makes these (`golow.lower.recognise.whole_attention`):
-a level without a kernel for them gets products of matrices around a softmax."""
+"""Attention as one operator, and its gradients. Only a pass makes these
+(`golow.lower.recognise.whole_attention`): a level without a kernel for them gets products of
+matrices around a softmax."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One layer of a recurrent network in one direction, over all its time steps, and its gradients.
 
-Only a pass and the capture of training make these (`golow.lower.recognise.recurrences`): a level without a
-kernel for them gets the loop over time.
+Only a pass and the capture of training make these (`golow.lower.recognise.recurrences`): a level
+without a kernel for them gets the loop over time.
 """
 
 from __future__ import annotations

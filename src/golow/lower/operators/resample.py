@@ -1,5 +1,6 @@
-"""An image or a volume in another size, and its gradient. Only the pass `golow.lower.recognise.resampling`
-makes these: a level without it gets products with matrices of weights."""
+"""An image or a volume in another size, and its gradient. Only the pass
+`golow.lower.recognise.resampling` makes these: a level without it gets products with matrices of
+weights."""
 
 from __future__ import annotations
 

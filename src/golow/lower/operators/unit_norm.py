@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 class UnitNorm(Operator, frozen=True, kw_only=True):
     """x / max(sqrt(sum(x^2)), epsilon) * factor over the last axis. Only a pass makes these
-    (`golow.lower.recognise.unit_norm`). factor: None, or a number for each index of one other axis at most;
-    it has the axes of x, all others of size 1."""
+    (`golow.lower.recognise.unit_norm`). factor: None, or a number for each index of one other axis
+    at most; it has the axes of x, all others of size 1."""
 
     x: Ref
     factor: Ref | None

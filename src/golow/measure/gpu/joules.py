@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from golow.measure.gpu.nvml import Card
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 POWERCAP = Path("/sys/class/powercap")
 

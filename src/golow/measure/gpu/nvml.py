@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import psutil
 
-from golow.record import GpuState
+from golow.records.comparison import GpuState
 
 SLOWING = (
     "SwPowerCap",

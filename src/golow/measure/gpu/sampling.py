@@ -9,7 +9,7 @@ from statistics import mean, median
 from typing import Self
 
 from golow.measure.gpu.nvml import Card, Reading
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 RATE = 10.0
 """Samples per second. The driver's own value changes less often, and each sample costs the host a

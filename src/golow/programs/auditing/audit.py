@@ -36,7 +36,8 @@ from golow.programs.comparison.bench import Bench, Raced, open_bench
 from golow.programs.comparison.compare import require_sense
 from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.record import GolowError, RaceSummary, Ratio, Run
+from golow.records.comparison import RaceSummary, Ratio, Run
+from golow.records.errors import GolowError
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.request import Request

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from golow.record import RaceSummary, Ratio, Record, Run, VerdictName, Word, Workload
+from golow.records.comparison import RaceSummary, Ratio, Run, VerdictName, Word
+from golow.records.record import Record
+from golow.records.workload import Workload
 
 Finding = Word | Literal["refuted"]
 """What an audit says of an alternative: the word for its ratio, or ``refuted`` if its first race

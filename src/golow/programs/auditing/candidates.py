@@ -8,7 +8,8 @@ from typing import NamedTuple
 from golow.levels.choices import Alternative, Choice, all_choices
 from golow.levels.ladder import ChosenLevel
 from golow.programs.auditing.audit_record import Untried
-from golow.record import GolowError, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
 
 
 class Candidate(NamedTuple):

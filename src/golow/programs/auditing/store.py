@@ -15,7 +15,9 @@ import msgspec
 
 from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.programs.comparison.store import with_errors
-from golow.record import GolowError, Ratio, encode
+from golow.records.comparison import Ratio
+from golow.records.errors import GolowError
+from golow.records.record import encode
 from golow.storage.files import is_folder, read_json, write_whole, writing
 
 FILE, FORMAT = "audit.json", 1

@@ -25,7 +25,8 @@ from golow.measure.words import LEAST_ROUNDS
 from golow.programs.comparison.entrant import Entrant
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.observer import Observer
-from golow.record import GolowError, WorkerFailure, Workload
+from golow.records.errors import GolowError, WorkerFailure
+from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle

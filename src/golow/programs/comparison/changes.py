@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from golow.programs.comparison.figures import round_figures
-from golow.record import Comparison, GolowError, Quantity, Ratio, Record, VerdictName
+from golow.records.comparison import Comparison, Quantity, Ratio, VerdictName
+from golow.records.errors import GolowError
+from golow.records.record import Record
 
 LEAST_LIMIT = 0.01
 """Two processes of the same program differ by up to about a percent, so no gate is narrower."""

@@ -14,7 +14,8 @@ from golow.programs.comparison.bench import open_bench
 from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.observer import Observer
-from golow.record import Comparison, GolowError
+from golow.records.comparison import Comparison
+from golow.records.errors import GolowError
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 

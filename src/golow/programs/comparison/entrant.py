@@ -10,7 +10,8 @@ from golow.measure.block import CONTENDED_SHARE, MOST_ATTEMPTS, enqueue
 from golow.measure.energy import BRIEF_SECONDS, WINDOW_SECONDS, spent
 from golow.measure.rounds import Race
 from golow.measure.two_clocks import refute_idle, refute_short
-from golow.record import LayerTime, Quantity, Unsupported, WorkerFailure
+from golow.records.comparison import LayerTime, Quantity
+from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker.client import Worker
 
 # Iterations timed step by step: enough for a median, in about a second if possible.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from statistics import quantiles
 
-from golow.record import Block, Quantity, Run, Workload
+from golow.records.comparison import Block, Quantity, Run
+from golow.records.workload import Workload
 
 # A percentile needs some iterations beyond it: with fewer than these it would be the slowest one.
 LEAST_ITERATIONS = {50: 2, 95: 20, 99: 100}

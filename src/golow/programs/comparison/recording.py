@@ -13,16 +13,9 @@ from golow.measure.rounds import Race
 from golow.programs.comparison.bench import Raced
 from golow.programs.comparison.entrant import Entrant
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.record import (
-    FORMAT_VERSION,
-    Comparison,
-    Conditions,
-    Environment,
-    RaceSummary,
-    Ratio,
-    Run,
-    Workload,
-)
+from golow.records.comparison import Comparison, Conditions, Environment, RaceSummary, Ratio, Run
+from golow.records.record import FORMAT_VERSION
+from golow.records.workload import Workload
 
 
 def recorded(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from golow.levels.ladder import LADDER
 from golow.models import ZOO, Entry
-from golow.record import ModelSource, Workload
+from golow.records.workload import ModelSource, Workload
 from golow.worker.cores import default_threads
 from golow.workload.request import CALLERS_INPUTS
 

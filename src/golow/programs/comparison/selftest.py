@@ -27,7 +27,9 @@ from golow.measure.environment import environment
 from golow.measure.race import BLOCK_SECONDS, LEAST_ROUNDS, run_race
 from golow.measure.rounds import Race
 from golow.programs.observer import Observer, Silent
-from golow.record import Check, GolowError, Record, WorkerFailure
+from golow.records.comparison import Check
+from golow.records.errors import GolowError, WorkerFailure
+from golow.records.record import Record
 from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.plant import CHEATS

@@ -16,18 +16,10 @@ import msgspec
 
 from golow.measure.environment import unlike
 from golow.programs.comparison.figures import percentiles, throughput
-from golow.record import (
-    FORMAT_VERSION,
-    Comparison,
-    GolowError,
-    Quantity,
-    RaceSummary,
-    Record,
-    Run,
-    VerdictName,
-    Workload,
-    encode,
-)
+from golow.records.comparison import Comparison, Quantity, RaceSummary, Run, VerdictName
+from golow.records.errors import GolowError
+from golow.records.record import FORMAT_VERSION, Record, encode
+from golow.records.workload import Workload
 from golow.storage.files import is_file, read_json, write_whole, writing
 from golow.storage.spreadsheet import to_csv
 
@@ -40,7 +32,7 @@ DEVICE_COLUMNS = (
     *("enqueue", "energy", "power", "utilization", "copied", "copy_time"),
 )
 
-# Converts each older format version to the next one; ``record.py`` has the history.
+# Converts each older format version to the next one; ``records/record.py`` has the history.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 

@@ -13,7 +13,9 @@ from typing import Literal
 
 from golow.lower.ir.graph import Phase
 from golow.measure.peak import Peak
-from golow.record import Device, Environment, Quantity, Record, Workload
+from golow.records.comparison import Environment, Quantity
+from golow.records.record import Record
+from golow.records.workload import Device, Workload
 
 FORMAT_VERSION = 1
 

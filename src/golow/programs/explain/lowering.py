@@ -9,7 +9,7 @@ from golow.levels import ladder
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, stages
 from golow.lower.plan.plan import Plan
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared

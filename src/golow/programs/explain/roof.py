@@ -23,7 +23,8 @@ from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.explain.explain_record import FORMAT_VERSION, Roof, StepRoof
 from golow.programs.explain.lowering import lower
 from golow.programs.observer import Observer
-from golow.record import GolowError, LayerTime, Run
+from golow.records.comparison import LayerTime, Run
+from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.worker.turn import Turn
 from golow.workload.prepare import Prepared, prepare

@@ -27,7 +27,8 @@ from golow.programs.explain.explain_record import (
     Support,
 )
 from golow.programs.observer import Observer
-from golow.record import Device, GolowError, Mode, Precision, Unsupported
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Device, Mode, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

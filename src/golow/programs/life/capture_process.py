@@ -16,7 +16,7 @@ import torch
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.programs.life.capturing import CaptureReport
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.serve import end_with_parent
 from golow.workload.batch import Batch
 from golow.workload.bundle import Bundle

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.record import GolowError, Record
+from golow.records.errors import GolowError
+from golow.records.record import Record
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
 

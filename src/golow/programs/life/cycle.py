@@ -18,7 +18,8 @@ from golow.programs.life.lives import Lives
 from golow.programs.life.other_batch import other_batch
 from golow.programs.life.settings import LifeSettings, require_rounds
 from golow.programs.observer import Observer
-from golow.record import Comparison, GolowError, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph

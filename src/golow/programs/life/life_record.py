@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from golow.record import Environment, Quantity, Record, VerdictName, Workload
+from golow.records.comparison import Environment, Quantity, VerdictName
+from golow.records.record import Record
+from golow.records.workload import Workload
 
 FORMAT_VERSION = 1
 

@@ -23,7 +23,7 @@ from golow.programs.life.other_batch import OtherBatch
 from golow.programs.life.schedule import Forecast, Measurement, schedule
 from golow.programs.life.settings import LifeSettings
 from golow.programs.observer import Observer
-from golow.record import GolowError, Unsupported, WorkerFailure
+from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
 from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle

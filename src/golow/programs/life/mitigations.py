@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from golow.programs.life.life_record import LevelLife, Life, LifeCycle
 from golow.programs.life.stages import Spread, spread, stage_spread
-from golow.record import Device
+from golow.records.workload import Device
 
 TRIED: dict[Device, tuple[str, ...]] = {"cpu": (), "cuda": ("CUDA_MODULE_LOADING=EAGER",)}
 """Settings of the environment with which warm lives are measured beside those without. EAGER is

@@ -18,7 +18,8 @@ from golow.measure.held_memory import HeldMemory
 from golow.programs.life.capturing import time_capture
 from golow.programs.life.life_record import CacheState, Change, Life, Stage
 from golow.programs.life.settling import LEAST, settle
-from golow.record import Check, Quantity, WorkerFailure
+from golow.records.comparison import Check, Quantity
+from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport

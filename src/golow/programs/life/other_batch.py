@@ -13,7 +13,7 @@ from torch import Tensor
 from golow.check.reference import Standard
 from golow.levels.starter import Starter
 from golow.programs.life.one_life import Judge
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare

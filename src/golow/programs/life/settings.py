@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.limits import Limits
 
 MOST_ROUNDS = 100

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from golow.programs.life.life_record import FORMAT_VERSION, Change, LevelLife, Life, LifeCycle
-from golow.record import GolowError, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
 from golow.storage.files import is_folder, read_json, write_whole, writing
 
 FILE = "life.json"

@@ -18,7 +18,7 @@ from golow.programs.profiling.kernels import KernelTime
 from golow.programs.profiling.memory import ACTIVATIONS
 from golow.programs.profiling.profile_record import Finding, LevelProfile, Profile
 from golow.programs.profiling.summary import OTHER, Part
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.worker.protocol import WORKSPACE
 
 HOST_SHARE = 0.2  # of a step in which the GPU waits for the host, or the host is in Python

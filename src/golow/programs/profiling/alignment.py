@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from golow.programs.profiling.kernels import KernelTime
 from golow.programs.profiling.operators import OperatorTime
-from golow.record import Precision
+from golow.records.workload import Precision
 
 HALF_MULTIPLE, TF32_MULTIPLE = 8, 4
 

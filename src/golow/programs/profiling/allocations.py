@@ -19,7 +19,7 @@ from golow.programs.profiling.memory import (
 )
 from golow.programs.profiling.places import Innermost, Places
 from golow.programs.profiling.trace import ANNOTATION, OPERATOR, Allocation, Event, Trace
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 from golow.worker.protocol import PHASE, KnownBlock, Snapshot
 
 RUNNERS = ("autograd::", "torch::autograd::", "torch::jit::")

@@ -15,7 +15,7 @@ from golow.programs.profiling.memory import (
     memory_profile,
 )
 from golow.programs.profiling.trace import KERNEL, OPERATOR, Trace
-from golow.record import LayerTime
+from golow.records.comparison import LayerTime
 from golow.worker.protocol import ArenaReport, PlannedBuffer
 
 ARENA = "arena"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from golow.programs.profiling.trace import COPY, Event, Trace
-from golow.record import Record
+from golow.records.record import Record
 
 
 class CopyTime(Record, frozen=True, kw_only=True):

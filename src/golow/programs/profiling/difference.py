@@ -14,7 +14,7 @@ from golow.measure.environment import unlike
 from golow.programs.comparison.store import unlike_workloads
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
-from golow.record import Record
+from golow.records.record import Record
 
 
 class Change(Record, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from golow.programs.profiling.trace import ANNOTATION, KERNEL, OPERATOR
-from golow.record import LayerTime
+from golow.records.comparison import LayerTime
 from golow.worker.protocol import LAYER, PHASE, STEP
 from golow.worker.tracing import event, write_events
 

@@ -19,7 +19,7 @@ from golow.programs.profiling.operators import launchers
 from golow.programs.profiling.places import Place, Places
 from golow.programs.profiling.summary import clipped, union
 from golow.programs.profiling.trace import KERNEL, Event, Trace
-from golow.record import Record
+from golow.records.record import Record
 
 OCCUPANCY, BLOCKS = "est. achieved occupancy %", "blocks per SM"
 

@@ -8,7 +8,8 @@ from typing import get_args
 
 from golow.programs.profiling.places import Places
 from golow.programs.profiling.trace import ON_DEVICE, Trace
-from golow.record import LayerPhase, LayerTime
+from golow.records.comparison import LayerTime
+from golow.records.workload import LayerPhase
 
 PHASES: tuple[LayerPhase, ...] = get_args(LayerPhase)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from golow.programs.profiling.trace import Event, Trace
-from golow.record import Record
+from golow.records.record import Record
 from golow.worker.protocol import GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, WORKSPACE
 
 OTHER, ACTIVATIONS, TEMPORARY = "other", "activations", "temporary"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from golow.programs.profiling.places import Innermost, Places
 from golow.programs.profiling.trace import ON_DEVICE, OPERATOR, RUNTIME, Event, Trace
-from golow.record import Record
+from golow.records.record import Record
 
 
 class OperatorTime(Record, frozen=True, kw_only=True):

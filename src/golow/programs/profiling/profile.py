@@ -34,7 +34,8 @@ from golow.programs.profiling.same_kernels import with_layers_of
 from golow.programs.profiling.summary import execution_summary
 from golow.programs.profiling.timeline import TIMELINE, timeline
 from golow.programs.profiling.trace import Trace, read_trace
-from golow.record import GolowError, LayerTime, Run, Unsupported, WorkerFailure
+from golow.records.comparison import LayerTime, Run
+from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker

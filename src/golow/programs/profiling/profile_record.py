@@ -10,7 +10,9 @@ from golow.programs.profiling.memory import MemoryProfile
 from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.summary import Part
 from golow.programs.profiling.way_down.way_down_record import WayDown
-from golow.record import Environment, LayerTime, Quantity, Record, TensorError, Workload
+from golow.records.comparison import Environment, LayerTime, Quantity, TensorError
+from golow.records.record import Record
+from golow.records.workload import Workload
 
 
 class LevelProfile(Record, frozen=True, kw_only=True):

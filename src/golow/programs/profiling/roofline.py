@@ -5,8 +5,8 @@ and no more than I times the bytes that it moves: the roof is the lower of the t
 Williams, Waterman and Patterson, "Roofline", https://doi.org/10.1145/1498765.1498785
 
 Operations and bytes are those that the layer needs at the least, counted in the captured graph
-(`golow.lower.analysis.arithmetic`), whatever a level does instead. They are the same for every level, so that a
-level's dot is higher for its time alone.
+(`golow.lower.analysis.arithmetic`), whatever a level does instead. They are the same for every
+level, so that a level's dot is higher for its time alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import Literal
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
 from golow.programs.profiling.profile_record import LevelProfile, Profile
-from golow.record import LayerPhase, LayerTime, Record
+from golow.records.comparison import LayerTime
+from golow.records.record import Record
+from golow.records.workload import LayerPhase
 
 Bound = Literal["memory", "arithmetic"]
 Row = tuple[str, str]

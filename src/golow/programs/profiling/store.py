@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from golow.programs.profiling.profile_record import LevelProfile, Profile
-from golow.record import GolowError, Record, encode
+from golow.records.errors import GolowError
+from golow.records.record import Record, encode
 from golow.storage.files import is_folder, read_json, write_whole, writing
 
 FILE, FORMAT = "profile.json", 1

@@ -21,7 +21,7 @@ from golow.programs.profiling.trace import (
     Event,
     Trace,
 )
-from golow.record import Record
+from golow.records.record import Record
 
 OTHER = "other"
 ROLES = (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.files import read_json
 from golow.worker.protocol import MEMORY as KNOWN
 from golow.worker.protocol import STEP, Snapshot

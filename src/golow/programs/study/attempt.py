@@ -26,7 +26,8 @@ from golow.programs.study.cells import key
 from golow.programs.study.family import MARK, end_family
 from golow.programs.study.places import Place
 from golow.programs.study.study_record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
-from golow.record import GolowError, encode
+from golow.records.errors import GolowError
+from golow.records.record import encode
 from golow.storage.files import write_whole
 from golow.worker.process import out_of_memory_kills, pipes
 
@@ -50,8 +51,9 @@ class Attempt:
     """The process that measures one cell at one place, in the folder ``draft``; it waits for
     `begin`.
 
-    program: what Python runs, followed by the folder; `golow.programs.study.cell` says what a program must
-    do. in_company: whether another cell has used the device meanwhile; the executor sets it.
+    program: what Python runs, followed by the folder; `golow.programs.study.cell` says what a
+    program must do. in_company: whether another cell has used the device meanwhile; the executor
+    sets it.
     """
 
     cell: Cell

@@ -28,7 +28,9 @@ import msgspec
 from golow.programs.study.family import MARK, end_family
 from golow.programs.study.places import TURNS
 from golow.programs.study.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
-from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError, WorkerFailure
+from golow.records.record import Record, encode
 from golow.storage.files import write_whole
 
 DISK_FULL = 28

@@ -11,7 +11,8 @@ import msgspec
 
 from golow.levels import ladder
 from golow.programs.study.study_record import FORMAT_VERSION, Cell, Study
-from golow.record import GolowError, Mode
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
 
 KEY_LENGTH = 16  # hexadecimal digits of a key
 

@@ -1,9 +1,9 @@
 """Measures cells on a Ray cluster: one task per cell, with a GPU each, or on CPUs a node each.
 
-A task does on its node what `golow.programs.study.local` does on this machine, in its own folder there; the
-cell's files come back over Ray as bytes. Only the study's own process writes into the study's
-folder. A task whose node or process dies is started again elsewhere, by Ray first and then by the
-study.
+A task does on its node what `golow.programs.study.local` does on this machine, in its own folder
+there; the cell's files come back over Ray as bytes. Only the study's own process writes into the
+study's folder. A task whose node or process dies is started again elsewhere, by Ray first and then
+by the study.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from golow.programs.study.loop import Finished
 from golow.programs.study.observer import SilentStudy
 from golow.programs.study.places import places
 from golow.programs.study.study_record import Cell, CellRecord, Study
-from golow.record import Device, Environment, GolowError, Record
+from golow.records.comparison import Environment
+from golow.records.errors import GolowError
+from golow.records.record import Record
+from golow.records.workload import Device
 from golow.storage.cache import open_cache
 from golow.storage.files import write_whole
 from golow.storage.scratch import scratch_folder

@@ -27,7 +27,8 @@ from golow import models
 from golow.levels import ladder
 from golow.programs.study.memory import limit_bytes
 from golow.programs.study.study_record import Study, StudyLimits
-from golow.record import Device, GolowError
+from golow.records.errors import GolowError
+from golow.records.workload import Device
 from golow.storage.files import is_file, read_text
 
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")

@@ -12,7 +12,7 @@ import numpy as np
 from golow.programs.study.cells import work
 from golow.programs.study.memory import expected_bytes, guessed_bytes, held_bytes, relatives
 from golow.programs.study.study_record import Cell, CellRecord, StudyLimits
-from golow.record import Record
+from golow.records.record import Record
 
 # Until a cell is measured: the seconds that it takes besides racing, per cell and per level, mostly
 # for starts, builds and the check.

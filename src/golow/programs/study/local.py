@@ -21,7 +21,7 @@ from golow.programs.study.loop import Finished
 from golow.programs.study.observer import StudyObserver
 from golow.programs.study.places import Place
 from golow.programs.study.study_record import Cell
-from golow.record import Environment
+from golow.records.comparison import Environment
 
 # Seconds between checks whether another study has released a device.
 PATIENCE = 0.5

@@ -15,7 +15,8 @@ from typing import Self
 import msgspec
 from filelock import FileLock, Timeout
 
-from golow.record import GolowError, Record
+from golow.records.errors import GolowError
+from golow.records.record import Record
 
 
 class Holder(Record, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from golow.programs.study.observer import StudyObserver
 from golow.programs.study.refining import is_better, with_more_time
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
-from golow.record import Environment
+from golow.records.comparison import Environment
 
 # A cell whose process is ended from outside is tried again, up to so many attempts in one run.
 MOST_ATTEMPTS = 3

@@ -18,7 +18,7 @@ from golow.levels.ladder import BASELINE
 from golow.models import ZOO
 from golow.programs.study.cells import work
 from golow.programs.study.study_record import Cell, CellRecord
-from golow.record import Mode
+from golow.records.workload import Mode
 
 # Small images need more bytes per pixel than large ones, so a prediction is not exact. Only a cell
 # predicted at more than this many times the limit is certain not to fit.

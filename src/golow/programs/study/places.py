@@ -17,7 +17,9 @@ import psutil
 from golow.measure.environment import environment
 from golow.measure.gpu.cards import CardFacts, visible_cards
 from golow.programs.study.study_record import Machine
-from golow.record import Device, Environment, GolowError
+from golow.records.comparison import Environment
+from golow.records.errors import GolowError
+from golow.records.workload import Device
 from golow.storage.cache import default_cache
 from golow.worker.cores import shares
 from golow.worker.process import thread_settings

@@ -20,7 +20,8 @@ from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import Study
-from golow.record import Device, GolowError
+from golow.records.errors import GolowError
+from golow.records.workload import Device
 from golow.storage.cache import open_cache
 from golow.storage.files import is_file
 

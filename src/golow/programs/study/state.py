@@ -9,7 +9,8 @@ from golow.programs.study.cells import cells, key
 from golow.programs.study.file import read_study
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import Cell, CellRecord, Study
-from golow.record import Environment, GolowError
+from golow.records.comparison import Environment
+from golow.records.errors import GolowError
 from golow.storage.files import is_file
 
 

@@ -26,7 +26,10 @@ from golow.measure.environment import unlike
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.comparison import store
 from golow.programs.study.study_record import FORMAT_VERSION, CellRecord, Study
-from golow.record import Comparison, Device, Environment, GolowError, encode
+from golow.records.comparison import Comparison, Environment
+from golow.records.errors import GolowError
+from golow.records.record import encode
+from golow.records.workload import Device
 from golow.storage.files import is_file, read_json, read_text, write_whole, writing
 from golow.storage.lock import held
 

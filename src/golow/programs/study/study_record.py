@@ -5,14 +5,16 @@ Format history (``FORMAT_VERSION`` is written into every cell's record and is pa
 1   November 2026, the first: ``study.toml``, and ``cells/ENVIRONMENT/KEY/`` with one ``cell.json``
     and the comparison's folder.
 
-As in ``record.py``, nothing here imports torch; seconds and bytes are plain numbers.
+As in ``records/record.py``, nothing here imports torch; seconds and bytes are plain numbers.
 """
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-from golow.record import Device, Mode, Precision, Record, Run
+from golow.records.comparison import Run
+from golow.records.record import Record
+from golow.records.workload import Device, Mode, Precision
 
 FORMAT_VERSION = 1
 

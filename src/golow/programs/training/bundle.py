@@ -22,7 +22,8 @@ from golow.check.reference import moved_weights, working_rounding
 from golow.lower.capture.shared_tensors import first_names
 from golow.programs.training.data import TrainingData
 from golow.programs.training.training_record import TrainingPlan
-from golow.record import GolowError, Mode, TensorType, Workload
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, TensorType, Workload
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle, write_last
 from golow.workload.captured import write_graph

@@ -16,7 +16,7 @@ from golow.data.prepare import Progress, prepare_dataset
 from golow.data.token_file import open_prepared
 from golow.data.voc import VocLabel
 from golow.programs.training.training_record import Augmentation, DatasetFacts
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.feed import normalised
 from golow.workload.batch import Batch
 

@@ -26,7 +26,7 @@ from golow.programs.training.run_spec import RunSpec
 from golow.programs.training.state import complete
 from golow.programs.training.training_record import Epoch, TrainingRun
 from golow.programs.training.workers import Workers
-from golow.record import GolowError, Unsupported, WorkerFailure
+from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 
 

@@ -22,7 +22,8 @@ from golow.programs.training.training_record import (
     DatasetFacts,
     TrainingPlan,
 )
-from golow.record import Device, GolowError, Precision
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Precision
 from golow.worker.cores import default_threads
 from golow.workload.request import require_optimizer
 from golow.workload.source import locate

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.programs.training.training_record import Augmentation, Schedule
-from golow.record import Device, Optimizer, Precision
+from golow.records.workload import Device, Optimizer, Precision
 
 if TYPE_CHECKING:
     from torch import nn

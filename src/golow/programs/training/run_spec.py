@@ -10,7 +10,7 @@ from golow.programs.training.bundle import Start
 from golow.programs.training.data import TrainingData
 from golow.programs.training.store import ROUNDING, RunFolder
 from golow.programs.training.training_record import TrainingPlan
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 class RunSpec(NamedTuple):

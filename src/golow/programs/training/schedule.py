@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 from golow.programs.training.training_record import Schedule
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 
 def rates(

@@ -26,7 +26,8 @@ from golow.programs.training.store import ROUNDING, Findings, RunFolder, run_fol
 from golow.programs.training.training_record import Training, TrainingPlan, TrainingRun
 from golow.programs.training.verdict import verdicts
 from golow.programs.training.workers import Workers
-from golow.record import Check, GolowError
+from golow.records.comparison import Check
+from golow.records.errors import GolowError
 
 ROUNDING_STEPS = 200
 """Steps of eager's second run, which measures the effect of rounding; rounded up to whole epochs.

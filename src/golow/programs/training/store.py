@@ -37,7 +37,8 @@ from golow.programs.training.training_record import (
     TrainingPlan,
     TrainingRun,
 )
-from golow.record import GolowError, Record, encode
+from golow.records.errors import GolowError
+from golow.records.record import Record, encode
 from golow.storage.files import is_file, move_into_place, read_json, write_whole, writing
 from golow.storage.lock import held as folder_held
 

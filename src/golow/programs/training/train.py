@@ -25,7 +25,7 @@ from golow.programs.training.plan import choose, make_plan, require_possible
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.session import Session
 from golow.programs.training.training_record import Training, TrainingPlan
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.worker.limits import Limits

@@ -4,24 +4,17 @@ Format history (``FORMAT_VERSION`` is written into every plan):
 
 1   November 2026, the first: ``plan.json``, one ``run.json`` per run, one file per epoch.
 
-As in ``record.py``, a number is a `Quantity`, seconds and bytes are plain numbers, and nothing here
-imports torch.
+As in ``records/record.py``, a number is a `Quantity`, seconds and bytes are plain numbers, and
+nothing here imports torch.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from golow.record import (
-    Check,
-    Device,
-    Environment,
-    Optimizer,
-    Precision,
-    Quantity,
-    Record,
-    Workload,
-)
+from golow.records.comparison import Check, Environment, Quantity
+from golow.records.record import Record
+from golow.records.workload import Device, Optimizer, Precision, Workload
 
 FORMAT_VERSION = 1
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
-from golow.record import Record, Run
+from golow.records.comparison import Run
+from golow.records.record import Record
 from golow.report.audit.facts import change, maker, ordered
 from golow.storage.files import write_whole, writing
 from golow.storage.spreadsheet import to_csv

@@ -8,7 +8,7 @@ from functools import cache
 
 from golow.levels.choices import Alternative, Choice, all_choices, find
 from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
-from golow.record import Run
+from golow.records.comparison import Run
 
 MEMORY = ("device_used", "device_added", "resident")
 """What an alternative's memory is told by: the first that was measured."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.programs.auditing.audit_record import Audit, AuditedLevel
-from golow.record import Ratio
+from golow.records.comparison import Ratio
 from golow.report.audit.facts import is_preliminary, ordered
 from golow.report.console import visible
 from golow.report.profiling.bars import short

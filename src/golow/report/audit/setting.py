@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from golow.levels.choices import Alternative
 from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.programs.comparison.repeat_command import again
-from golow.record import Quantity, Ratio, Run
+from golow.records.comparison import Quantity, Ratio, Run
 from golow.report.audit.facts import alternative_of, change, choices_by_name, faster, memory_change
 from golow.report.command import command_lines
 from golow.report.console import visible

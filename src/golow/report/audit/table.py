@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
-from golow.record import Run
+from golow.records.comparison import Run
 from golow.report.audit.facts import (
     WORDS,
     change,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.record import Comparison, Run
+from golow.records.comparison import Comparison, Run
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
 from golow.report.units import count_text, seconds_text

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.programs.comparison.changes import Change, Changes, changes, slower_than
-from golow.record import Comparison, Ratio
+from golow.records.comparison import Comparison, Ratio
 from golow.report.comparison.columns import STYLES
 from golow.report.comparison.table import WIDEST, heading
 from golow.report.console import fits, level_text, wide_console

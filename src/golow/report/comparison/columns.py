@@ -8,7 +8,8 @@ from typing import NamedTuple
 from rich.text import Text
 
 from golow.programs.comparison.figures import percentiles, throughput
-from golow.record import Comparison, GolowError, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
 from golow.report.comparison.gpu import is_on_gpu, is_waiting_for_host
 from golow.report.units import (
     bytes_text,

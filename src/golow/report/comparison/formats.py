@@ -13,7 +13,8 @@ from typing import Literal, get_args
 from rich.text import Text
 
 from golow.programs.comparison.store import to_csv_text
-from golow.record import Comparison, GolowError, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import Column, all_columns, chosen_columns, verdict_text
 from golow.report.comparison.table import conditions, footnotes, heading

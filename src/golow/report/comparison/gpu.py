@@ -12,7 +12,7 @@ from rich.text import Text
 
 from golow.measure.block import is_host_bound
 from golow.measure.gpu.nvml import SLOWING
-from golow.record import Block, Comparison, GpuState, Run
+from golow.records.comparison import Block, Comparison, GpuState, Run
 from golow.report.console import fits, level_text
 from golow.report.units import bytes_text, joules_text, seconds_text, share_text, watts_text
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.measure.gpu.nvml import Card
-from golow.record import Environment
+from golow.records.comparison import Environment
 from golow.report.units import bytes_text
 
 if TYPE_CHECKING:

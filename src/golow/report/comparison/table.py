@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.lower.ir.graph import Graph
-from golow.record import Comparison, Run, Workload
+from golow.records.comparison import Comparison, Run
+from golow.records.workload import Workload
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import (
     FALLING,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from golow.levels.choices import all_choices
 from golow.levels.ladder import BASELINE
 from golow.programs.comparison.repeat_command import again
-from golow.record import Comparison, Run
+from golow.records.comparison import Comparison, Run
 
 MOST_NAMES = 4
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from golow.record import Comparison, Run, TensorError
+from golow.records.comparison import Comparison, Run, TensorError
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
 from golow.report.comparison.table import conditions, footnotes, heading

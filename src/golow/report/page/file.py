@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import visible
 from golow.report.style import write_file
 from golow.storage.files import is_file, read_text

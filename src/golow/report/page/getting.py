@@ -9,7 +9,7 @@ from textwrap import dedent
 from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.levels.torch.compile import MODES
 from golow.programs.comparison.repeat_command import again
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.report.audit.facts import alternative_of
 from golow.report.audit.setting import pasted
 from golow.report.page import blocks

@@ -9,8 +9,8 @@ from statistics import median, quantiles
 
 from golow.programs.comparison.figures import percentiles, used_blocks
 from golow.programs.comparison.repeat_command import again
-from golow.record import Block as Measured
-from golow.record import Run
+from golow.records.comparison import Block as Measured
+from golow.records.comparison import Run
 from golow.report.page import blocks
 from golow.report.page.blocks import DISTURBED, THROTTLED, Block
 from golow.report.page.getting import getting

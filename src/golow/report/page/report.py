@@ -12,7 +12,8 @@ from golow.programs.comparison import store as comparison_store
 from golow.programs.life import store as life_store
 from golow.programs.profiling import store as profile_store
 from golow.programs.training import store as training_store
-from golow.record import Comparison, GolowError
+from golow.records.comparison import Comparison
+from golow.records.errors import GolowError
 from golow.report.comparison.table import workload_text
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.file import is_page, unpacked, write_page

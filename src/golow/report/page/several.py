@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from golow.programs.comparison.changes import Change, changes
 from golow.programs.comparison.store import require_alike, unlike_workloads
-from golow.record import Comparison, GolowError, Run
+from golow.records.comparison import Comparison, Run
+from golow.records.errors import GolowError
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.units import ratio_text, seconds_text

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.study.measures import memory_kind, ratio_text

@@ -14,7 +14,7 @@ from golow.programs.training.training_record import (
     Training,
     TrainingRun,
 )
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.training import series

@@ -17,7 +17,7 @@ from golow.programs.profiling.difference import (
     between_precisions,
 )
 from golow.programs.profiling.profile_record import LevelProfile, Profile
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import wide_console
 from golow.report.units import MISSING, change_text, count_text, seconds_text, share_text
 

@@ -17,7 +17,8 @@ from golow.programs.profiling.kernels import KernelTime
 from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import Part
-from golow.record import LayerTime, Record
+from golow.records.comparison import LayerTime
+from golow.records.record import Record
 from golow.report.units import TOP
 from golow.storage.files import write_whole, writing
 from golow.storage.spreadsheet import to_csv

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.programs.profiling.profile_record import Profile
-from golow.record import LayerPhase
+from golow.records.workload import LayerPhase
 from golow.report.layers import PHASES, Column, layer_columns, layer_rows
 from golow.report.profiling.bars import (
     AXIS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.programs.profiling.arena import ARENA
 from golow.programs.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
 from golow.programs.profiling.profile_record import Profile
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.report.console import visible
 from golow.report.style import (
     CAPTION_SIZE,

@@ -16,7 +16,7 @@ from golow.programs.profiling.operators import OperatorTime
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import step_rate
 from golow.programs.profiling.summary import ROLES, Part
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
 from golow.report.profiling.advice import render_advice

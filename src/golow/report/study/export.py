@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.study.rows import StudyRow, read
 from golow.storage.files import read_text, write_whole, writing
 from golow.storage.spreadsheet import from_cell, to_csv

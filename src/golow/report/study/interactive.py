@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.report.published import PublishedGrid
 from golow.report.study.caption import captions
 from golow.report.study.measures import TIME

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golow.programs.study.study_record import Study
-from golow.record import Precision
+from golow.records.workload import Precision
 from golow.report.published import PublishedGrid
 from golow.report.study.rows import StudyRow, levels_of
 

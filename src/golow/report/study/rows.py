@@ -25,7 +25,9 @@ from golow.programs.study.study_record import (
     asks,
     ran_out_of_memory,
 )
-from golow.record import Comparison, Device, Environment, Mode, Precision, Record, Run, VerdictName
+from golow.records.comparison import Comparison, Environment, Run, VerdictName
+from golow.records.record import Record
+from golow.records.workload import Device, Mode, Precision
 
 Outcome = Literal[
     "measured", "differs", "out of memory", "failed", "unavailable", "skipped", "not reached"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.programs.comparison.figures import counted, throughput
-from golow.record import Quantity, Run
+from golow.records.comparison import Quantity, Run
 from golow.report.study.planes import place_text
 from golow.report.study.rows import (
     SIGNS,

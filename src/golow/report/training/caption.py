@@ -10,7 +10,7 @@ from golow.programs.training.training_record import (
     TrainingPlan,
     TrainingRun,
 )
-from golow.record import Environment
+from golow.records.comparison import Environment
 from golow.report.style import Caption
 from golow.report.training.series import diverged, runs_of
 

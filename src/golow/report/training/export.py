@@ -21,7 +21,7 @@ from golow.programs.training.training_record import (
     TrainingPlan,
     TrainingRun,
 )
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.report.training.series import best_epoch, mean_loss, sample_seconds
 from golow.storage.files import write_whole, writing
 from golow.storage.spreadsheet import to_csv

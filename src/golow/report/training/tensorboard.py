@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from golow.programs.training.store import run_folder
 from golow.programs.training.training_record import Epoch, Training, TrainingRun
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 from golow.report.tensorboard import log_writer, picture
 from golow.report.training.caption import conditions, machine
 from golow.report.training.confusion import run_confusion

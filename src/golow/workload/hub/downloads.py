@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 
 WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 ONLINE = "check the connection, and run the same command again."

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from golow.record import GolowError, Mode, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import Mode, ModelSource
 from golow.storage.files import read_text
 from golow.workload.hub import downloads
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from golow.record import GolowError, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
 from golow.workload.hub.huggingface import class_of, configuration_of
 from golow.workload.keywords import cache_keywords
 from golow.workload.request import Request

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from golow.record import GolowError, ModelSource
+from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
 from golow.workload.hub import downloads
 
 PREFIX = "timm:"

@@ -17,7 +17,8 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph, encode_graph
 from golow.lower.plan.plan import Plan
-from golow.record import Mode, Precision, Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Precision, Workload
 from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle
 

@@ -21,7 +21,7 @@ from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.fuse.rematerialisation import recompute
 from golow.lower.fuse.softmax_prologue import compute_within_softmax, move_reshapes
 from golow.lower.ir.graph import Graph
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

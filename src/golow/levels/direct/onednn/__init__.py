@@ -17,7 +17,8 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph, encode_graph
 from golow.lower.plan.plan import Plan
-from golow.record import Mode, Optimizer, Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Optimizer, Workload
 from golow.storage.cache import read_sealed
 from golow.storage.files import CACHE_HINT, write_whole, writing
 from golow.workload.bundle import Bundle

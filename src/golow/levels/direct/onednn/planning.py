@@ -26,7 +26,7 @@ from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fused import Fused
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 
 # Elements whose sum or product a primitive needs longer to begin (2.6 us) than a loop to compute.
 FEW = 4096

@@ -72,7 +72,7 @@ struct Placement {
   }
 };
 
-/// The placement with these names (golow.record.Workload); throws if there is none.
+/// The placement with these names (golow.records.workload.Workload); throws if there is none.
 inline Placement find_placement(const std::string& device, const std::string& precision) {
   Placement found;
   found.precision = precision;

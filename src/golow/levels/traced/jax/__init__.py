@@ -15,7 +15,8 @@ from golow.levels.probe import Probe
 from golow.levels.traced import lowered
 from golow.levels.traced.lowered import Pass, version_of, write_lowered
 from golow.lower.ir.graph import Graph, Value
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
 FREEZING = "freezing"  # the variant

@@ -15,7 +15,7 @@ from golow.levels.traced.execution import Array, SourceExecution
 from golow.levels.traced.jax import COMPILED
 from golow.levels.traced.lowered import SOURCE
 from golow.lower.ir.graph import Graph
-from golow.record import Workload
+from golow.records.workload import Workload
 
 
 class Execution(SourceExecution):

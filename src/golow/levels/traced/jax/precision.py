@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from golow.record import Precision, Workload
+from golow.records.workload import Precision, Workload
 
 
 class Products(NamedTuple):

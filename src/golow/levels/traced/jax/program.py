@@ -1,8 +1,8 @@
 """The worker of the level `jax`: runs the source that the level wrote into its cache.
 
-``python -m golow.levels.traced.jax.program VARIANT FOLDER [LAST]`` speaks the worker protocol. VARIANT is
-``plain`` or ``freezing``. FOLDER has source and graph, LAST those of an epoch's smaller last batch.
-It imports JAX, and no PyTorch.
+``python -m golow.levels.traced.jax.program VARIANT FOLDER [LAST]`` speaks the worker protocol.
+VARIANT is ``plain`` or ``freezing``. FOLDER has source and graph, LAST those of an epoch's smaller
+last batch. It imports JAX, and no PyTorch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from golow.levels.traced.jax.step import scales_loss
 from golow.levels.traced.jax.weighing import compiled_weighing
 from golow.levels.traced.program import SourceProgram
 from golow.lower.ir.graph import Graph
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.worker.cores import keep_to
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.worker.marking import marked_part

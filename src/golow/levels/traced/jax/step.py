@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.levels.traced.updates import update_source
-from golow.record import Workload
+from golow.records.workload import Workload
 
 STEP = '''
 def step(state, batch, rate, active):

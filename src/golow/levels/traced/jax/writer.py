@@ -12,7 +12,7 @@ from golow.levels.traced.jax.precision import products
 from golow.levels.traced.jax.recurrent import definitions
 from golow.levels.traced.jax.step import step_source
 from golow.lower.ir.graph import Graph
-from golow.record import Workload
+from golow.records.workload import Workload
 
 # JAX computes in 32 bits unless its users ask for more.
 DTYPES = {

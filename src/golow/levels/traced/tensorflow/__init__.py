@@ -12,7 +12,8 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.levels.traced.lowered import passes, version_of, write_lowered
 from golow.lower.ir.graph import Graph
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
 GRAPH = "graph"  # the variant

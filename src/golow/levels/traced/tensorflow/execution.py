@@ -13,7 +13,7 @@ import tensorflow as tf
 from golow.levels.traced.execution import Array, SourceExecution
 from golow.levels.traced.lowered import SOURCE
 from golow.lower.ir.graph import Graph
-from golow.record import Workload
+from golow.records.workload import Workload
 
 
 class Execution(SourceExecution):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
-from golow.record import Unsupported, Workload
+from golow.records.errors import Unsupported
+from golow.records.workload import Workload
 
 LEVEL = "tensorflow:graph"
 

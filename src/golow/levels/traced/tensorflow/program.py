@@ -1,8 +1,8 @@
 """The worker of the level `tensorflow`: runs the source that the level wrote into its cache.
 
-``python -m golow.levels.traced.tensorflow.program VARIANT FOLDER [LAST]`` speaks the worker protocol.
-VARIANT is ``xla`` or ``graph``. FOLDER has source and graph, LAST those of an epoch's smaller last
-batch. It imports TensorFlow, and no PyTorch.
+``python -m golow.levels.traced.tensorflow.program VARIANT FOLDER [LAST]`` speaks the worker
+protocol. VARIANT is ``xla`` or ``graph``. FOLDER has source and graph, LAST those of an epoch's
+smaller last batch. It imports TensorFlow, and no PyTorch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from golow.levels.traced.program import SourceProgram
 from golow.levels.traced.tensorflow import GRAPH
 from golow.levels.traced.tensorflow.execution import Execution
 from golow.lower.ir.graph import Graph
-from golow.record import Workload
+from golow.records.workload import Workload
 from golow.worker.cores import keep_to
 from golow.worker.serve import run
 

@@ -4,7 +4,7 @@ TensorFlow."""
 from __future__ import annotations
 
 from golow.levels.traced.updates import update_source
-from golow.record import Optimizer
+from golow.records.workload import Optimizer
 
 STEP = '''
 def step(state, batch, rate, active):

@@ -10,7 +10,7 @@ from golow.levels.traced import writer
 from golow.levels.traced.tensorflow import operators
 from golow.levels.traced.tensorflow.step import step_source
 from golow.lower.ir.graph import Graph, Ref
-from golow.record import Workload
+from golow.records.workload import Workload
 
 DTYPES = {
     "bool": "tf.bool",

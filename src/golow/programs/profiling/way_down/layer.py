@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.workload.prepare import Prepared
 from golow.workload.request import Request
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from golow.levels.level import Launch
 from golow.programs.profiling.way_down.boundary import patterns
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.worker.limits import Limits
 from golow.worker.process import worker_environment
 

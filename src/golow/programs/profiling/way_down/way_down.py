@@ -32,7 +32,8 @@ from golow.programs.profiling.way_down.valgrind import (
     under_callgrind,
 )
 from golow.programs.profiling.way_down.way_down_record import Frame, LevelWay, WayDown
-from golow.record import GolowError, Run, Unsupported, WorkerFailure
+from golow.records.comparison import Run
+from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import PythonFrame

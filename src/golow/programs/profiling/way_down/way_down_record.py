@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from golow.record import Quantity, Record, TensorType
+from golow.records.comparison import Quantity
+from golow.records.record import Record
+from golow.records.workload import TensorType
 
 
 class Frame(Record, frozen=True, kw_only=True):

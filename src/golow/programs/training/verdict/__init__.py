@@ -17,7 +17,7 @@ from golow.programs.training.training_record import CurveVerdict, TrainingRun
 from golow.programs.training.verdict.pair import Judgement, Pair
 from golow.programs.training.verdict.seeds import by_seeds
 from golow.programs.training.verdict.steps import distance, left_by_more_than_rounding, stays_near
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 __all__ = ["Pair", "curves", "verdicts"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from golow.programs.training.training_record import CurveWord, Epoch, TrainingRun
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 Numbers = npt.NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from scipy.stats import t as student
 
 from golow.programs.training.training_record import TrainingRun
 from golow.programs.training.verdict.pair import Judgement, Pair, resolution
-from golow.record import Quantity
+from golow.records.comparison import Quantity
 
 LEAST_SEEDS = 3
 """With fewer seeds the spread is too poorly known to tell equal levels from others."""

@@ -14,7 +14,7 @@ from golow.lower.ir.operator import Operator, record_of
 from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.record import Unsupported
+from golow.records.errors import Unsupported
 
 LEVEL = "cudnn"
 

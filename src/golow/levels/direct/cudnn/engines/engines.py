@@ -38,7 +38,7 @@ from golow.levels.direct.cudnn.problems.products import (
 )
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.levels.nvidia.memory import Region
-from golow.record import Record
+from golow.records.record import Record
 from golow.storage.cache import read_sealed, write_sealed
 
 # How many plans of each library are timed; the libraries list the expected fastest first.

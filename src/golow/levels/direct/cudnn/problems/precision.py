@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from golow.levels.direct.cudnn.problems.products import Arithmetic
-from golow.record import Precision
+from golow.records.workload import Precision
 
 
 class Types(NamedTuple):

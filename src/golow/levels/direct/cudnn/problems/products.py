@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
 from golow.levels.direct.formulas import NO_CLIP, Clip
 from golow.lower.ir.graph import Activation
-from golow.record import Record
+from golow.records.record import Record
 
 Arithmetic = Literal["ieee", "tf32", "half"]
 Direction = Literal["forward", "backward_data", "backward_weight"]

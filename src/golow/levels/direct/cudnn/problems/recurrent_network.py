@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from golow.levels.direct.cudnn.kernels import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.products import Arithmetic
 from golow.lower.operators.recurrence import GATES, Cell
-from golow.record import Record
+from golow.records.record import Record
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu

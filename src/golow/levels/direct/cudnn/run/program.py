@@ -1,9 +1,9 @@
 """The cuDNN level's worker: runs a workload by cuDNN, cuBLASLt and golow's own kernels, from the
 lowered graph in the level's cache.
 
-``python -m golow.levels.direct.cudnn.run.program [autotune] FOLDER [LAST]`` speaks the worker protocol.
-FOLDER has the lowered graph, LAST that of an epoch's smaller last batch. The worker imports NumPy,
-safetensors, msgspec and NVIDIA's bindings, and no framework.
+``python -m golow.levels.direct.cudnn.run.program [autotune] FOLDER [LAST]`` speaks the worker
+protocol. FOLDER has the lowered graph, LAST that of an epoch's smaller last batch. The worker
+imports NumPy, safetensors, msgspec and NVIDIA's bindings, and no framework.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from golow.levels.nvidia.memory import Region
 from golow.levels.nvidia.stream import Stopwatch
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step
-from golow.record import GolowError, Unsupported
+from golow.records.errors import GolowError, Unsupported
 from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.worker.marking import marked_span

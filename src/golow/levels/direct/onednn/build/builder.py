@@ -36,7 +36,8 @@ from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, InputKind, Ref,
 from golow.lower.ir.operator import PREFIX, read
 from golow.lower.plan.memory_traffic import SCRATCH
 from golow.lower.plan.plan import Buffer, Place, Step, make_plan
-from golow.record import KEPT, Unsupported
+from golow.records.errors import Unsupported
+from golow.records.workload import KEPT
 
 LEVEL = "onednn"
 # Place of parameters and what is computed from them alone, until all steps are known.

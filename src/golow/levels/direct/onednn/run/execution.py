@@ -29,7 +29,7 @@ from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kern
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop, pool
 from golow.levels.direct.onednn.steps.built_plan import DTYPES, ArrayCall, Built, KernelCall, Tensor
 from golow.levels.direct.onednn.steps.built_plan import Call as PlannedCall
-from golow.record import KEPT
+from golow.records.workload import KEPT
 
 
 class Region:

@@ -18,7 +18,7 @@ from golow.levels.compiler import Compiler
 from golow.levels.direct.onednn import processor
 from golow.levels.direct.onednn.bindings.library import library
 from golow.levels.direct.onednn.kernels import PLAYER, PRELUDE
-from golow.record import GolowError
+from golow.records.errors import GolowError
 from golow.storage.cache import building_sealed, discard_damaged, is_sealed
 
 # No option that changes results: NaN, infinities and the order of sums stay. That comparisons do

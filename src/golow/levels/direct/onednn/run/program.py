@@ -1,8 +1,8 @@
 """The oneDNN level's worker: runs a workload from the lowered graph in the level's cache.
 
-``python -m golow.levels.direct.onednn.run.program FOLDER [LAST]`` speaks the worker protocol. FOLDER
-has the lowered graph, LAST that of an epoch's smaller last batch. The worker chooses layouts by
-measuring and saves them in FOLDER for the next start. It imports NumPy, safetensors, msgspec and
+``python -m golow.levels.direct.onednn.run.program FOLDER [LAST]`` speaks the worker protocol.
+FOLDER has the lowered graph, LAST that of an epoch's smaller last batch. The worker chooses layouts
+by measuring and saves them in FOLDER for the next start. It imports NumPy, safetensors, msgspec and
 the binding, and no framework.
 """
 

@@ -29,7 +29,7 @@ from golow.levels.direct.onednn.run.execution import Execution
 from golow.lower.ir.graph import Graph, Node, Value
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.linear import Linear
-from golow.record import Record
+from golow.records.record import Record
 from golow.storage.cache import read_sealed
 from golow.worker.scheduling import ContentionMeter
 
