@@ -3,7 +3,8 @@
     python benchmarks/equal_and_slowed.py --races 20
 
 Every race starts its workers anew, because two processes of one program differ for life. The tests
-do the same a hundred times in virtual time (``tests/test_race_noise.py``); this is a real machine.
+do the same a hundred times in virtual time (``tests/measure/test_race_noise.py``); this is a real
+machine.
 """
 
 from __future__ import annotations

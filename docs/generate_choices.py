@@ -2,7 +2,7 @@
 
     python docs/generate_choices.py > docs/choices.md
 
-``tests/test_choices.py`` fails when the file is not what this prints.
+``tests/levels/choices/test_choices.py`` fails when the file is not what this prints.
 """
 
 from __future__ import annotations

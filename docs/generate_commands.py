@@ -2,7 +2,7 @@
 
     python docs/generate_commands.py > docs/commands.md
 
-``tests/test_docs.py`` fails when the file is not what this prints.
+``tests/repo/test_docs.py`` fails when the file is not what this prints.
 """
 
 from __future__ import annotations

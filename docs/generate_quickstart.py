@@ -5,7 +5,7 @@
 
 A listing stands in the page below a line `<!-- listing: NAME -->`. Its numbers are stored in
 `docs/quickstart/`: a comparison as its record, which is shown by the present program; everything
-else as text. `tests/test_quickstart.py` fails when the page is not what this writes.
+else as text. `tests/repo/test_quickstart.py` fails when the page is not what this writes.
 """
 
 from __future__ import annotations

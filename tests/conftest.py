@@ -11,9 +11,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-import one_run
-from browser import Browser, browser
-from forked_workers import ForkServer, forked_workers
+from support import one_run
+from support.browser import Browser, browser
+from support.forked_workers import ForkServer, forked_workers
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():

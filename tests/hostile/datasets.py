@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from dataset_files import (
+from hostile.case import Case
+from hostile.damage import ESCAPES, PLACES, damaged_bytes
+from support.dataset_files import (
     annotation,
     drawn,
     picture,
@@ -21,8 +23,6 @@ from dataset_files import (
     write_stl10,
     write_voc,
 )
-from hostile.case import Case
-from hostile.damage import ESCAPES, PLACES, damaged_bytes
 
 # More samples than any data set here has: the training is refused once its data are read.
 TOO_MANY = "1000000000"

@@ -9,12 +9,6 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import audits
-import drawn_studies
-import drawn_trainings
-import lives
-import profiles
-import studies
 from golow.levels.ladder import BASELINE
 from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
@@ -29,6 +23,7 @@ from hostile.damage import (
     damaged_fields,
     nasty_value,
 )
+from support import audits, drawn_studies, drawn_trainings, lives, profiles, studies
 
 Tree = dict[str, bytes]
 

@@ -1,0 +1,408 @@
+"""The plans of `cudnn` without a GPU: which steps a network takes and where their operands lie. The
+engines are asked for and not run; `test_cudnn_level.py` runs them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch import Tensor, nn
+
+from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.bindings.cublaslt import Problem
+from golow.levels.direct.cudnn.build.branches import joins, runs_beside
+from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.layouts import (
+    Layout,
+    packed,
+    same_memory,
+    to_bfloat16,
+    unpacked,
+)
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvolution
+from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
+from golow.levels.direct.cudnn.steps.built_plan import Built, FlatCall, KernelCall
+from golow.lower.analysis.arithmetic import step_operations
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.plan.plan import Operand, Step
+from golow.records.workload import Mode, Precision
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+from support.kernel_compilation import assert_compile
+from support.many_networks import CASES, Two, same
+from support.many_operators import NETWORKS
+from support.networks_on_cpu import HostNetwork
+from support.rare_operators import RARE
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.engines.engines import Engines
+
+FURTHER = NETWORKS | RARE
+
+both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
+
+
+class Asked:
+    """Stands for an engine: it needs some workspace, and is never run."""
+
+    kind = name = "asked"
+    workspace = 1000
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        raise AssertionError("there is no GPU")
+
+    def encode(self) -> bytes:
+        return b""
+
+
+class AskedEngines:
+    """Remembers the operations for which engines were wanted."""
+
+    gpu: object = None
+    times = False
+
+    def __init__(self) -> None:
+        self.operations: Counter[Convolution | Problem] = Counter()
+        self.networks: list[RecurrentNetwork] = []
+
+    def choose(self, operation: Convolution | Problem) -> Asked:
+        self.operations[operation] += 1
+        return Asked()
+
+    def own_recurrence(self, problem: RecurrentNetwork) -> Shares | None:
+        return None  # the library is faster
+
+    def recurrent(self, problem: RecurrentNetwork) -> HostNetwork:
+        self.networks.append(problem)
+        return HostNetwork(problem)
+
+
+class TimedEngines(AskedEngines):
+    """Engines that were timed. nanoseconds: of an operation; passed: of a pass over memory, without
+    its launch."""
+
+    times = True
+
+    def __init__(
+        self, nanoseconds: Callable[[Convolution | Problem], float], passed: float = 3000.0
+    ) -> None:
+        super().__init__()
+        self.time_of = nanoseconds
+        self.gpu = SimpleNamespace(plain_ns=lambda transferred, flops: passed, cache_bytes=1 << 30)
+
+
+@cache
+def lowered(model: str | nn.Module, mode: Mode, shape: tuple[int, ...]) -> Graph:
+    """The graph; shape is an input's, or a resolution alone."""
+    inputs = torch.randn(shape) if len(shape) > 1 else None
+    size = shape[0] if inputs is None else None
+    batch = 4 if inputs is None else None
+    prepared = prepare(Request(model, inputs, mode=mode, batch=batch, resolution=size))
+    return apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
+
+
+def built(
+    model: str | nn.Module, mode: Mode, precision: Precision = "default", *shape: int
+) -> tuple[Built, AskedEngines]:
+    graph = lowered(model, mode, shape or (64,))
+    engines = AskedEngines()
+    return build_plan(graph, cast("Engines", engines), TYPES[precision], 4), engines
+
+
+def assert_sound(made: Built) -> None:
+    """Nothing is read before it was written, no two that live together overlap, and the arithmetic
+    of every step is known."""
+    plan = made.plan
+    filled = {fill.tensor.buffer for fill in made.fills}
+    filled |= {tensor.buffer for tensor in (*made.inputs.values(), *made.cells.values())}
+    filled |= {copy.buffer for _, copy in made.copies}
+    for step in plan.steps:
+        for operand in step.reads:
+            assert operand.buffer in filled, f"{step.operation} reads {operand} too early"
+        filled |= {operand.buffer for operand in step.writes}
+        assert step_operations(step) >= 0
+    for tensor in made.outputs.values():
+        assert tensor.buffer in filled
+    for index, buffer in enumerate(plan.buffers):
+        if buffer.place != "input":
+            assert buffer.offset + buffer.bytes <= plan.sizes[buffer.place], index
+
+
+@both_modes
+@pytest.mark.parametrize("name", CASES)
+def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
+    module = CASES[name].make()
+    for precision in ("default", "bf16", "fp16"):
+        assert_sound(built(module, mode, precision, *CASES[name].shape)[0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", [pytest.param("infer", marks=pytest.mark.slow), "train"])
+@pytest.mark.parametrize("name", FURTHER)
+def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:
+    """And kernels that compile, where there is a compiler. A training step has the operators of
+    inference, and their gradients."""
+    kernels, module = [], FURTHER[name].make()  # lowered once for both precisions
+    for precision in ("default", "bf16"):
+        made = built(module, mode, precision, *FURTHER[name].shape)[0]  # type: ignore[arg-type]
+        assert_sound(made)
+        kernels += [call.kernel for call in made.calls if isinstance(call, KernelCall)]
+    assert_compile(kernels)
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("model", "resolution"), [("lenet5", 28), ("resnet18", 64), ("mobilenet_v2", 32)]
+)
+def test_a_network_of_the_zoo_has_a_plan(model: str, resolution: int, mode: Mode) -> None:
+    for precision in TYPES:
+        assert_sound(built(model, mode, precision, resolution)[0])
+
+
+def test_a_block_in_inference_is_one_step_a_convolution() -> None:
+    made, engines = built("resnet18", "infer")
+    steps = Counter(step.operation for step in made.plan.steps)
+    assert steps == {"convolution": 20, "max_pool": 1, "linear": 1,
+                     "adaptive_average_pool": 1}  # fmt: skip
+    convolutions = [op for op in engines.operations if not isinstance(op, Problem)]
+    assert all(getattr(op, "convolution", op).bias for op in convolutions)
+
+
+def test_a_block_in_training_has_nothing_between_its_products_and_norms() -> None:
+    made, _ = built("resnet18", "train")
+    steps = Counter(step.operation for step in made.plan.steps)
+    assert not [s for s in made.plan.steps if s.phase == "forward" and s.operation == "fused"]
+    assert steps["sgd"] == 4  # vectors, and weights in parts of 16 MiB
+    assert steps["count"] == 1
+
+
+def test_followers_lie_beside_their_masters() -> None:
+    made, _ = built("resnet18", "train", "bf16")
+    buffers = made.plan.buffers
+    assert made.copies
+    for master, copy in made.copies:
+        assert buffers[copy.buffer].offset * 2 == buffers[master.buffer].offset
+    for (kind, target), momentum in made.inputs.items():
+        if kind == "momentum":
+            master = made.inputs[("parameter", target)]
+            assert buffers[momentum.buffer].offset == buffers[master.buffer].offset
+    masters = {p: size for p, size in made.plan.sizes.items() if p.startswith("master.")}
+    assert len(masters) == 4
+    for place, size in masters.items():
+        assert made.plan.sizes[place.replace("master", "momentum")] == size
+
+
+def test_gradients_have_memory_from_the_first_of_a_part_to_its_update() -> None:
+    made, _ = built("resnet18", "train")
+    plan = made.plan
+    assert set(plan.pieces) == {"gradient.vectors", *(f"gradient.weights.{k}" for k in range(3))}
+    updates = [i for i, step in enumerate(plan.steps) if step.operation == "sgd"]
+    # The last parts' gradients lie where the first part's lay.
+    assert plan.sizes["arena"] < sum(size for _, size in plan.pieces.values()) * 1.7
+    for update in updates:
+        for operand in plan.steps[update].reads:
+            written = [i for i, s in enumerate(plan.steps) if operand.buffer in buffers(s.writes)]
+            assert written
+            assert max(written) < update
+
+
+def test_gradients_that_are_clipped_or_scaled_keep_their_own_memory() -> None:
+    plan = built("resnet18", "train", "fp16")[0].plan
+    assert not plan.pieces
+    assert any(place.startswith("gradient.weights") for place in plan.sizes)
+
+
+@pytest.mark.parametrize(
+    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+)
+def test_gradients_of_weights_join_before_their_memory_is_touched(model: str) -> None:
+    made, _ = built(model, "train")
+    assert_joined(made)
+
+
+def test_a_gradient_that_a_later_sum_overwrites_is_waited_for() -> None:
+    """Without a norm between them the sum of a block's two gradients is made in place, over what
+    the gradient of the convolution's weight still reads beside it."""
+    block = Two(torch.add, same(8), nn.Identity())
+    module = nn.Sequential(nn.Conv2d(3, 8, 1), block, nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten())
+    made, _ = built(module, "train", "default", 2, 3, 6, 6)
+    steps, before = made.plan.steps, joins(made.calls, made.plan.steps)
+    overwritten = [
+        (started, position)
+        for started, call in enumerate(made.calls)
+        if runs_beside(call)
+        for position in range(started + 1, len(steps))
+        if buffers(steps[started].reads) & buffers(steps[position].writes)
+    ]
+    assert overwritten
+    for started, position in overwritten:
+        assert any(started in before[p] for p in range(started + 1, position + 1))
+    assert_joined(made)
+
+
+def assert_joined(made: Built) -> None:
+    """No step begins while one beside it reads or writes what it writes, or writes what it reads,
+    in the plan's buffers or, since buffers share memory, in the arena's bytes."""
+    steps, before = made.plan.steps, joins(made.calls, made.plan.steps)
+    open_: set[int] = set()
+    assert any(runs_beside(call) for call in made.calls)
+    for position, (call, step) in enumerate(zip(made.calls, steps, strict=True)):
+        open_ -= set(before[position])
+        assert not (open_ and isinstance(call, FlatCall))
+        for started in open_:
+            other = steps[started]
+            assert not overlap(made, step.writes, (*other.reads, *other.writes))
+            assert not overlap(made, step.reads, other.writes)
+        if runs_beside(call):
+            open_.add(position)
+
+
+def buffers(operands: Sequence[Operand]) -> set[int]:
+    return {operand.buffer for operand in operands}
+
+
+def overlap(made: Built, some: Sequence[Operand], others: Sequence[Operand]) -> bool:
+    found = [[made.plan.buffers[index] for index in buffers(group)] for group in (some, others)]
+    return any(
+        one.place == other.place
+        and one.offset < other.offset + other.bytes
+        and other.offset < one.offset + one.bytes
+        for one in found[0]
+        for other in found[1]
+    )
+
+
+def test_halves_halve_what_an_iteration_holds() -> None:
+    full = built("resnet18", "train")[0].plan.sizes
+    half = built("resnet18", "train", "bf16")[0].plan.sizes
+    assert half["arena"] < 0.6 * full["arena"]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_first_convolution_reads_its_batch_in_place(mode: Mode) -> None:
+    made, engines = built("resnet18", mode, "bf16")
+    first = [op for op in engines.operations if isinstance(op, FirstConvolution)]
+    directions = {"infer": ["forward"], "train": ["forward", "backward_weight"]}[mode]
+    assert [op.convolution.direction for op in first] == directions
+    assert all(op.convolution.image[1] == 3 for op in first)
+    images = [
+        step
+        for step in made.plan.steps
+        if step.operation == "fetch" and len(step.writes[0].shape) == 4
+    ]
+    assert not images
+
+
+def test_without_tensor_cores_an_image_of_three_channels_is_padded() -> None:
+    for mode in ("train", "infer"):
+        _, engines = built("resnet18", mode, "ieee")  # type: ignore[arg-type]
+        first = next(op for op in engines.operations if isinstance(op, Convolution))
+        assert first.image[1] == 4
+
+
+# ---------------------------------------------------------------- layouts
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(*[st.integers(1, 5)] * 4),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
+    more=st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_layout_brings_back_what_it_took(
+    shape: tuple[int, ...], dtype: str, more: int, data: st.DataObject
+) -> None:
+    array = data.draw(arrays.arrays(np.float32, shape, elements=st.integers(-64, 64).map(float)))
+    for layout in (Layout(dtype), Layout(dtype, "channels_last", shape[1] + more)):
+        flat = packed(array, layout)
+        assert flat.size == layout.elements(shape)
+        assert np.array_equal(unpacked(flat, shape, layout), array)
+        index = tuple(size - 1 for size in shape)
+        place = sum(i * stride for i, stride in zip(index, layout.strides(shape), strict=True))
+        assert unpacked(flat[place : place + 1], (1,), Layout(dtype))[0] == array[index]
+
+
+@given(arrays.arrays(np.float32, 50, elements=st.floats(width=32)))
+def test_bfloat16_rounds_as_torch_does(array: np.ndarray) -> None:
+    wanted = torch.from_numpy(array).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    found = to_bfloat16(array)
+    numbers = ~np.isnan(array)
+    assert np.array_equal(found[numbers], wanted[numbers])
+    assert np.isnan(unpacked(found[~numbers], ((~numbers).sum(),), Layout("bfloat16"))).all()
+
+
+def test_one_pixel_lies_the_same_in_both_orders() -> None:
+    rows, image = Layout("float32"), Layout("float32", "channels_last", 6)
+    assert same_memory((3, 6, 1, 1), rows, image)
+    assert not same_memory((3, 6, 2, 1), rows, image)
+    assert not same_memory((3, 6, 1, 1), rows, Layout("bfloat16", "channels_last", 6))
+
+
+# ---------------------------------------------------------------- turned matrices, and buffers
+
+
+class Scaled(nn.Module):
+    """``function`` of a weight [4, 4], a vector and the input."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.rand(4, 4))
+        self.register_buffer("vector", torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.weight, self.vector)
+
+
+def steps_of(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Built:
+    made, _ = built(Scaled(function), "train", "ieee", 4, 4)
+    assert_sound(made)
+    return made
+
+
+def making_the_gradient(made: Built) -> list[Step]:
+    """The steps that write the weight's gradient."""
+    buffer = made.outputs["gradient", "weight"].buffer
+    return [step for step in made.plan.steps if buffer in buffers(step.writes)]
+
+
+def test_a_gradient_whose_value_is_turned_is_copied_to_its_place() -> None:
+    """What is made in the other order must not lie where the gradient is read."""
+    (copy,) = making_the_gradient(steps_of(lambda x, w, v: w.t() * x))
+    assert [operand.layout for operand in copy.reads] == ["float32:transposed"]
+    twice = making_the_gradient(steps_of(lambda x, w, v: x @ w.t()))
+    assert [step.operation for step in twice] == ["matrix_product"]
+
+
+def test_a_buffer_with_new_content_is_written_to_the_state() -> None:
+    class Running(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4, 4))
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(x.mean(0))
+            return x @ self.weight + self.mean
+
+    made, _ = built(Running(), "train", "ieee", 4, 4)
+    assert_sound(made)
+    state = made.outputs["buffer", "mean"].buffer
+    assert made.inputs["buffer", "mean"].buffer == state
+    reads = [i for i, s in enumerate(made.plan.steps) if any(o.buffer == state for o in s.reads)]
+    (written,) = (i for i, s in enumerate(made.plan.steps) if state in buffers(s.writes))
+    assert written > max(reads)

@@ -1,0 +1,484 @@
+"""The operators of `onednn`: found by looking into a folder, and asked before anything is built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from golow.levels.direct.onednn import operators, probe
+from golow.levels.direct.onednn.bindings import library as binding
+from golow.levels.direct.onednn.bindings.library import OneDnnError
+from golow.levels.direct.onednn.planning import implemented, require_runnable
+from golow.levels.direct.onednn.steps import activations
+from golow.levels.direct.onednn.steps.eltwise import functions_of_elements
+from golow.lower.ir import operator
+from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.operator import Operator, activation_functions, modules_in, vocabulary
+from golow.lower.operators import activations as meanings
+from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.dropout import DropoutBackward
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.loss_gradient import LossGradient
+from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
+from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
+from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.sgd_update import SgdUpdate
+from golow.lower.operators.softmax import Softmax
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
+
+needs_package = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
+
+# ---------------------------------------------------------------- what there is
+
+
+def test_every_operator_of_the_vocabulary_is_implemented() -> None:
+    """A pass drops copies; only `cudnn` has RMS norm, division by a length, a roll, softmax with
+    functions, cross-entropy, sums of gradients' rows and several recurrent layers as one."""
+    missing = vocabulary().keys() - implemented().keys()
+    whole = {"golow.rms_norm", "golow.rms_norm_backward", "golow.roll", "golow.fused_softmax"}
+    whole |= {"golow.cross_entropy", "golow.cross_entropy_backward", "golow.add_rows"}
+    whole |= {"golow.unit_norm"}
+    whole |= {"golow.recurrent_layers", "golow.recurrent_stack", "golow.recurrent_stack_backward"}
+    assert missing == {"golow.copy", *whole}
+    assert implemented().keys() <= vocabulary().keys()
+    assert all(known.operator is vocabulary()[name] for name, known in implemented().items())
+
+
+def test_every_activation_has_an_algorithm() -> None:
+    assert functions_of_elements().keys() == activation_functions().keys()
+
+
+def test_every_file_of_the_folder_is_an_operator_or_an_activation() -> None:
+    for module in modules_in(operators):
+        if module is not activations:
+            assert hasattr(module, "IMPLEMENTATIONS") != hasattr(module, "ACTIVATIONS"), module
+
+
+# ---------------------------------------------------------------- one file more
+
+MEANING = """
+from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import ActivationFunction
+from golow.lower.operators.activation import backward_of_argument, of_call
+
+MISH = Activation(name="mish")
+
+
+def forward(x):
+    import torch
+    return torch.nn.functional.mish(x)
+
+
+def backward(gradient, value):
+    import torch
+    return torch.ops.aten.mish_backward.default(gradient, value)
+
+
+FUNCTION = ActivationFunction("mish", forward, backward)
+SPELLINGS = {
+    "aten.mish.default": lambda call: of_call(call, MISH),
+    "aten.mish_backward.default": lambda call: backward_of_argument(call, MISH),
+}
+"""
+ALGORITHM = """
+from golow.levels.direct.onednn.steps.eltwise import Eltwise
+
+ACTIVATIONS = {"mish": Eltwise("mish")}
+"""
+
+
+@pytest.fixture
+def mish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A further file among the activations of the vocabulary, and of the level."""
+    for package, text in ((meanings, MEANING), (activations, ALGORITHM)):
+        plant(package, "mish", text, tmp_path / package.__name__, monkeypatch)
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+def plant(
+    package: ModuleType, name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    whole = f"{package.__name__}.{name}"
+    monkeypatch.setitem(sys.modules, whole, None)  # so that it goes at the end
+    monkeypatch.delitem(sys.modules, whole)
+
+
+def forget() -> None:
+    """Look into the folders again."""
+    for found in (operator.activation_functions, operator.spellings, functions_of_elements):
+        found.cache_clear()
+
+
+@needs_package
+@pytest.mark.usefixtures("mish")
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_an_activation_is_a_file_in_each_folder(mode: Mode) -> None:
+    """Alone, and taken in by the convolution and the linear layer before it."""
+    from support.in_process import assert_right
+    from support.onednn_in_process import compute, lower
+
+    module = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.Mish(), nn.MaxPool2d(2), nn.Mish(), nn.Flatten(),
+        nn.Linear(16 * 4, 8), nn.Mish(),
+    )  # fmt: skip
+    network = lower(module, torch.randn(4, 3, 6, 6), mode)
+    assert not [node.op for node in network.graph.nodes if node.op.startswith("aten.")]
+    assert_right(network, compute(network))
+
+
+def test_the_file_is_gone_again() -> None:
+    assert "mish" not in activation_functions()
+    assert "mish" not in functions_of_elements()
+
+
+# ---------------------------------------------------------------- refusals
+
+IMAGE, VECTOR = (2, 16, 4, 4), (16,)
+X, Y, V = Ref(name="x"), Ref(name="y"), Ref(name="v")
+RELU, TAN = Activation(name="relu"), Activation(name="tan")
+WINDOW: dict[str, Any] = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
+NORM: dict[str, Any] = {
+    "x": X, "scale": V, "shift": V, "running_mean": V, "running_variance": V, "momentum": 0.1,
+    "epsilon": 1e-5,
+}  # fmt: skip
+NORM_GRADIENT: dict[str, Any] = {
+    "gradient": Y, "x": X, "scale": V, "mean": Ref(name="out_1"), "inverse_deviation": V,
+    "epsilon": 1e-5, "wanted": (True, True, True, False),
+}  # fmt: skip
+LOSS: dict[str, Any] = {"logs": V, "target": Ref(name="n"), "ignored": -100}
+GRADIENT: dict[str, Any] = {"gradient": V, "total_weight": V}
+
+
+class Refused(NamedTuple):
+    """An operator, one that differs from it and is allowed, and the words of the refusal.
+
+    shapes: of the values that are others here than in `make_graph`.
+    """
+
+    operator: Operator
+    allowed: Operator | None
+    words: str
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+    before: tuple[Operator, ...] = ()
+    read: tuple[int, ...] = (0,)
+
+
+INTEGERS = {"x": (IMAGE, "int64"), "y": (IMAGE, "int64")}
+MATRIX = {"v": ((4, 16), "float32"), "n": ((4,), "int64")}
+
+REFUSED = {
+    "an activation": Refused(
+        Activate(x=X, activation=TAN), Activate(x=X, activation=RELU), "golow.activate with the"
+    ),
+    "an activation of integers": Refused(
+        Activate(x=X, activation=RELU), None, "golow.activate on int64", INTEGERS
+    ),
+    "an activation's gradient": Refused(
+        ActivateBackward(gradient=X, value=Y, activation=TAN, from_result=False),
+        ActivateBackward(gradient=X, value=Y, activation=RELU, from_result=False),
+        "golow.activate_backward with the activation tan",
+    ),
+    "an activation's gradient from its result": Refused(
+        ActivateBackward(
+            gradient=X, value=Y, activation=Activation(name="silu"), from_result=True
+        ),
+        ActivateBackward(gradient=X, value=Y, activation=RELU, from_result=True),
+        "silu from its result",
+    ),
+    "a convolution's activation": Refused(
+        Convolution(x=X, weight=Ref(name="w"), activation=TAN),
+        Convolution(x=X, weight=Ref(name="w"), activation=RELU),
+        "golow.convolution with the activation tan",
+    ),
+    "a linear layer's activation": Refused(
+        Linear(x=V, weight=Ref(name="w"), activation=TAN),
+        Linear(x=V, weight=Ref(name="w"), activation=RELU),
+        "golow.linear with the activation tan",
+        {"w": ((8, 16), "float32")},
+    ),
+    "a sum's activation": Refused(
+        Binary(function="add", a=X, b=Y, activation=TAN),
+        Binary(function="add", a=X, b=Y, activation=RELU),
+        "golow.binary with the activation tan",
+    ),
+    "an activation of a sum with a number": Refused(
+        Binary(function="add", a=X, b=1.0, activation=RELU),
+        Binary(function="add", a=X, b=1.0),
+        "golow.binary of a number, with an activation",
+    ),
+    "arithmetic with integers": Refused(
+        Binary(function="multiply", a=X, b=2),
+        Binary(function="add", a=X, b=2),
+        "golow.binary on int64",
+        INTEGERS,
+    ),
+    "an integer counter and half": Refused(
+        Binary(function="add", a=X, b=0.5), Binary(function="add", a=X, b=1), "int64", INTEGERS
+    ),
+    "a sum of integers": Refused(
+        Binary(function="add", a=X, b=Y), None, "golow.binary on int64", INTEGERS
+    ),
+    "division by zero": Refused(
+        Binary(function="divide", a=X, b=0.0), Binary(function="divide", a=X, b=2.0), "by zero"
+    ),
+    "a widened first argument": Refused(
+        Binary(function="subtract", a=Y, b=X),
+        Binary(function="add", a=Y, b=X),
+        "golow.binary that broadcasts",
+        {"y": ((16, 1, 1), "float32")},
+    ),
+    "two widened arguments": Refused(
+        Binary(function="add", a=X, b=Y), None, "golow.binary that broadcasts",
+        {"x": ((2, 16, 1, 4), "float32"), "y": ((16, 4, 1), "float32")},
+    ),
+    "indices that somebody reads": Refused(
+        MaxPool(x=X, **WINDOW, dilation=(1, 1), ceil=False, indices=True),
+        MaxPool(x=X, **WINDOW, dilation=(1, 1), ceil=False, indices=False),
+        "golow.max_pool whose result 1 is read by output",
+        read=(0, 1),
+    ),
+    "indices of somebody": Refused(
+        MaxPoolBackward(
+            gradient=Y, x=X, indices=Ref(name="n"), **WINDOW, dilation=(1, 1), ceil=False
+        ),
+        None,
+        "golow.max_pool_backward of an input",
+    ),
+    "a norm with a residual": Refused(
+        BatchNorm(**NORM, residual=Y), BatchNorm(**NORM), "golow.batch_norm with a residual"
+    ),
+    "a norm's activation": Refused(
+        BatchNorm(**NORM, activation=Activation(name="clip", numbers=(0.0, 6.0))),
+        BatchNorm(**NORM, activation=RELU),
+        "golow.batch_norm with the activation clip",
+    ),
+    "a norm whose deviation somebody reads": Refused(
+        BatchNorm(**NORM), None, "golow.batch_norm whose result 2 is read by output", read=(0, 2)
+    ),
+    "a norm's gradient from two": Refused(
+        BatchNormBackward(**NORM_GRADIENT, second=Y),
+        BatchNormBackward(**NORM_GRADIENT),
+        "golow.batch_norm_backward of two gradients",
+        before=(BatchNorm(**NORM),),
+    ),
+    "a norm's gradient for a residual": Refused(
+        BatchNormBackward(**NORM_GRADIENT), None, "golow.batch_norm_backward with a gradient",
+        before=(BatchNorm(**NORM),), read=(0, 3),
+    ),
+    "a norm's gradient of another activation": Refused(
+        BatchNormBackward(**NORM_GRADIENT, result=X, activation=Activation(name="tanh")),
+        BatchNormBackward(**NORM_GRADIENT, result=X, activation=RELU),
+        "golow.batch_norm_backward with the activation tanh",
+        before=(BatchNorm(**NORM),),
+    ),
+    "a norm's gradient without a norm": Refused(
+        BatchNormBackward(**{**NORM_GRADIENT, "mean": V}), None, "golow.batch_norm_backward of an"
+    ),
+    "a norm's gradient after another operator": Refused(
+        BatchNormBackward(**{**NORM_GRADIENT, "mean": Ref(name="out_0")}),
+        None,
+        "golow.batch_norm_backward of a result of golow.permute",
+        before=(Permute(x=V, order=(0,)),),
+    ),
+    "a loss's targets": Refused(
+        NllLoss(**{**LOSS, "target": Ref(name="w")}, reduction="mean"),
+        NllLoss(**LOSS, reduction="mean"),
+        "golow.nll_loss with targets of float32",
+        MATRIX,
+    ),
+    "a loss's gradient's targets": Refused(
+        NllLossBackward(**{**LOSS, "target": Ref(name="w")}, **GRADIENT, reduction="sum"),
+        NllLossBackward(**LOSS, **GRADIENT, reduction="sum"),
+        "golow.nll_loss_backward with targets of float32",
+        MATRIX,
+    ),
+    "softmax of integers": Refused(
+        Softmax(x=X, axis=1, log=False), None, "golow.softmax on int64", INTEGERS
+    ),
+    "dropout's gradient of integers": Refused(
+        DropoutBackward(gradient=X, mask=Ref(name="n"), scale=2.0),
+        DropoutBackward(gradient=V, mask=Ref(name="n"), scale=2.0),
+        "golow.dropout_backward on int64",
+        INTEGERS,
+    ),
+    "a loss of integers": Refused(
+        LossGradient(dtype="int64"), LossGradient(dtype="float32"), "golow.loss_gradient of int64"
+    ),
+    "doubles": Refused(
+        Reshape(x=X, shape=(32, 16)), None, "golow.reshape on float64", {"x": (IMAGE, "float64")}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_without_the_library(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded() -> None:
+        raise AssertionError("the library was loaded")
+
+    monkeypatch.setattr(binding, "library", loaded)
+    case = REFUSED[name]
+    with pytest.raises(Unsupported) as raised:
+        require_runnable(make_graph(case, case.operator))
+    assert case.words in raised.value.reason
+    assert case.operator.op() in raised.value.reason
+    assert (raised.value.level, raised.value.node) == ("onednn", "planted")
+    assert raised.value.module == "body.3"
+    if case.allowed is not None:
+        require_runnable(make_graph(case, case.allowed))
+
+
+def make_graph(case: Refused, tried: Operator) -> Graph:
+    """The operator as the last node. Every result in ``case.read`` is an output of the graph."""
+    given: dict[str, tuple[tuple[int, ...], str]] = {
+        "x": (IMAGE, "float32"), "y": (IMAGE, "float32"), "v": (VECTOR, "float32"),
+        "w": ((16, 16, 1, 1), "float32"), "n": (IMAGE, "int64"), **case.shapes,
+    }  # fmt: skip
+    inputs = tuple(
+        GraphInput(
+            value=Value(name=name, shape=shape, dtype=dtype), kind="input", target=str(number)
+        )
+        for number, (name, (shape, dtype)) in enumerate(given.items())
+    )
+    dtype = next((given[r.name][1] for r in operator.references(tried).values()), "float32")
+    outputs = tuple(
+        Value(name=f"result_{i}", shape=IMAGE, dtype=dtype) if i in case.read else None
+        for i in range(tried.results)
+    )
+    empty = Node(name="planted", op="", arguments=(), module="body.3")
+    nodes = (
+        *(before(each) for each in case.before),
+        operator.written(empty, tried, outputs=outputs),
+    )
+    ends = tuple(
+        GraphOutput(name=value.name, kind="output", target=str(index))
+        for index, value in enumerate(outputs)
+        if value is not None
+    )
+    return Graph(name="planted", mode="train", inputs=inputs, nodes=nodes, outputs=ends)
+
+
+def before(each: Operator) -> Node:
+    """A node whose results are ``out_0``, ``out_1`` and so on."""
+    outputs = tuple(
+        Value(name=f"out_{i}", shape=VECTOR, dtype="float32") if i != 2 else None
+        for i in range(each.results)
+    )
+    return operator.written(Node(name="maker", op="", arguments=()), each, outputs=outputs)
+
+
+def test_the_first_that_cannot_be_is_named() -> None:
+    case = REFUSED["doubles"]
+    one, other = make_graph(case, case.operator), make_graph(case, PixelUnshuffle(x=X, factor=2))
+    renamed = operator.written(one.nodes[0], case.operator, name="earlier", outputs=())
+    both = Graph(
+        name="both", mode="infer", inputs=one.inputs, nodes=(renamed, *other.nodes), outputs=()
+    )
+    with pytest.raises(Unsupported, match=r"golow\.reshape on float64 \(node earlier"):
+        require_runnable(both)
+
+
+# ---------------------------------------------------------------- while it is built
+
+
+@needs_package
+def test_what_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from support.onednn_in_process import Running, lower
+
+    def refuse(builder: object, arguments: object) -> None:
+        raise OneDnnError("dnnl_reduction_primitive_desc_create", 3)
+
+    network = lower(nn.Sequential(nn.Linear(4, 4), nn.Softmax(1)), torch.randn(3, 4), "infer")
+    softmax = implemented()["golow.softmax"]
+    monkeypatch.setitem(implemented(), "golow.softmax", softmax._replace(build=refuse))
+    with pytest.raises(Unsupported, match="unimplemented") as raised:
+        Running(network)
+    assert raised.value.reason.startswith("golow.softmax: ")
+    assert (raised.value.level, raised.value.module) == ("onednn", "1")
+
+
+@needs_package
+@pytest.mark.parametrize("generates", [True, False])
+@pytest.mark.parametrize("read_later", [False, True])
+def test_a_parameter_that_is_read_after_its_update(read_later: bool, generates: bool) -> None:
+    """The update goes over the parameter's own memory only where nobody needs the old content."""
+    from golow.levels.direct.onednn.bindings.constants import ANY
+    from golow.levels.direct.onednn.planning import build_plan
+    from golow.levels.direct.onednn.run.execution import Execution
+    from golow.levels.direct.onednn.steps.built_plan import Switches
+    from support.onednn_in_process import ENGINE, workshop
+
+    graph = update_graph(read_later)
+    built = build_plan(graph, ENGINE, lambda _: ANY, Switches(0), generates)
+    name = "sgd_update" if generates else "new_parameter"
+    (target,) = (step.writes[-1].buffer for step in built.plan.steps if step.operation == name)
+    own = built.inputs[("parameter", "weight")].buffer
+    assert (target == own) is not read_later
+    execution = Execution(
+        built, ENGINE, lambda kind, target: np.empty(0), workshop() if generates else None
+    )
+    old, momentum, gradient = (np.linspace(k, k + 1, 6, dtype=np.float32) for k in (1, 2, 3))
+    execution.write(built.inputs[("parameter", "weight")], old)
+    execution.write(built.inputs[("momentum", "weight")], momentum)
+    execution.write(built.inputs[("learning_rate", "")], np.array([-0.5], np.float32))
+    execution.pointing({("input", "0"): gradient})()
+    execution.run()
+    moved = 0.9 * momentum.astype(float) + gradient + 0.1 * old
+    found = {key: execution.read(tensor) for key, (tensor, _) in built.outputs.items()}
+    assert np.allclose(found[("momentum", "weight")], moved, atol=1e-6)
+    assert np.allclose(execution.read(built.inputs[("parameter", "weight")]), old - 0.5 * moved)
+    if read_later:
+        assert np.allclose(found[("output", "0")], 2 * old)
+
+
+def update_graph(read_later: bool) -> Graph:
+    def value(name: str, *shape: int) -> Value:
+        return Value(name=name, shape=shape, dtype="float32")
+
+    update = SgdUpdate(
+        parameter=Ref(name="w"), momentum=Ref(name="m"), gradient=Ref(name="g"),
+        learning_rate=Ref(name="rate"), factor=0.9, weight_decay=0.1,
+    )  # fmt: skip
+    double = Binary(function="multiply", a=Ref(name="w"), b=2.0)
+    empty = Node(name="update", op="", arguments=())
+    nodes = [operator.written(empty, update, outputs=(value("m_new", 6), value("w_new", 6)))]
+    outputs = [
+        GraphOutput(name="m_new", kind="momentum", target="weight"),
+        GraphOutput(name="w_new", kind="parameter", target="weight"),
+    ]
+    if read_later:
+        nodes.append(operator.written(empty, double, outputs=(value("twice", 6),)))
+        outputs.append(GraphOutput(name="twice", kind="output", target="0"))
+    return Graph(
+        name="update",
+        mode="train",
+        inputs=(
+            GraphInput(value=value("w", 6), kind="parameter", target="weight"),
+            GraphInput(value=value("m", 6), kind="momentum", target="weight"),
+            GraphInput(value=value("g", 6), kind="input", target="0"),
+            GraphInput(value=value("rate"), kind="learning_rate", target=""),
+        ),
+        nodes=tuple(nodes),
+        outputs=tuple(outputs),
+    )

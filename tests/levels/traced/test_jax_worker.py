@@ -1,0 +1,286 @@
+"""The level `jax` as golow runs it: real worker processes, the protocol, the check."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from golow.check.checked_level import CheckedLevel
+from golow.check.reference import Standard
+from golow.levels import ladder
+from golow.levels.probe import Probe
+from golow.levels.starter import Starter
+from golow.levels.traced import jax
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode
+from golow.worker.process import worker_environment
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+from levels.test_precision import in_precision
+from support.bundles import network_bundle
+from support.conformance import CHECKS
+from support.conformance_timing import allowed_cores, running_ns
+from support.conversation import Conversation, Subject
+from support.workers_kept import kept_loaded
+
+needs_package = pytest.mark.skipif(not jax.probe().available, reason="JAX is not installed")
+MODES = ("infer", "train")
+both_modes = pytest.mark.parametrize("mode", MODES)
+PROGRAMS = [("infer", ""), ("train", ""), ("infer", jax.FREEZING)]
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where bundles, sources and what XLA compiled lie: each is compiled once."""
+    return tmp_path_factory.mktemp("jax")
+
+
+def make_subject(mode: Mode, workshop: Path, variant: str = "", threads: int = 1) -> Subject:
+    folder = workshop / f"{mode}-{threads}"
+    if not folder.exists():
+        network_bundle(folder, mode, threads=threads, batch=8 * threads)
+    bundle = Bundle(folder)
+    launch = jax.prepare(bundle, variant, workshop / "cache")
+    environment = worker_environment(launch.command[0], threads, launch.environment)
+    return Subject(launch.command, environment, bundle)
+
+
+@pytest.fixture(scope="module")
+def loaded(request: pytest.FixtureRequest, workshop: Path) -> Iterator[Callable[[], Conversation]]:
+    """One process for all checks of a mode, and another once it has ended."""
+    mode, variant = request.param
+    with kept_loaded(make_subject(mode, workshop, variant)) as conversation:
+        yield conversation
+
+
+@needs_package
+@pytest.mark.parametrize("loaded", PROGRAMS, indirect=True, ids="-".join)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_conforms(
+    loaded: Callable[[], Conversation], check: Callable[[Conversation], None]
+) -> None:
+    check(loaded())
+
+
+@needs_package
+@pytest.mark.parametrize("threads", [1, 2])
+def test_it_uses_the_cores_of_the_threads_that_golow_states(threads: int, workshop: Path) -> None:
+    """Products large enough for XLA to share them out. Its pool and the thread that waits for it
+    are one thread more than stated, so that the cores are counted on which they may run."""
+    if len(os.sched_getaffinity(0)) < threads:
+        pytest.skip("there are too few cores")
+    folder = workshop / f"wide-{threads}"
+    if not folder.exists():
+        module = nn.Sequential(*(nn.Linear(768, 768) for _ in range(3)))
+        request = Request(module, torch.randn(256, 768), threads=threads)
+        write(request, folder)
+    bundle = Bundle(folder)
+    launch = jax.prepare(bundle, "", workshop / "cache")
+    environment = worker_environment(launch.command[0], threads, launch.environment)
+    with Conversation(Subject(launch.command, environment, bundle)) as worker:
+        worker.load()
+        before = running_ns(worker.process.pid)
+        worker.time(50, 0)
+        after = running_ns(worker.process.pid)
+        allowed = allowed_cores(worker)
+    used = [nanoseconds - before.get(thread, 0) for thread, nanoseconds in after.items()]
+    # Of their own time, not of what passes: another program may have the second core meanwhile.
+    assert not used or sum(each > 0.1 * sum(used) for each in used) >= threads
+    assert len(allowed) == threads
+
+
+def write(request: Request, folder: Path) -> Bundle:
+    """The bundle of a workload, with its graph."""
+    bundle, prepared = write_bundle(prepare(request), folder)
+    captured = capture(prepared)
+    bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
+    return bundle
+
+
+@needs_package
+@both_modes
+def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
+    """Neither as a Python module nor as a library in its memory."""
+    subject = make_subject(mode, workshop)
+    code = (
+        "import sys; from pathlib import Path; from golow.levels.traced.jax.program import Jax\n"
+        f"Jax('plain', Path({subject.command[-1]!r})).load(Path({str(subject.bundle.folder)!r}))\n"
+        "assert 'jax' in sys.modules\n"
+        "wrong = [m for m in sys.modules if m.partition('.')[0] == 'torch']\n"
+        "assert not wrong, wrong"
+    )
+    environment = {**os.environ, **subject.environment}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    with Conversation(subject) as worker:
+        worker.load()
+        maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
+    assert "jaxlib" in maps
+    assert not [word for word in ("libtorch", "libc10", "/torch/") if word in maps]
+
+
+@needs_package
+@pytest.mark.parametrize(("mode", "variant"), PROGRAMS)
+def test_a_second_start_finds_what_xla_compiled(mode: Mode, variant: str, workshop: Path) -> None:
+    subject = make_subject(mode, workshop, variant)
+    with Conversation(subject) as worker:
+        worker.load()
+    compiled = Path(subject.command[-1], jax.COMPILED)
+    before = {file.name for file in compiled.iterdir()}
+    with Conversation(subject) as worker:
+        worker.load()
+    assert before
+    assert {file.name for file in compiled.iterdir()} == before
+
+
+@needs_package
+@both_modes
+@pytest.mark.parametrize(
+    ("model", "batch", "resolution"),
+    [
+        ("lenet5", 4, None),
+        ("mnist_cnn", 4, None),
+        pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
+    ],
+)
+def test_a_model_of_the_zoo_matches(
+    model: str, batch: int, resolution: int | None, mode: Mode, tmp_path: Path
+) -> None:
+    bundle = write(Request(model, mode=mode, batch=batch, resolution=resolution), tmp_path / "b")
+    starter = Starter()
+    standard = Standard(bundle, tmp_path, starter)
+    with CheckedLevel(ladder.choose("jax", mode), bundle, tmp_path / "cache", starter) as level:
+        assert level.start(standard, False, "1 of 1"), level.check.reason
+        assert (level.check.verdict, level.check.reason) == ("match", "")
+
+
+class WithoutGradient(nn.Module):
+    """Half of what it multiplies is computed where PyTorch records no gradient."""
+
+    def __init__(self, hidden: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.hidden = nn.Linear(6, 5), nn.Linear(5, 3), hidden
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if self.hidden:
+            with torch.no_grad():
+                scale = x.abs().mean()
+        else:
+            scale = x.detach().abs().mean()
+        return self.last(x * scale)
+
+
+@needs_package
+@pytest.mark.parametrize("hidden", [True, False], ids=["no_grad", "detach"])
+def test_a_gradient_that_pytorch_stops_is_not_taken_for_right(hidden: bool, tmp_path: Path) -> None:
+    """JAX makes its own gradients, and no graph says where PyTorch records none."""
+    request = Request(WithoutGradient(hidden), torch.randn(8, 6), mode="train")
+    bundle = write(request, tmp_path / "bundle")
+    starter = Starter()
+    standard = Standard(bundle, tmp_path, starter)
+    with CheckedLevel(ladder.choose("jax", "train"), bundle, tmp_path / "c", starter) as level:
+        assert not level.start(standard, False, "1 of 1")
+        assert level.check.verdict == "differs"
+
+
+# ---------------------------------------------------------------- refusals and the source
+
+
+def test_it_says_how_to_install_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "find_spec", lambda name: None)
+    assert jax.probe() == Probe(False, "jax is not installed", "pip install 'golow[jax]'")
+
+
+def test_an_old_version_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "version_of", lambda package: "0.4.38")
+    monkeypatch.setattr(jax, "find_spec", lambda name: name)
+    wanted = Probe(
+        False, "jax 0.4.38 is too old, the level needs 0.7", "pip install --upgrade 'golow[jax]'"
+    )
+    assert jax.probe() == wanted
+
+
+@pytest.mark.parametrize("version", ["0.7.0", "0.11.2", "1.0", "unknown"])
+def test_a_newer_version_is_good(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "version_of", lambda package: version)
+    monkeypatch.setattr(jax, "find_spec", lambda name: name)
+    assert jax.probe().available
+
+
+def test_jax_without_cuda_is_refused_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = in_precision(network_bundle(tmp_path / "bundle", "infer"), "ieee", "cuda")
+    packages = {"jax": "0.11.2"}
+    monkeypatch.setattr(jax, "version_of", lambda package: packages.get(package, "unknown"))
+    with pytest.raises(Unsupported, match=r"without CUDA: pip install 'golow\[jax-cuda\]'"):
+        jax.prepare(bundle, "", tmp_path / "cache")
+    packages["jax-cuda13-plugin"] = "0.11.2"
+    with pytest.raises(Unsupported, match=r"cuda-bindings is not installed"):
+        jax.prepare(bundle, "", tmp_path / "cache")
+    packages |= {"cuda-bindings": "13.1", "cuda-core": "1.0"}
+    launch = jax.prepare(bundle, "", tmp_path / "cache")
+    assert launch.build_measures
+    assert launch.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+
+
+def test_an_operator_that_it_lacks_is_refused_by_name(tmp_path: Path) -> None:
+    class Gamma(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.lgamma(x)
+
+    bundle = write(Request(Gamma(), torch.rand(4, 3)), tmp_path / "bundle")
+    with pytest.raises(Unsupported, match=r"aten.lgamma.default is not implemented"):
+        jax.prepare(bundle, "", tmp_path / "cache")
+
+
+def test_images_keep_their_channels_last_between_layers() -> None:
+    """No transposition from the first convolution to the product at the end."""
+    prepared = prepare(Request("resnet18", mode="train", batch=2, resolution=32))
+    graph = apply(capture(prepared).graph, CLEAN_UP)
+    text = jax.source(apply(graph, jax.passes(prepared.workload)), prepared.workload)
+    assert text.count("lax.conv_general_dilated(") == 20
+    assert text.count("jnp.transpose(") <= 1
+    assert "value_and_grad" in text
+
+
+def test_the_source_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    from typer.testing import CliRunner
+
+    from golow.cli import app
+
+    shown = CliRunner().invoke(app, ["lower", "lenet5", "--show", "--level", "jax"])
+    assert shown.exit_code == 0
+    assert "def forward(weights, batch):" in shown.output
+
+
+class Keyed(nn.Module):
+    """A layer with the name of an argument, layers whose names begin with digits, and a draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = nn.Linear(6, 6)
+        self.blocks = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5), nn.BatchNorm1d(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.blocks(self.key(x))
+        return found
+
+
+def test_layers_may_have_any_name() -> None:
+    prepared = prepare(Request(Keyed(), torch.randn(8, 6), mode="train"))
+    graph = apply(capture(prepared).graph, CLEAN_UP)
+    text = jax.source(apply(graph, jax.passes(prepared.workload)), prepared.workload)
+    compile(text, "step.py", "exec")
+    assert "key__ = " in text
+    assert "jax.random.fold_in(key, 1)" in text

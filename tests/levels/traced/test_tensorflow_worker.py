@@ -1,0 +1,243 @@
+"""The level `tensorflow` as golow runs it: real worker processes, the protocol, the check."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from golow.check.checked_level import CheckedLevel
+from golow.check.reference import Standard
+from golow.levels import ladder
+from golow.levels.probe import Probe
+from golow.levels.starter import Starter
+from golow.levels.traced import tensorflow
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.records.errors import Unsupported
+from golow.records.workload import Mode, Optimizer
+from golow.worker.process import worker_environment
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+from support.bundles import network_bundle
+from support.conformance import CHECKS
+from support.conversation import Conversation, Subject
+from support.workers_kept import kept_loaded
+
+needs_package = pytest.mark.skipif(
+    not tensorflow.probe().available, reason="TensorFlow is not installed"
+)
+MODES = ("infer", "train")
+both_modes = pytest.mark.parametrize("mode", MODES)
+LEVELS = ("tensorflow", "tensorflow:graph")
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where bundles and sources lie."""
+    return tmp_path_factory.mktemp("tensorflow")
+
+
+def make_subject(mode: Mode, workshop: Path, variant: str = "") -> Subject:
+    folder = workshop / mode
+    if not folder.exists():
+        network_bundle(folder, mode, threads=1, batch=8)
+    bundle = Bundle(folder)
+    launch = tensorflow.prepare(bundle, variant, workshop / "cache")
+    environment = worker_environment(launch.command[0], 1, launch.environment)
+    return Subject(launch.command, environment, bundle)
+
+
+@pytest.fixture(scope="module")
+def loaded(request: pytest.FixtureRequest, workshop: Path) -> Iterator[Callable[[], Conversation]]:
+    """One process for all checks of a mode, and another once it has ended."""
+    with kept_loaded(make_subject(*request.param[:1], workshop, request.param[1])) as conversation:
+        yield conversation
+
+
+@needs_package
+@pytest.mark.parametrize(
+    "loaded",
+    [("infer", ""), ("train", ""), ("train", "graph")],
+    indirect=True,
+    ids=lambda given: "-".join(filter(None, given)),
+)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_conforms(
+    loaded: Callable[[], Conversation], check: Callable[[Conversation], None]
+) -> None:
+    check(loaded())
+
+
+def write(request: Request, folder: Path) -> Bundle:
+    """The bundle of a workload, with its graph."""
+    bundle, prepared = write_bundle(prepare(request), folder)
+    captured = capture(prepared)
+    bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
+    return bundle
+
+
+@needs_package
+@both_modes
+def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
+    """Neither as a Python module nor as a library in its memory."""
+    subject = make_subject(mode, workshop)
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from golow.levels.traced.tensorflow.program import TensorFlow\n"
+        f"worker = TensorFlow('xla', Path({subject.command[-1]!r}))\n"
+        f"worker.load(Path({str(subject.bundle.folder)!r}))\n"
+        "assert 'tensorflow' in sys.modules\n"
+        "wrong = [m for m in sys.modules if m.partition('.')[0] == 'torch']\n"
+        "assert not wrong, wrong"
+    )
+    environment = {**os.environ, **subject.environment}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    with Conversation(subject) as worker:
+        worker.load()
+        maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
+    assert "tensorflow" in maps
+    assert not [word for word in ("libtorch", "libc10", "/torch/") if word in maps]
+
+
+@needs_package
+@both_modes
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("model", "batch", "resolution"),
+    [
+        ("lenet5", 4, None),
+        ("mnist_cnn", 4, None),
+        pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
+        pytest.param("mobilenet_v1", 2, 32, marks=pytest.mark.slow),
+        pytest.param("gnmt", 2, None, marks=pytest.mark.slow),
+        pytest.param("ncf", 16, None, marks=pytest.mark.slow),
+    ],
+)
+def test_a_model_of_the_zoo_matches(
+    model: str, batch: int, resolution: int | None, level: str, mode: Mode, tmp_path: Path
+) -> None:
+    request = Request(model, mode=mode, batch=batch, resolution=resolution)
+    assert judged(level, request, tmp_path) == ("match", "")
+
+
+def judged(level: str, request: Request, folder: Path) -> tuple[str, str]:
+    """The verdict on a level, and its reason."""
+    bundle = write(request, folder / "bundle")
+    starter = Starter()
+    standard = Standard(bundle, folder, starter)
+    chosen = ladder.choose(level, request.mode)
+    with CheckedLevel(chosen, bundle, folder / "cache", starter) as checked:
+        checked.start(standard, False, "1 of 1")
+        return checked.check.verdict, checked.check.reason
+
+
+class Embedded(nn.Module):
+    """Rows of a table, of which a batch reads a few, and one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(20, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.table(x).sum(1))
+        return found
+
+
+@needs_package
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_embedding_moves_as_all_of_its_rows_do(level: str, tmp_path: Path) -> None:
+    """TensorFlow gives the gradient as rows; momentum and decay concern every row."""
+    optimizer = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.1)
+    inputs = torch.tensor([[1, 1, 2], [3, 5, 7]])
+    request = Request(Embedded(), inputs, mode="train", optimizer=optimizer)
+    assert judged(level, request, tmp_path) == ("match", "")
+
+
+class WithoutGradient(nn.Module):
+    """Part of what it multiplies is computed where PyTorch records no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(x * x.detach().abs().mean())
+
+
+@needs_package
+def test_a_gradient_that_pytorch_stops_is_not_taken_for_right(tmp_path: Path) -> None:
+    """TensorFlow makes its own gradients, and no graph says where PyTorch records none."""
+    request = Request(WithoutGradient(), torch.randn(8, 6), mode="train")
+    assert judged("tensorflow", request, tmp_path)[0] == "differs"
+
+
+# ---------------------------------------------------------------- refusals and the source
+
+
+def test_it_says_how_to_install_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorflow, "find_spec", lambda name: None)
+    wanted = Probe(False, "tensorflow is not installed", "pip install 'golow[tensorflow]'")
+    assert tensorflow.probe() == wanted
+
+
+def test_an_operator_that_it_lacks_is_refused_by_name(tmp_path: Path) -> None:
+    class Gamma(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.lgamma(x)
+
+    bundle = write(Request(Gamma(), torch.rand(4, 3)), tmp_path / "bundle")
+    with pytest.raises(Unsupported, match=r"aten.lgamma.default is not implemented"):
+        tensorflow.prepare(bundle, "", tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("layer", "mode", "what"),
+    [
+        (nn.Conv2d(4, 6, 3, dilation=2), "train", "the gradient of a convolution with gaps"),
+        (nn.Conv2d(4, 6, 3, groups=2), "train", "the gradient of a convolution in groups"),
+        (
+            nn.Conv2d(4, 4, 3, groups=4, stride=(1, 2)),
+            "infer",
+            "a depthwise convolution with two strides",
+        ),
+        (nn.ConvTranspose2d(4, 4, 3, dilation=2), "infer", "a transposed convolution with gaps"),
+    ],
+)
+def test_what_only_xla_has_is_refused_without_it(
+    layer: nn.Module, mode: Mode, what: str, tmp_path: Path
+) -> None:
+    bundle = write(Request(layer, torch.rand(2, 4, 9, 9), mode=mode), tmp_path / "bundle")
+    tensorflow.prepare(bundle, "", tmp_path / "cache")
+    with pytest.raises(Unsupported, match=f"TensorFlow has no kernel for {what}"):
+        tensorflow.prepare(bundle, "graph", tmp_path / "cache")
+
+
+def test_images_keep_their_channels_last_between_layers() -> None:
+    """No transposition from the first convolution to the product at the end."""
+    prepared = prepare(Request("resnet18", mode="train", batch=2, resolution=32))
+    graph = apply(capture(prepared).graph, CLEAN_UP)
+    text = tensorflow.source(apply(graph, tensorflow.passes(prepared.workload)), prepared.workload)
+    assert text.count("tf.nn.conv2d(") == 20
+    assert text.count("FusedBatchNormV3(") == 20
+    assert text.count("tf.transpose(") <= 1
+    assert "tf.GradientTape()" in text
+
+
+def test_the_source_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    from typer.testing import CliRunner
+
+    from golow.cli import app
+
+    shown = CliRunner().invoke(app, ["lower", "lenet5", "--show", "--level", "tensorflow"])
+    assert shown.exit_code == 0
+    assert "def forward(weights, batch):" in shown.output
+    assert "tf.nn.conv2d(" in shown.output

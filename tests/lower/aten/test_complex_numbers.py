@@ -1,0 +1,116 @@
+"""Complex numbers as pairs of real ones: what networks compute with them, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import golow
+from golow.levels.direct.bundle_arrays import in_pairs
+from golow.lower.aten.complex_numbers import pair_complex_numbers
+from golow.records.workload import Mode
+from support.lowering import Case, assert_close
+
+both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
+
+
+class Rotary(nn.Module):
+    """Heads turned by angles as complex numbers, as in Llama's own code; the angles are a buffer,
+    or an attribute."""
+
+    def __init__(self, kept: bool = True) -> None:
+        super().__init__()
+        self.query = nn.Linear(32, 64)
+        angles = torch.outer(torch.arange(6.0), 100 ** -(torch.arange(8.0) / 8))
+        turns = torch.polar(torch.ones(6, 8), angles)
+        if kept:
+            self.register_buffer("turns", turns)
+        else:
+            self.turns = turns
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.query(x).view(x.shape[0], 6, 4, 16)
+        pairs = torch.view_as_complex(heads.float().reshape(*heads.shape[:-1], -1, 2))
+        turned = torch.view_as_real(pairs * self.turns[None, :, None, :]).flatten(3)
+        return (turned.transpose(1, 2) @ turned.permute(0, 2, 3, 1)).flatten(1)
+
+
+@both_modes
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_rotary_embedding_of_complex_numbers_is_lowered(kept: bool, mode: Mode) -> None:
+    torch.manual_seed(0)
+    case = Case(Rotary(kept), torch.randn(2, 6, 32), mode=mode)
+    graph = pair_complex_numbers(case.graph)
+    assert not any(value.dtype == "complex64" for value in graph.values().values())
+    for lowered in (case.lowered("onednn"), case.lowered("cudnn")):
+        assert not any("complex" in node.op for node in lowered.nodes)
+
+
+@pytest.mark.usefixtures("forked")
+def test_it_matches_at_onednn() -> None:
+    """Where a step reads what the forward pass keeps, and a complex buffer."""
+    torch.manual_seed(0)
+    result = golow.compare(
+        Rotary(), torch.randn(2, 6, 32), mode="train", levels=["eager", "onednn"],
+        loss="mse_of_outputs", time_limit=0.1, brief=True,
+    )  # fmt: skip
+    assert [run.check.verdict for run in result.comparison.runs] == ["match", "match"]
+
+
+Function = Callable[[Tensor, Tensor], Tensor]
+FUNCTIONS: dict[str, Function] = {
+    "product": lambda a, b: torch.view_as_real(a * b),
+    "with a number": lambda a, b: torch.view_as_real(a * 2.5 + b),
+    "with real numbers": lambda a, b: torch.view_as_real(a * b.real),
+    "from the left": lambda a, b: torch.view_as_real(b.imag * a),
+    "sum": lambda a, b: torch.view_as_real(a + b - a * b),
+    "conjugate": lambda a, b: torch.view_as_real(a.conj() * b),
+    "negative": lambda a, b: torch.view_as_real(-a * b),
+    "parts": lambda a, b: torch.cat(((a * b).real, (a * b).imag), -1),
+    "size": lambda a, b: (a * b).abs(),
+    "polar": lambda a, b: torch.view_as_real(torch.polar(a.real, b.real) * b),
+    "of parts": lambda a, b: torch.view_as_real(torch.complex(a.imag, b.real) * b),
+    "other order": lambda a, b: torch.view_as_real(a.transpose(-1, 1) * b.permute(0, 2, 1)),
+    "shapes": lambda a, b: torch.view_as_real((a * b).reshape(2, -1)[:, None].expand(2, 3, 12)),
+    "ranges": lambda a, b: torch.view_as_real(a[:, 1:, ::2] * b[:, -1:, :2]),
+    "one of them": lambda a, b: torch.view_as_real(a[:, -1] * b.select(1, 0)),
+}
+
+
+class Complex(nn.Module):
+    """A function of two complex numbers of the parts of x."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.rand(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = (torch.view_as_complex(part.contiguous()) for part in x.unbind(1))
+        found = self.function(a, b)
+        return found.flatten(1) * self.weight
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_complex_numbers_are_right(name: str) -> None:
+    torch.manual_seed(0)
+    case = Case(Complex(FUNCTIONS[name]), torch.randn(2, 2, 3, 4, 2))
+    graph = pair_complex_numbers(case.graph)
+    assert graph is not case.graph
+    assert not any(value.dtype == "complex64" for value in graph.values().values())
+    assert_close(case.run(graph), case.run(case.graph), name)
+
+
+def test_what_is_not_known_is_left_as_it_is() -> None:
+    case = Case(Complex(lambda a, b: torch.view_as_real(a**b)), torch.randn(2, 2, 3, 4, 2))
+    assert pair_complex_numbers(case.graph) is case.graph
+
+
+def test_arrays_are_read_as_pairs() -> None:
+    array = np.array([[1 + 2j, 3 - 1j]], np.complex64)
+    np.testing.assert_array_equal(in_pairs(array), [[[1, 2], [3, -1]]])
+    real = np.ones((2, 2), np.float32)
+    assert in_pairs(real) is real

@@ -1,0 +1,100 @@
+"""Convolutions and pooling of volumes stay whole at `onednn`, forward and backward, absorb what an
+image's would, and compute what PyTorch computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golow.levels.direct.onednn import probe
+from golow.lower.operators.activation import Activate
+from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
+from golow.lower.operators.max_pool import MaxPool
+from golow.lower.operators.pad import Pad
+from golow.lower.operators.permute import Permute
+from golow.records.workload import Mode
+from support.in_process import assert_right
+from support.lowering import Case, assert_close, count, records
+
+
+class Residual(nn.Module):
+    """A block of a network for videos."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(8, 16, 3, padding=1, bias=False)
+        self.second = nn.Conv3d(16, 16, 3, padding=1, bias=False)
+        self.one, self.two = nn.BatchNorm3d(16), nn.BatchNorm3d(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.one(self.first(x)))
+        return torch.relu(self.two(self.second(x)) + x).mean((2, 3, 4))
+
+
+def conv(*arguments: int, **settings: object) -> nn.Conv3d:
+    return nn.Conv3d(*arguments, **settings)  # type: ignore[arg-type]
+
+
+def up(*arguments: int, **settings: object) -> nn.ConvTranspose3d:
+    return nn.ConvTranspose3d(*arguments, **settings)  # type: ignore[arg-type]
+
+
+NETWORKS = {
+    "plain": nn.Sequential(conv(8, 16, 3), nn.ReLU(), nn.Flatten()),
+    "strided": nn.Sequential(conv(8, 16, 3, stride=(1, 2, 2), padding=(0, 1, 2)), nn.Flatten()),
+    "dilated": nn.Sequential(conv(8, 6, 2, dilation=(1, 2, 3)), nn.Tanh(), nn.Flatten()),
+    "grouped": nn.Sequential(conv(8, 16, 3, groups=4, bias=False), nn.Flatten()),
+    "depthwise": nn.Sequential(conv(8, 8, 3, groups=8, padding=1), nn.ReLU(), nn.Flatten()),
+    "same": nn.Sequential(conv(8, 4, (2, 4, 3), padding="same"), nn.Flatten()),
+    "padded before": nn.Sequential(
+        nn.ConstantPad3d((1, 0, 2, 0, 0, 1), 0.0), conv(8, 4, 3), nn.Flatten(),
+    ),
+    "normed": nn.Sequential(conv(8, 16, 3), nn.BatchNorm3d(16), nn.ReLU(), nn.Flatten()),
+    "residual": Residual(),
+    "pooled": nn.Sequential(
+        conv(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool3d((1, 2, 2)),
+        conv(16, 4, 1), nn.MaxPool3d(3, 1, padding=1, ceil_mode=True), nn.Flatten(),
+    ),
+    "transposed": nn.Sequential(conv(8, 6, 3), nn.ReLU(), up(6, 4, 2, stride=2), nn.Flatten()),
+    "transposed without bias": nn.Sequential(
+        up(8, 4, 3, stride=2, padding=1, output_padding=1, groups=2, bias=False), nn.ReLU(),
+        nn.Flatten(),
+    ),
+}  # fmt: skip
+
+
+def seeded(name: str) -> nn.Module:
+    """The network with weights that do not depend on what drew numbers before."""
+    torch.manual_seed(0)
+    for layer in NETWORKS[name].modules():
+        if callable(reset := getattr(layer, "reset_parameters", None)):
+            reset()
+    return NETWORKS[name]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_volumes_stay_whole_and_mean_the_same(name: str, mode: Mode) -> None:
+    case = Case(seeded(name), torch.randn(2, 8, 5, 6, 7), mode=mode)
+    graph = case.lowered("onednn")
+    assert_close(case.run(graph), case.run(case.graph), name)
+    for kind in (Convolution, ConvolutionBackward, MaxPool):
+        wide = [layer for layer in records(graph, kind) if len(layer.stride) != 3]
+        assert not wide
+    assert not count(graph, Permute)
+    if mode == "infer":
+        assert not count(graph, BatchNormInference) and not count(graph, Pad)
+        assert count(graph, Activate) == int(name == "transposed without bias")
+
+
+@pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("layout", ["any", "channels_last"])  # in blocks is any, of volumes
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_is_right_in_every_layout(name: str, layout: str, mode: Mode) -> None:
+    from support.onednn_in_process import LAYOUTS, compute, lower
+
+    network = lower(seeded(name), torch.randn(2, 8, 5, 6, 7), mode)
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))

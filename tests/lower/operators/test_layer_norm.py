@@ -1,0 +1,156 @@
+"""Layer norm's kernels against float64, and which of them a plan takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from golow.levels.direct.cudnn.kernels.rows import blocks_of_sums
+from golow.levels.direct.cudnn.operators import layer_norm as kernels
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.precision import TYPES as PRECISIONS
+from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
+from levels.direct.cudnn.plans.test_fused import drawn
+from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
+from support.cuda_host import run, run_sums
+from support.cuda_on_cpu import follow
+from support.kernel_compilation import assert_compile
+from support.kernel_launches import ROUNDING, torch_type
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.engines.engines import Engines
+
+# Few lengths, since each is compiled: odd ones, a vector, several of a thread, too many to hold.
+LENGTHS = st.sampled_from([1, 6, 32, 200, 2056])
+TYPES = st.sampled_from(["float32", "bfloat16", "float16"])
+
+
+def seen(*tensors: Tensor | None) -> list[np.ndarray | None]:
+    return [None if t is None else t.view(torch.uint8).numpy() for t in tensors]
+
+
+def empty(*shape: int, dtype: str = "float32") -> Tensor:
+    return torch.full(shape, torch.nan, dtype=torch_type(dtype))
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    name = str(found.dtype).removeprefix("torch.")
+    limit = 8 * ROUNDING[name]
+    torch.testing.assert_close(found.double(), expected, rtol=limit, atol=limit)
+
+
+def exact(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.double()
+
+
+@settings(max_examples=16, deadline=None)
+@given(
+    rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES, weighted=st.booleans(),
+    blocks=st.sampled_from([0, 1, 3]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_rows_against_float64(
+    rows: int, columns: int, dtype: str, weighted: bool, blocks: int, seed: int
+) -> None:
+    """blocks: those that leave sums of weight's and bias's gradients, too."""
+    assume(not blocks or columns < 2056)
+    torch.manual_seed(seed)
+    x, gradient = (torch.randn(rows, columns).to(torch_type(dtype)) for _ in range(2))
+    weight, bias = (torch.rand(columns) + 0.5 if weighted else None for _ in range(2))
+    y, mean, deviation = empty(rows, columns, dtype=dtype), empty(rows), empty(rows)
+    forward = kernels.forward_kernel(dtype, dtype, rows, columns, 1e-2)
+    run(forward, seen(x, weight, bias, y, mean, deviation))
+    expected = LayerNorm.meaning(x.double(), exact(weight), exact(bias), 1, 1e-2)
+    for found, wanted in zip((y, mean, deviation), expected, strict=True):
+        close(found, wanted.reshape(found.shape))
+    of_x, parts = empty(rows, columns, dtype=dtype), empty(2, blocks, columns)
+    backward = kernels.backward_kernel(dtype, dtype, dtype, rows, columns, blocks)
+    results = [of_x, parts] if blocks else [of_x]
+    run(backward, seen(gradient, x, mean, deviation, weight, *results))
+    kept = (item.double()[:, None] for item in (mean, deviation))
+    ones = torch.ones(columns).double() if weight is None else weight.double()
+    expected = LayerNormBackward.meaning(gradient.double(), x.double(), *kept, ones, ones, 1)
+    close(of_x, expected[0])
+    if blocks:
+        vectors = empty(columns), empty(columns)
+        run_sums(kernels.parts_kernel(blocks, columns), seen(parts), seen(*vectors))
+        for found, wanted in zip(vectors, expected[1:], strict=True):
+            torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=24, deadline=None)
+@given(
+    rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES, source=TYPES,
+    wanted=st.sampled_from([(True, True), (True, False), (False, True)]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_vectors_against_float64(
+    rows: int, columns: int, dtype: str, source: str, wanted: tuple[bool, bool], seed: int
+) -> None:
+    """Over rows that one block takes, and that several do."""
+    torch.manual_seed(seed)
+    gradient = torch.randn(rows, columns).to(torch_type(dtype))
+    x = torch.randn(rows, columns).to(torch_type(source))
+    mean, deviation = torch.randn(rows), torch.rand(rows) + 0.5
+    of_weight, of_bias = (empty(columns) if one else None for one in wanted)
+    sums = kernels.weights_kernel(dtype, source, rows, columns)
+    run_sums(sums, seen(gradient, x, mean, deviation), seen(of_weight, of_bias))
+    g, n = gradient.double(), (x.double() - mean[:, None]) * deviation[:, None]
+    for found, terms in ((of_weight, g * n), (of_bias, g)):
+        if found is not None:
+            limit = 1e-6 * rows
+            torch.testing.assert_close(found.double(), terms.sum(0), rtol=1e-5, atol=limit)
+
+
+class Normed(nn.Module):
+    """Layers whose vectors have gradients that are sums over rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 24), nn.LayerNorm(24), nn.Linear(24, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.norm(torch.tanh(self.first(x)))))
+
+
+def test_many_rows_are_read_once() -> None:
+    """The blocks that compute the gradient of x leave sums for both vectors, which are where the
+    plan says in the end."""
+    torch.manual_seed(0)
+    rows = 132 * 16 * 4
+    graph = lowered(Normed(), "train", (rows, 8))
+    made = build_plan(graph, cast("Engines", AskedEngines()), PRECISIONS["default"], 1)
+    steps = [s.implementation for s in made.plan.steps if s.operation == "layer_norm_backward"]
+    assert [step.partition("<")[0] for step in steps] == [
+        "layer_norm_backward_summed", "layer_norm_parts"
+    ]  # fmt: skip
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "blocks"),
+    [(1024, 768, 0), (12608, 768, 396), (2112, 768, 132), (2111, 768, 0), (12608, 1280, 0)],
+)
+def test_which_rows_are_read_once(rows: int, columns: int, blocks: int) -> None:
+    """Many, whose sums a thread's registers hold."""
+    assert blocks_of_sums(rows, columns, "bfloat16", "bfloat16") == blocks
+
+
+def test_kernels_compile() -> None:
+    for columns in (6, 256, 4096):
+        found = [
+            kernels.forward_kernel("bfloat16", "bfloat16", 5, columns, 1e-5),
+            kernels.backward_kernel("bfloat16", "float32", "bfloat16", 5, columns),
+            kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
+            kernels.parts_kernel(396, columns).kernel,
+        ]
+        if columns < 4096:
+            types = ("bfloat16", "float32", "bfloat16")
+            found.append(kernels.backward_kernel(*types, 5000, columns, blocks=9))
+        for architecture in ("sm_75", "sm_90"):
+            assert_compile(found, architecture)

@@ -1,0 +1,260 @@
+"""Attention that a network writes in its parts becomes one operator, with what it adds to its
+scores and hides of them; what only looks like attention stays as it is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from golow.levels.direct.cudnn import passes
+from golow.lower.fuse.products import scale_products
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import apply
+from golow.lower.operators.attention import Attention
+from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.softmax import Softmax
+from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.whole_attention import CUDNN, HIDDEN, Kernels
+from golow.models.windows import WindowAttention
+from golow.records.workload import Precision
+from levels.direct.cudnn.plans.test_fused import drawn
+from levels.direct.cudnn.plans.test_plans import AskedEngines
+from support.cuda_on_cpu import follow
+from support.lowering import Case, assert_close, count
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.engines.engines import Engines
+
+ANY = Kernels(width=128)
+HEADS, LENGTH, WIDTH = 4, 8, 8
+HIDING = {"a little": -1e3, "by ten thousand": -1e4, "largely": -1e9, "most": -3.4e38}
+
+
+class Written(nn.Module):
+    """Attention as many networks write it, [B, L, HEADS * WIDTH] -> the same.
+
+    scale: of the query, of the key, of the scores, or none. hidden: what is left after hiding
+    scores: those of the past, of some keys, or of both; "kept" chooses the scores that are kept.
+    added: numbers for each head, row and key; for each image and key; for both in turn. flat:
+    products of [B * HEADS, ...], as `torch.bmm` takes them.
+    """
+
+    def __init__(
+        self, scale: str = "scores", hidden: str = "", added: str = "", flat: bool = False
+    ) -> None:
+        super().__init__()
+        self.scale, self.hidden, self.added, self.flat = scale, hidden, added, flat
+        self.inner = nn.Linear(HEADS * WIDTH, 3 * HEADS * WIDTH)
+        self.outer = nn.Linear(HEADS * WIDTH, 16)
+        self.distances = nn.Parameter(torch.randn(HEADS, LENGTH, LENGTH))
+        self.register_buffer("past", torch.ones(1, 1, LENGTH, LENGTH).tril())
+
+    def forward(self, x: Tensor) -> Tensor:
+        images, length, _ = x.shape
+        heads = self.inner(x).view(images, length, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4)
+        query, key, value = (part.flatten(0, 1) if self.flat else part for part in heads)
+        if self.scale in ("query", "key"):
+            query = query * 0.3 if self.scale == "query" else query
+            key = key * 0.3 if self.scale == "key" else key
+        scores = query @ key.transpose(-2, -1)
+        if self.scale == "scores":
+            scores = scores / math.sqrt(WIDTH)
+        scores = self._hidden(self._added(scores, x), x)
+        found = scores.softmax(-1) @ value
+        found = found.view(images, HEADS, length, WIDTH)
+        return self.outer(found.transpose(1, 2).reshape(images, length, -1)).mean(1)
+
+    def _added(self, scores: Tensor, x: Tensor) -> Tensor:
+        own = self.distances.repeat(len(x), 1, 1) if self.flat else self.distances
+        if self.added in ("distances", "both"):
+            scores = scores + own
+        if self.added in ("images", "both"):
+            numbers = x[:, None, None, :, 0]
+            if self.flat:
+                whole = scores.view(len(x), HEADS, *scores.shape[1:])
+                scores = (numbers + whole).flatten(0, 1)
+            else:
+                scores = numbers + scores
+        return scores
+
+    def _hidden(self, scores: Tensor, x: Tensor) -> Tensor:
+        past = self.past[0] if self.flat else self.past
+        if self.hidden in ("past", "both"):
+            scores = scores.masked_fill(past == 0, -math.inf)
+        if self.hidden == "kept":
+            scores = torch.where(past.bool(), scores, -math.inf)
+        if self.hidden in ("keys", "both") and not self.flat:
+            keys = x[:, None, None, :, 1] > 1.5
+            scores = scores.masked_fill(keys.roll(1, -1) & (torch.arange(LENGTH) > 0), -math.inf)
+        return scores
+
+
+class Other(nn.Module):
+    """What is no attention that these kernels compute, or has readers of its parts; or has scores
+    that large numbers hide."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.weight = nn.Parameter(torch.ones(1, 4, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        images, length, _ = x.shape
+        width = {"wide": 136, "narrow": 12}.get(self.kind, 8)
+        heads = x.repeat(1, 1, width)[..., : 4 * width].reshape(images, length, 4, width)
+        heads = heads.transpose(1, 2) * self.weight
+        scores = heads @ heads.transpose(-2, -1)
+        if self.kind in HIDING:
+            hidden = torch.ones(length, length).triu(1).bool()
+            hidden = hidden | (torch.arange(length) == 2)[:, None]  # a row sees nothing
+            scores = scores.masked_fill(hidden, HIDING[self.kind])
+        if self.kind == "scores too":
+            return (scores.softmax(-1) @ heads).mean((1, 2)) + scores.mean()
+        weights = scores.softmax(-2 if self.kind == "columns" else -1)
+        if self.kind == "weights too":
+            return (weights @ heads).mean((1, 2)) + weights.mean()
+        if self.kind == "logarithm":
+            weights = scores.log_softmax(-1)
+        if self.kind == "multiplied":
+            weights = weights * self.weight
+        if self.kind == "second":
+            return (heads.transpose(-2, -1) @ weights).mean((1, 3))
+        return (weights @ heads).mean((1, 2))
+
+
+def of(module: nn.Module, x: Tensor | None = None) -> Case:
+    torch.manual_seed(0)
+    return Case(module, torch.randn(3, LENGTH, HEADS * WIDTH) if x is None else x)
+
+
+def named(case: Case, kernels: Kernels = ANY) -> Graph:
+    return case.after(*passes(case.workload), scale_products, name_attention(kernels))
+
+
+def assert_named(case: Case, times: int = 1) -> Graph:
+    """As one operator each, which means the same."""
+    graph = named(case)
+    assert count(graph, Attention) == times
+    assert count(graph, Softmax) == count(graph, MatrixProduct) == 0
+    assert_close(case.run(graph), case.run(case.graph), "named")
+    return graph
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["four axes", "flat"])
+@pytest.mark.parametrize("scale", ["query", "key", "scores", "none"])
+def test_attention_is_named(scale: str, flat: bool) -> None:
+    assert_named(of(Written(scale, flat=flat)))
+
+
+@pytest.mark.parametrize("hidden", ["past", "keys", "both", "kept"])
+def test_hidden_scores_are_added(hidden: str) -> None:
+    assert_named(of(Written(hidden=hidden)))
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["four axes", "flat"])
+@pytest.mark.parametrize("added", ["distances", "images", "both"])
+def test_added_numbers_are_added(added: str, flat: bool) -> None:
+    assert_named(of(Written(added=added, flat=flat)))
+
+
+@given(
+    st.sampled_from(["", "past", "keys", "both", "kept"]),
+    st.sampled_from(["", "distances", "images", "both"]),
+    st.sampled_from(["query", "key", "scores", "none"]),
+    st.booleans(),
+)
+@settings(max_examples=12, deadline=None)
+def test_any_of_it_together(hidden: str, added: str, scale: str, flat: bool) -> None:
+    assert_named(of(Written(scale, hidden, added, flat)))
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_windows_have_their_own_masks(shifted: bool) -> None:
+    """Swin's attention adds a bias for each head, and for each window of an image a mask."""
+    module = WindowAttention(16, heads=2, size=14, shift=3 if shifted else 0)
+    assert_named(of(module, torch.randn(2, 14, 14, 16)))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["wide", "narrow", "a little", "scores too", "weights too", "columns", "logarithm",
+     "multiplied", "second"],
+)  # fmt: skip
+def test_what_is_no_such_attention_stays(kind: str) -> None:
+    case = of(Other(kind), torch.randn(2, 6, 16))
+    graph = named(case)
+    assert count(graph, Attention) == 0
+    assert count(graph, MatrixProduct) == 2
+    assert_close(case.run(graph), case.run(case.graph), "left")
+
+
+def test_masks_have_any_number_of_keys() -> None:
+    for length in (7, 8):
+        case = of(Masked(), torch.randn(2, length, HEADS * WIDTH))
+        assert count(named(case, CUDNN), Attention) == count(named(case), Attention) == 1
+
+
+@pytest.mark.parametrize("kernels", [ANY, CUDNN], ids=["float32", "16 bits"])
+@pytest.mark.parametrize("kind", [*HIDING][1:])
+def test_large_numbers_hide_scores(kind: str, kernels: Kernels) -> None:
+    """A row of them alone has equal weights. In 16 bits no mask says so: it is added in float32."""
+    case = of(Other(kind), torch.randn(2, 6, 16))
+    graph = named(case, kernels)
+    assert [attention.exact for attention in attentions(graph)] == [kernels.rounds]
+    assert_close(case.run(graph), case.run(case.graph), "named")
+
+
+@pytest.mark.parametrize(("added", "exact"), [("", False), ("distances", True)])
+def test_numbers_are_not_rounded_to_16_bits(added: str, exact: bool) -> None:
+    """Eager adds them to scores in float32; a mask is exact in 16 bits."""
+    case = of(Written(hidden="past", added=added))
+    assert [attention.exact for attention in attentions(named(case, CUDNN))] == [exact]
+    assert [attention.exact for attention in attentions(named(case))] == [False]
+
+
+def attentions(graph: Graph) -> list[Attention]:
+    return [found for node in graph.nodes if (found := Attention.of(node)) is not None]
+
+
+class Masked(nn.Module):
+    """Causal attention of any length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        images, length, _ = x.shape
+        heads = x.view(images, length, HEADS, WIDTH).transpose(1, 2)
+        mask = torch.ones(length, length).triu(1).bool()
+        scores = (heads @ heads.transpose(-2, -1)).masked_fill(mask, -math.inf)
+        return (scores.softmax(-1) @ heads).mean((1, 2))
+
+
+def test_a_hidden_score_has_no_weight() -> None:
+    """Whatever its size is, up to ten thousand times what attention's scores are."""
+    assert math.exp(HIDDEN + 1e4) == 0
+
+
+@pytest.mark.parametrize("kernels", [ANY, CUDNN], ids=["float32", "16 bits"])
+@pytest.mark.parametrize("kind", ["plain", "past", "windows"])
+def test_every_value_is_where_the_plan_says(kind: str, kernels: Kernels) -> None:
+    if kind == "windows":
+        case = of(WindowAttention(16, heads=2, size=14, shift=3), torch.randn(2, 14, 14, 16))
+    else:
+        case = of(Written(hidden="past" if kind == "past" else ""))
+    graph = named(case, kernels)
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors)
+
+
+@pytest.mark.parametrize(
+    ("precision", "found"), [("tf32", 1), ("bf16", 1), ("fp16", 1), ("default", 0), ("ieee", 0)]
+)
+def test_the_level_names_it_where_it_has_kernels(precision: Precision, found: int) -> None:
+    case = of(Written(hidden="past"))
+    workload = msgspec.structs.replace(case.workload, precision=precision)
+    assert count(apply(case.graph, passes(workload)), Attention) == found

@@ -1,0 +1,188 @@
+"""Recurrent layers as one operator for a layer and direction: what is captured, what unfolding
+gives, and oneDNN's primitives against float64. `GOLOW_EXAMPLES=100 pytest
+tests/lower/recognise/test_recurrences.py` draws more."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from golow.levels.direct import onednn
+from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP
+from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
+from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
+from golow.lower.vendor import CANONICAL
+from golow.records.workload import Mode
+from support.drawn_recurrences import Drawn, Recurrent, recurrent
+from support.lowering import Case, count
+
+EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "4"))
+needs_library = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
+several = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES < 10,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+MODES: tuple[Mode, ...] = ("infer", "train")
+
+
+def sides(drawn: Drawn) -> int:
+    """Layers and directions."""
+    return int(drawn.settings["num_layers"]) * (2 if drawn.settings["bidirectional"] else 1)
+
+
+def foreign(graph: Graph) -> list[str]:
+    """Operations outside the vocabulary."""
+    return [node.op for node in graph.nodes if not node.op.startswith("golow.")]
+
+
+# ---------------------------------------------------------------- the graph
+
+
+@pytest.mark.parametrize("mode", MODES)
+@several
+@given(drawn=recurrent())
+def test_a_layer_in_one_direction_is_an_operator(mode: Mode, drawn: Drawn) -> None:
+    case = Case(drawn.module(), torch.randn(drawn.shape), mode=mode)
+    graph = case.after(*CLEAN_UP, name_recurrences)
+    assert count(graph, Recurrence) == sides(drawn)
+    assert count(graph, RecurrenceBackward) == (sides(drawn) if mode == "train" else 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@several
+@given(drawn=recurrent())
+def test_unfolded_it_is_a_loop_that_means_the_same(mode: Mode, drawn: Drawn) -> None:
+    case = Case(drawn.module(), torch.randn(drawn.shape), mode=mode)
+    graph = case.after(*CLEAN_UP, name_recurrences, unfold_recurrences, *CANONICAL)
+    assert count(graph, Recurrence) == count(graph, RecurrenceBackward) == 0
+    assert not foreign(graph)
+
+
+class First(nn.Module):
+    """The mean of what a recurrent layer makes of an input that has no gradient."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, M, inputs] -> [N, hidden]"""
+        y: Tensor = self.layer(x)[0]
+        return y.mean(1)
+
+
+def test_an_lstm_at_the_models_input_is_captured_as_any_other() -> None:
+    """PyTorch would capture calls of oneDNN that no other level has."""
+    case = Case(First(nn.LSTM(3, 4, 2)), torch.randn(2, 5, 3), mode="train")
+    assert count(case.graph, Recurrence) == count(case.graph, RecurrenceBackward) == 2
+    assert not foreign(case.after(*CLEAN_UP, unfold_recurrences, *CANONICAL))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_lstms_last_states_have_their_shape_in_all_versions(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions of PyTorch remove another axis than the one that they added."""
+    decompositions = torch._decomp.decompositions
+    right = decompositions.one_layer_lstm
+
+    def as_before(*given: object, **named: object) -> object:
+        y, states = right(*given, **named)
+        return y, tuple(state.unsqueeze(0).squeeze(1) for state in states)
+
+    monkeypatch.setattr(decompositions, "one_layer_lstm", as_before)
+    module = Recurrent(
+        "lstm", rows=3, states=True, ends=True, input_size=4, hidden_size=5, num_layers=2,
+        bidirectional=True, proj_size=2,
+    )  # fmt: skip
+    case = Case(module, torch.randn(3, 3, 4), mode=mode)
+    graph = case.after(*CLEAN_UP, name_recurrences, unfold_recurrences, *CANONICAL)
+    assert not foreign(graph)
+
+
+def test_dropout_between_layers_is_an_operator_of_its_own() -> None:
+    case = Case(First(nn.GRU(3, 4, 3, dropout=0.5)), torch.randn(2, 5, 3), mode="train")
+    assert [node.op for node in case.graph.nodes].count("aten.native_dropout.default") == 2
+
+
+def test_the_gradients_of_a_loop_use_what_it_computed() -> None:
+    """The forward pass is not unrolled a second time: as many products as PyTorch's own capture."""
+    module = First(nn.LSTM(3, 4, bias=False))
+    case = Case(module, torch.randn(5, 2, 3), mode="train")
+    graph = case.after(*CLEAN_UP, unfold_recurrences)
+    products = [node for node in graph.nodes if node.op == "aten.mm.default"]
+    # The input's, one a step, each with the gradients of its weight and of its state.
+    assert len(products) <= 1 + 1 + 5 * 3
+
+
+# ---------------------------------------------------------------- oneDNN
+
+
+@needs_library
+@pytest.mark.parametrize("mode", MODES)
+@several
+@given(drawn=recurrent(), seed=st.integers(0, 99))
+def test_the_primitive_is_right(mode: Mode, drawn: Drawn, seed: int) -> None:
+    from support.in_process import assert_right
+    from support.onednn_in_process import compute, lower
+
+    torch.manual_seed(seed)
+    x = torch.randn(drawn.shape)
+    network = lower(drawn.module(), x, mode, loss="mse_loss", recurrences=name_recurrences)
+    assert count(network.graph, Recurrence) == sides(drawn)
+    assert_right(network, compute(network))
+
+
+@needs_library
+@pytest.mark.parametrize("mode", MODES)
+def test_one_weight_in_two_layers_adds_its_gradients(mode: Mode) -> None:
+    from support.in_process import assert_right
+    from support.onednn_in_process import compute, lower
+
+    layer = nn.GRU(4, 4)
+
+    class Twice(First):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(self.layer(x)[0])
+
+    network = lower(
+        Twice(layer), torch.randn(3, 2, 4), mode, loss="mse_loss", recurrences=name_recurrences
+    )
+    assert_right(network, compute(network))
+
+
+@needs_library
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_gates_in_another_order_are_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted error: PyTorch's order of gates for the GRU, a swap of two for the LSTM."""
+    from golow.levels.direct.onednn.steps import recurrent as library
+    from support.in_process import assert_right
+    from support.onednn_in_process import compute, lower
+
+    wrong = {"gru": (0, 1, 2), "lstm": (1, 0, 2, 3)}[kind]
+    monkeypatch.setitem(library.ORDER, kind, wrong)
+    torch.manual_seed(0)
+    module = Recurrent(
+        kind, rows=2, states=True, ends=False, input_size=4, hidden_size=4, num_layers=1,
+        bidirectional=False,
+    )  # fmt: skip
+    for mode in MODES:
+        network = lower(
+            module, torch.randn(3, 2, 4), mode, loss="mse_loss", recurrences=name_recurrences
+        )
+        with pytest.raises(AssertionError, match="from float64"):
+            assert_right(network, compute(network))
+
+
+def test_training_keeps_every_layer_whole() -> None:
+    case = Case(First(nn.LSTM(3, 4, 2)), torch.randn(2, 5, 3), mode="train")
+    assert count(keep_faster_recurrences(case.graph), Recurrence) == 2

@@ -1,0 +1,467 @@
+"""What is saved is read back; what is half, foreign, newer or unlike is refused with its reason."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import golow
+from golow.api import Result
+from golow.measure.environment import environment
+from golow.programs.comparison import store
+from golow.records.comparison import (
+    Block,
+    Check,
+    Comparison,
+    Conditions,
+    Environment,
+    Quantity,
+    RaceSummary,
+    Ratio,
+    Run,
+    TensorError,
+    VerdictName,
+)
+from golow.records.errors import GolowError
+from golow.records.record import FORMAT_VERSION, encode
+from golow.records.workload import ModelSource, TensorType, Workload
+from support.processes import soon
+
+MACHINE = environment()
+WORKLOAD = Workload(
+    model="net",
+    source=ModelSource(kind="zoo", name="net"),
+    mode="infer",
+    batch=8,
+    inputs=(TensorType(shape=(8, 3, 64, 64), dtype="float32"),),
+)
+
+CONDITIONS = Conditions(threads=2, affinity=(0, 1), precision="default", wait_policy="PASSIVE")
+
+
+def run(
+    level: str = "eager",
+    verdict: VerdictName = "match",
+    error: float = 1e-7,
+    blocks: int = 3,
+    workload: Workload = WORKLOAD,
+    machine: Environment = MACHINE,
+) -> Run:
+    worst = TensorError(
+        name="0/output/0",
+        elements=80,
+        scale=0.5,
+        error=error,
+        eager_error=1e-7,
+        limit=4e-7,
+        passed=error <= 4e-7,
+    )
+    return Run(
+        format_version=FORMAT_VERSION,
+        id=f"20261120-100000-net-infer-b8-3x64x64/{level}",
+        created="2026-11-20T10:00:00+00:00",
+        level=level,
+        workload=workload,
+        check=Check(verdict=verdict, reason="a reason", worst=worst, tensors=(worst,)),
+        environment=machine,
+        conditions=Conditions(
+            threads=2, affinity=(0, 1), precision="default", wait_policy="PASSIVE"
+        ),
+        blocks=tuple(
+            Block(round=number, position=0, host_ns=(41_233_870, 41_000_001), wait_share=0.001)
+            for number in range(blocks)
+        ),
+        time=Quantity(name="time", unit="s", value=0.041, low=0.040, high=0.042),
+        ratio=Ratio(value=0.9, low=0.88, high=0.92, word="faster"),
+        memory=(Quantity(name="resident", unit="B", value=5.0e8),),
+        life=(Quantity(name="build", unit="s", value=12.5),),
+        payback_iterations=3400.5,
+    )
+
+
+def comparison(*runs: Run, name: str = "20261120-100000-net", **changes: Any) -> Comparison:
+    given = runs or (run(), run("compile:freezing"))
+    made = Comparison(
+        format_version=FORMAT_VERSION,
+        id=name,
+        created="2026-11-20T10:00:00+00:00",
+        workload=given[0].workload,
+        race=RaceSummary(
+            rounds=3,
+            seed=0,
+            stopped_because="interval",
+            interval_target=0.02,
+            seconds=12.5,
+            contended_share=0.1,
+        ),
+        runs=given,
+        notes=("one note",),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+# ---------------------------------------------------------------- there and back
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    saved = comparison()
+    folder = store.save(saved, tmp_path / "runs")
+    assert folder == tmp_path / "runs" / saved.id
+    assert {file.name for file in folder.iterdir()} == {
+        "comparison.json",
+        "eager.json",
+        "compile-freezing.json",
+        "runs.csv",
+    }
+    assert golow.load(folder).comparison == saved
+    assert golow.load(folder / "comparison.json").comparison == saved
+    store.save(saved, tmp_path / "runs")  # once more is no fault
+    assert golow.load(folder).comparison == saved
+
+
+errors = st.floats(min_value=0, allow_infinity=False)
+seconds = st.floats(0, 1e6)
+samples = st.lists(st.integers(1, 2**62), max_size=5).map(tuple)
+
+
+@given(
+    st.floats(min_value=0, allow_infinity=False),
+    seconds,
+    samples,
+    st.none() | st.floats(0, 5),
+    st.text(),
+)
+@settings(max_examples=30, deadline=None)
+def test_every_figure_comes_back_as_it_was(
+    error: float, value: float, host_ns: tuple[int, ...], wait_share: float | None, text: str
+) -> None:
+    """To the last digit, and whatever the reason is written in."""
+    text = text.encode(errors="replace").decode()  # what JSON can hold
+    changed = msgspec.structs.replace(
+        run(error=error),
+        time=Quantity(name="time", unit="s", value=value),
+        blocks=(Block(round=0, position=1, host_ns=host_ns, wait_share=wait_share),),
+        log=text,
+    )
+    with TemporaryDirectory() as folder:
+        saved = store.save(comparison(changed), Path(folder))
+        assert store.load(saved).runs == (changed,)
+
+
+@pytest.mark.parametrize("error", [math.nan, math.inf])
+def test_a_level_that_gave_no_numbers_is_read_back(tmp_path: Path, error: float) -> None:
+    """JSON has no NaN."""
+    read = store.load(store.save(comparison(run("nan", "differs", error=error)), tmp_path))
+    worst = read.runs[0].check.worst
+    assert worst is not None
+    assert math.isnan(worst.error)
+    assert math.isnan(read.runs[0].check.tensors[0].error)
+    assert not worst.passed
+
+
+def test_rows_and_csv(tmp_path: Path) -> None:
+    """A flat row a run; what was not had is empty."""
+    failed = msgspec.structs.replace(
+        run("compile", "failed", blocks=0),
+        check=Check(verdict="failed", reason='died, "suddenly"'),
+        time=None,
+        ratio=None,
+        memory=(),
+        life=(),
+        payback_iterations=None,
+    )
+    made = comparison(run(), failed)
+    rows = store.to_rows(made)
+    assert [row["level"] for row in rows] == ["eager", "compile"]
+    assert rows[0]["time"] == 0.041
+    assert (rows[0]["ratio_low"], rows[0]["word"]) == (0.88, "faster")
+    assert (rows[0]["input"], rows[0]["resident"], rows[0]["build"]) == ("3x64x64", 5.0e8, 12.5)
+    assert rows[1]["time"] is None
+    with (store.save(made, tmp_path) / "runs.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert read[0]["payback_iterations"] == "3400.5"
+    assert read[1]["reason"] == 'died, "suddenly"'
+    assert read[1]["time"] == read[1]["resident"] == ""
+    frame = Result(made).to_pandas()
+    assert list(frame["level"]) == ["eager", "compile"]
+    assert frame["ratio"].isna().tolist() == [False, True]
+
+
+# ---------------------------------------------------------------- what cannot be read
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return store.save(comparison(), tmp_path)
+
+
+def refusal(folder: Path) -> GolowError:
+    with pytest.raises(GolowError) as raised:
+        store.load(folder)
+    return raised.value
+
+
+def test_there_is_no_comparison(tmp_path: Path) -> None:
+    assert f"there is no comparison in {tmp_path}" in refusal(tmp_path).message
+    assert "golow compare" in refusal(tmp_path / "nothing").hint
+
+
+@pytest.mark.parametrize("name", ["comparison.json", "eager.json"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_file_that_was_cut_off(saved: Path, name: str, share: float) -> None:
+    data = (saved / name).read_bytes()
+    (saved / name).write_bytes(data[: int(share * (len(data) - 2))])
+    assert f"{saved / name} cannot be read" in refusal(saved).message
+    assert refusal(saved).hint == "it may be truncated."
+
+
+def test_a_runs_file_is_missing(saved: Path) -> None:
+    (saved / "eager.json").unlink()
+    assert f"there is no file {saved / 'eager.json'}" in refusal(saved).message
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "words"),
+    [
+        ("comparison.json", {"files": []}, "it has no runs"),
+        ("comparison.json", {"files": 7}, "Expected `array`, got `int`"),
+        ("comparison.json", {"files": ["../eager.json"]}, "not names in its folder"),
+        ("eager.json", {"check": []}, "Expected `object`, got `array`"),
+        ("eager.json", {"check": {"tensors": 7}}, "Expected `array`, got `int`"),
+        ("eager.json", {"level": "\x1b[31m"}, "is not a name"),
+        ("eager.json", {"time": None}, "has a ratio, but a time is missing"),
+    ],
+)
+def test_fields_that_make_no_record(
+    saved: Path, name: str, fields: dict[str, object], words: str
+) -> None:
+    data = json.loads((saved / name).read_text())
+    (saved / name).write_text(json.dumps(data | fields))
+    assert words in refusal(saved).message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: [data], "cannot be read"),
+        (lambda data: data | {"format_version": FORMAT_VERSION + 1}, "golow reads versions up to"),
+        (lambda data: {"mine": 1}, "is not a golow record"),
+        (lambda data: data | {"format_version": "1"}, "is not a golow record"),
+        (
+            lambda data: data | {"format_version": 0},
+            "format version 0, which golow no longer reads",
+        ),
+        (lambda data: data | {"workload": 7}, "is not a comparison"),
+        (lambda data: data | {"race": {}}, "is not a comparison"),
+    ],
+)
+def test_what_is_not_ours_or_not_yet(
+    saved: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    file = saved / "comparison.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    assert str(file) in refusal(saved).message
+    assert message in refusal(saved).message
+
+
+def test_a_newer_run_says_what_to_do(saved: Path) -> None:
+    file = saved / "eager.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format_version": 99}))
+    assert "format version 99" in refusal(saved).message
+    assert "pip install --upgrade golow" in refusal(saved).hint
+
+
+def test_an_older_version_is_brought_up(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that called the level a backend; each file is brought up on its own."""
+    expected = store.load(saved)
+    for file in saved.glob("*.json"):
+        data = json.loads(file.read_text()) | {"format_version": FORMAT_VERSION - 1}
+        if "level" in data:
+            data["backend"] = data.pop("level")
+        file.write_text(json.dumps(data))
+
+    def upgrade(data: dict[str, Any]) -> dict[str, Any]:
+        return data | ({"level": data["backend"]} if "backend" in data else {})
+
+    monkeypatch.setitem(store.UPGRADES, FORMAT_VERSION - 1, upgrade)
+    assert store.load(saved) == expected
+
+
+def test_a_later_golows_additions_are_no_fault(saved: Path) -> None:
+    """Fields that this version does not know, of the same format."""
+    file = saved / "eager.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"energy": 3}))
+    assert store.load(saved) == comparison()
+
+
+# ---------------------------------------------------------------- what cannot be written
+
+
+SAVE = """
+import sys
+from pathlib import Path
+from golow.programs.comparison import store
+from golow.records.errors import GolowError
+found = store.load(Path(sys.argv[1]))
+try:
+    for _ in range(int(sys.argv[3])):
+        store.save(found, Path(sys.argv[2]))
+        print("saved", flush=True)
+except GolowError as error:
+    print(error.message)
+    print(error.hint)
+    sys.exit(2)
+"""
+
+
+def large() -> Comparison:
+    """Some hundred kilobytes a run."""
+    return comparison(run(blocks=2000), run("compile", blocks=2000), name="large")
+
+
+def test_a_disk_that_is_full_by_its_limit(tmp_path: Path) -> None:
+    source, target = store.save(large(), tmp_path), tmp_path / "full"
+    done = subprocess.run(
+        [sys.executable, "-c", SAVE, source, target, "1"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"{target / 'large'} cannot be written: File too large" in done.stdout
+    assert "name another folder with --out" in done.stdout
+    assert list((target / "large").iterdir()) == []  # nothing half, and no temporary file
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    source, target = store.save(large(), tmp_path), tmp_path / "full"
+    target.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(target)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("this process may not mount a file system")
+    try:
+        with pytest.raises(
+            GolowError, match="cannot be written: No space left on device"
+        ) as raised:
+            store.save(store.load(source), target)
+        assert "free some space" in raised.value.hint
+        left = [file.name for file in (target / "large").iterdir()]
+        assert left in ([], ["eager.json"])
+        assert not (target / "large" / "comparison.json").exists()
+    finally:
+        subprocess.run(["umount", str(target)], check=True)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Said before anything is measured, and again when it is saved."""
+    (tmp_path / "file").write_text("no folder")
+    for folder in (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/golow")):
+        with pytest.raises(GolowError, match="cannot be written"):
+            store.require_writable(folder)
+        with pytest.raises(GolowError, match="cannot be written"):
+            store.save(comparison(), folder)
+    store.require_writable(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_of_someone_else(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    with pytest.raises(GolowError, match="Permission denied"):
+        store.require_writable(tmp_path)
+    tmp_path.chmod(0o755)
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_no_half_file(tmp_path: Path) -> None:
+    source, target = store.save(large(), tmp_path), tmp_path / "killed"
+    command = [sys.executable, "-c", SAVE, str(source), str(target), "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert soon(lambda: bool(list((target / "large").glob(".*"))))  # it writes just now
+        process.send_signal(signal.SIGKILL)
+    expected = store.load(source)
+    assert store.load(target / "large") == expected
+
+
+# ---------------------------------------------------------------- what may be compared
+
+
+def test_like_runs_may_be_compared() -> None:
+    store.require_alike([comparison()])
+    elsewhere = msgspec.structs.replace(MACHINE, memory_bytes=1, kernel="Linux 7.0")
+    store.require_alike([comparison(), comparison(run(machine=elsewhere), name="other")])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch": 16}, "batch: 8 and 16"),
+        ({"model": "mesh"}, 'model: "net" and "mesh"'),
+        ({"mode": "train"}, 'mode: "infer" and "train"'),
+        ({"precision": "bf16"}, 'precision: "default" and "bf16"'),
+        ({"device": "cuda"}, 'device: "cpu" and "cuda"'),
+        ({"threads": 4}, "threads: 1 and 4"),
+        ({"inputs": (TensorType(shape=(8, 1), dtype="float32"),)}, "inputs: "),
+    ],
+)
+def test_unlike_workloads_are_refused(change: dict[str, Any], words: str) -> None:
+    other = run(workload=msgspec.structs.replace(WORKLOAD, **change))
+    with pytest.raises(GolowError) as raised:
+        store.require_alike([comparison(), comparison(other, name="other")])
+    assert words in raised.value.message
+    assert "20261120-100000-net and other are not comparable" in raised.value.message
+    assert "--anyway" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cpu_model": "Another"}, "the CPU ("),
+        ({"cores": 99}, "the number of cores ("),
+        ({"versions": MACHINE.versions | {"torch": "1.0"}}, "torch ("),
+        ({"thread_settings": {"OMP_NUM_THREADS": "9"}}, "the thread settings ("),
+    ],
+)
+def test_unlike_machines_are_refused(change: dict[str, Any], words: str) -> None:
+    other = run(machine=msgspec.structs.replace(MACHINE, **change))
+    with pytest.raises(GolowError) as raised:
+        store.require_alike([comparison(), comparison(), comparison(other, name="third")])
+    assert words in raised.value.message
+    assert "third" in raised.value.message
+
+
+def test_versions_that_only_a_gpu_runs_are_compared_there_alone() -> None:
+    there = msgspec.structs.replace(MACHINE, versions=MACHINE.versions | {"cuda-core": "0.9"})
+    store.require_alike([comparison(), comparison(run(machine=there), name="other")])
+    on_gpu = msgspec.structs.replace(WORKLOAD, device="cuda")
+    with pytest.raises(GolowError, match=r"cuda-core \(none, 0\.9\)"):
+        store.require_alike(
+            [comparison(run(workload=on_gpu)), comparison(run(workload=on_gpu, machine=there))]
+        )
+
+
+def test_records_are_readable_by_people() -> None:
+    text = encode(run()).decode()
+    assert '\n  "level": "eager",\n' in text
+    assert text.endswith("}\n")

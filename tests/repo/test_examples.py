@@ -1,0 +1,94 @@
+"""Every file in examples/ is run, as a user runs it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from support.one_run import program_cache
+from support.places import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+SCRIPTS = ("compare_in_a_notebook.py", "own_model.py", "own_training_loss.py")
+BLOCKS = "blocks.py"
+OWN_RUNTIME = ("own_runtime/README.md", "own_runtime/linear.py")
+
+
+def run(command: Sequence[str | Path], folder: Path) -> str:
+    """What the command prints to standard output; it must end well."""
+    # The golow of this environment, also where it is not on the path.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "PATH": path, "GOLOW_CACHE": str(program_cache(folder.parent))},
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def verdict(level: str, printed: str) -> str:
+    """The level's verdict in the table."""
+    found = re.search(rf"^ {level} +(\w+) ", printed, re.MULTILINE)
+    assert found, printed
+    return found.group(1)
+
+
+def test_every_example_is_run() -> None:
+    files = {
+        str(file.relative_to(EXAMPLES))
+        for file in EXAMPLES.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_runs(name: str, tmp_path: Path) -> None:
+    printed = run([sys.executable, EXAMPLES / name], tmp_path)
+    assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("block", "size"), [("ConvNeXtBlock", "96x8x8"), ("TransformerBlock", "5x192")]
+)
+def test_a_block_is_compared(block: str, size: str, tmp_path: Path) -> None:
+    model = f"{EXAMPLES / BLOCKS}:{block}"
+    options = [
+        "--input",
+        size,
+        "--batch",
+        "2",
+        "--levels",
+        "eager,torchscript",
+        "--time-limit",
+        "1",
+    ]
+    printed = run(["golow", "compare", model, *options], tmp_path)
+    assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
+
+
+def test_the_own_runtime_runs_as_its_page_says(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path / "examples" / "own_runtime"
+    shutil.copytree(EXAMPLES / "own_runtime", folder)
+    shutil.copytree(ROOT / "tests" / "workers", tmp_path / "tests" / "workers")
+    page = (folder / "README.md").read_text()
+    [commands] = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    printed = run(["bash", "-euo", "pipefail", "-c", commands], folder)
+    assert verdict("tiny", printed) == "match"

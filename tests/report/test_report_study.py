@@ -1,0 +1,282 @@
+"""A study in the page: its maps, crossover, cuts and surfaces have the numbers of the rows, a cell
+opens to its comparison, and an exported study is read back."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from golow.records.errors import GolowError
+from golow.report.page import study
+from golow.report.page.file import unpacked, write_page
+from golow.report.page.report import write_report
+from golow.report.published import levental2020_grid
+from golow.report.study.crossover import crossings
+from golow.report.study.export import columns, export, read_csv
+from golow.report.study.planes import planes
+from golow.report.study.rows import StudyRow, read, rows_of
+from golow.storage.spreadsheet import from_cell, to_csv
+from support.browser import Browser
+from support.command import golow
+from support.drawn_studies import cell, levental_like, measured, run, studies, write
+from support.pages import EVIL, in_a_browser, violations
+
+GRID = (8, 32, 128)
+
+
+def overtaking(batch: int, resolution: int) -> float:
+    """A ratio to eager that passes 1 at a batch of 64 wherever the resolution is 32 or more."""
+    return 0.5 if resolution < 32 else batch / 64
+
+
+def rows() -> list[StudyRow]:
+    cells = []
+    for batch in GRID:
+        for resolution in GRID:
+            asked = cell(batch, resolution, ("eager", EVIL))
+            ratio = overtaking(batch, resolution)
+            levels = [run(asked, "eager", 0.01, 1.0), run(asked, EVIL, 0.01 * ratio, ratio)]
+            cells.append(measured(asked, levels))
+    return rows_of(EVIL, cells)
+
+
+ROWS = rows()
+SECTIONS = {one["id"]: one for one in study.sections(ROWS, "r0", levental2020_grid())}
+
+
+def maps(section: str) -> list[Any]:
+    beside = [one for one in SECTIONS[section]["blocks"] if one["kind"] == "beside"]
+    return [table for one in beside for table in one["blocks"]]
+
+
+# ---------------------------------------------------------------- maps and crossover
+
+
+def test_a_heavy_line_stands_where_another_level_is_fastest() -> None:
+    fastest = maps("r0-0-fastest")[0]
+    texts = [[one["text"].partition("\n")[0] for one in row[1:]] for row in fastest["rows"]]
+    assert texts == [[EVIL] * 3, [EVIL] * 3, [EVIL, "eager", "eager"]]
+    edges = {
+        (down, right): one["edges"]
+        for down, row in enumerate(fastest["rows"])
+        for right, one in enumerate(row[1:])
+        if one["edges"]
+    }
+    assert edges == {(2, 1): ["left", "top"], (2, 2): ["top"]}
+
+
+def test_a_map_stands_beside_the_published_one() -> None:
+    shown = study.sections(rows_of("a", levental_like()), "r0", levental2020_grid())
+    ratios = next(one for one in shown if one["id"] == "r0-0-ratio")["blocks"]
+    captions = [[table["caption"] for table in one["blocks"]] for one in ratios[1:-1]]
+    assert ["cudnn (infer)", "cudnn, as published: 2020 (V100) (infer)"] in captions
+
+
+def test_the_crossover_is_where_the_ratio_passes_1() -> None:
+    [plane] = planes(ROWS)
+    found = list(crossings(plane, EVIL, "batch"))
+    assert [one.at for one in found] == [32, 128]
+    assert [one.value for one in found] == pytest.approx([64, 64])
+    assert not any(one.faster for one in found)
+    [chart] = [one for one in SECTIONS["r0-0-crossover"]["blocks"] if one["kind"] == "chart"][:1]
+    assert "passes eager's" in chart["title"]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.floats(-2, 2).filter(lambda slope: abs(slope) > 0.05),
+    st.floats(math.log(9), math.log(100)),
+)
+def test_a_power_law_crosses_where_it_does(slope: float, place: float) -> None:
+    cells = []
+    for batch in GRID:
+        asked = cell(batch, 32)
+        ratio = math.exp(slope * (math.log(batch) - place))
+        levels = [run(asked, "eager", 0.01, 1.0), run(asked, "cudnn", 0.01 * ratio, ratio)]
+        cells.append(measured(asked, levels))
+    [plane] = planes(rows_of("a", cells))
+    [found] = crossings(plane, "cudnn", "batch")
+    assert math.log(found.value) == pytest.approx(place)
+    assert found.faster == (slope < 0)
+
+
+def test_a_cell_opens_to_its_comparison() -> None:
+    fastest = maps("r0-0-fastest")[0]
+    name = fastest["rows"][2][2]["opens"]
+    said, table = SECTIONS["r0-0-fastest"]["parts"][name]
+    assert said["text"].startswith("batch 128, resolution 32")
+    assert said["text"].endswith("eager is fastest here.")
+    assert [row[1]["order"] for row in table["rows"]] == [0.01, 0.02]
+    titles = [one["title"] for one in table["columns"]]
+    assert {"over eager", "energy", "ready after", "rounds"} <= set(titles)
+    assert maps("r0-0-ratio")[0]["rows"][2][2]["opens"] == name  # the same from every map
+
+
+# ---------------------------------------------------------------- lines and surfaces
+
+
+def options(section: str) -> dict[str, Any]:
+    return {one["title"]: one for one in SECTIONS[section]["blocks"] if one["kind"] == "choice"}
+
+
+def test_lines_can_be_seen_at_every_value_of_the_other_axis() -> None:
+    over_batch = options("r0-0-cuts")["time per sample by batch size"]
+    assert [one["name"] for one in over_batch["options"]] == [f"resolution {n}" for n in GRID]
+    assert over_batch["first"] == 1  # 32, as in the figures
+    lines = over_batch["options"][1]["block"]["lines"]
+    mine = next(line for line in lines if line["name"] == EVIL)
+    assert mine["points"] == [[n, 0.01 * overtaking(n, 32) / n] for n in GRID]
+
+
+def test_a_surface_has_every_cell() -> None:
+    [over_both] = options("r0-0-surfaces").values()
+    time = next(one for one in over_both["options"] if one["name"] == "time per sample")
+    [surface, *_] = time["block"]["blocks"]
+    assert surface["places"] == [list(GRID), list(GRID)]
+    values = next(one for one in surface["levels"] if one["name"] == EVIL)["values"]
+    found = [[pair[0] for pair in row] for row in values]
+    assert found == [[0.01 * overtaking(y, x) / y for x in GRID] for y in GRID]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(studies())
+def test_any_study_has_a_page(found: list[StudyRow]) -> None:
+    if found:
+        sections = study.sections(found, "r0", levental2020_grid())
+        assert sections[0]["id"] == "r0-answer"
+        assert all(one["blocks"] for one in sections)
+
+
+# ---------------------------------------------------------------- read back
+
+
+def test_an_exported_study_is_reported_and_read_back(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a-study", levental_like((8, 64), (8, 32)))
+    file = export(folder, "csv", tmp_path / "a.csv")
+    ended = golow("report", str(file), "--out", "page.html", folder=tmp_path)
+    assert (ended.status, ended.output) == (0, "report: page.html\n")
+    with unpacked(tmp_path / "page.html") as [inside]:
+        assert read_csv(inside / "a.csv") == read(folder)
+    shown = golow("show", str(tmp_path / "page.html"))
+    assert shown.output == golow("show", str(file)).output == golow("show", str(folder)).output
+    whole = write_report([folder], tmp_path / "whole.html").read_text()
+    assert (tmp_path / "page.html").read_text().count("opens") == whole.count("opens")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no column 'study'"),
+        ("mode,batch\ninfer,8\n", "no column 'study'"),
+        (",".join(columns()) + "\n" + "x," * 60 + "\n", "line 2"),
+    ],
+)
+def test_another_table_is_an_error(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(text)
+    for command in (("report", "--out", str(tmp_path / "page.html")), ("show",)):
+        ended = golow(command[0], str(file), *command[1:])
+        assert ended.status == 2
+        assert said in ended.error
+        assert "golow study export" in ended.error
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_with_another_table_says_what_it_cannot_read(tmp_path: Path) -> None:
+    page = write_page("x", [], {"0-a": {"a.csv": "mode,batch\ninfer,8\n"}}, tmp_path / "page.html")
+    ended = golow("show", str(page))
+    assert ended.status == 2
+    assert "is no exported study" in ended.error
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(studies())
+def test_rows_survive_their_csv(
+    tmp_path_factory: pytest.TempPathFactory, found: list[StudyRow]
+) -> None:
+    file = tmp_path_factory.mktemp("csv") / "rows.csv"
+    text = to_csv([msgspec.structs.asdict(row) for row in found], list(columns()))
+    file.write_text(text, encoding="utf-8", newline="")
+    assert read_csv(file) == found
+
+
+@given(st.text())
+def test_a_cell_is_the_text_that_it_was(text: str) -> None:
+    shown = to_csv([{"a": text}]).partition("\n")[2]
+    if not {*text} & set(',"\r\n'):
+        assert from_cell(shown.removesuffix("\r\n").removesuffix("\n").strip('"')) == text
+
+
+def test_no_such_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(GolowError, match="there is no file or folder"):
+        write_report([tmp_path / "nothing"], tmp_path / "page.html")
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sections = study.sections(ROWS, "r0", levental2020_grid())
+    return write_page(EVIL, sections, {}, tmp_path_factory.mktemp("study") / "page.html")
+
+
+@in_a_browser
+def test_a_click_on_a_cell_opens_its_comparison(window: Browser, page: Path) -> None:
+    window.open(page)
+    opened = "return [...document.querySelectorAll('.details')].map(one => one.textContent)"
+    for section in ("#r0-0-fastest", "#r0-0-ratio"):
+        window.run(f"document.querySelectorAll('{section} .cell')[7].click()")
+        [text] = window.run(opened)
+        assert "batch 128, resolution 32 (infer): eager is fastest here." in text
+        assert window.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
+        assert violations(window) == []
+        window.run("document.activeElement.click()")
+        assert window.run(opened) == []
+    assert not window.run("return window.hacked || document.images.length")
+    assert window.log() == []
+
+
+@in_a_browser
+def test_a_surface_turns_by_dragging_and_by_the_arrow_keys(window: Browser, page: Path) -> None:
+    window.open(page)
+    shape = "return document.querySelector('.scene path[fill-opacity]').getAttribute('d')"
+    seen = [window.run(shape)]
+    window.run("document.querySelector('.scene').focus()")
+    for key in ("ArrowLeft", "ArrowUp"):
+        window.press(key)
+        seen.append(window.run(shape))
+    window.point(".scene")
+    x, y = window.run(
+        "const at = document.querySelector('.scene').getBoundingClientRect();"
+        "return [at.x + at.width / 2, at.y + at.height / 2]"
+    )
+    held = {"button": "left", "buttons": 1}
+    window.tell("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, clickCount=1, **held)
+    window.tell("Input.dispatchMouseEvent", type="mouseMoved", x=x + 60, y=y, **held)
+    window.tell("Input.dispatchMouseEvent", type="mouseReleased", x=x + 60, y=y, button="left")
+    seen.append(window.run(shape))
+    assert len(set(seen)) == 4
+    assert violations(window) == []
+    assert window.log() == []
+
+
+@in_a_browser
+def test_a_choice_shows_another_cut(window: Browser, page: Path) -> None:
+    window.open(page)
+    title = "return document.querySelector('#r0-0-cuts .choice figcaption').textContent"
+    before = window.run(title)
+    window.run(
+        "const one = document.querySelector('#r0-0-cuts select'); one.value = 2;"
+        "one.dispatchEvent(new Event('change'))"
+    )
+    assert (before, window.run(title)) == (
+        "time per sample by resolution, batch 32",
+        "time per sample by resolution, batch 128",
+    )

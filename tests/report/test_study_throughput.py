@@ -1,0 +1,44 @@
+"""A study as throughput: a row a level, a column a model; no number without a proof or rounds."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from golow.report.study.throughput import render_throughput
+from support.drawn_studies import cell, measured, run
+
+
+def printed(width: int = 100) -> str:
+    both = [cell(model=name, batch=16) for name in ("resnet50", "alexnet")]
+    cells = [
+        measured(
+            asked,
+            [
+                run(asked, "eager", 0.016 * factor, 1.0),
+                run(asked, "cudnn", 0.004 * factor, 0.25, rounds=rounds),
+                run(asked, "jax", None, verdict="differs", reason="another result"),
+            ],
+        )
+        for asked, factor, rounds in zip(both, (1, 2), (12, 3), strict=True)
+    ]
+    text = io.StringIO()
+    render_throughput("frameworks", cells, Console(file=text, width=width))
+    return text.getvalue()
+
+
+def test_images_a_second_stand_in_the_row_of_the_level() -> None:
+    lines = printed().splitlines()
+    eager = next(line for line in lines if line.startswith(" eager"))
+    assert "1,000" in eager and "500" in eager
+    assert any("images/s" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+def test_what_differs_or_has_too_few_rounds_has_no_number() -> None:
+    lines = printed().splitlines()
+    cudnn = next(line for line in lines if line.startswith(" cudnn"))
+    jax = next(line for line in lines if line.startswith(" jax"))
+    assert "4,000" in cudnn and "unclear" in cudnn and "2,000" not in cudnn
+    assert not any(letter.isdigit() for letter in jax) and "diff" in jax

@@ -1,0 +1,202 @@
+"""The cache: nobody else can write there, and what was damaged by accident is noticed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import golow
+from golow.levels import ladder
+from golow.records.comparison import Run
+from golow.records.errors import GolowError
+from golow.storage.cache import (
+    SEAL,
+    building_sealed,
+    discard_damaged,
+    is_sealed,
+    open_cache,
+    read_sealed,
+    seal,
+    write_sealed,
+)
+from support.damages import DAMAGES, damage_note
+
+# ---------------------------------------------------------------- whose it is
+
+
+def mode(folder: Path) -> int:
+    return folder.stat().st_mode & 0o777
+
+
+def test_it_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("GOLOW_CACHE", raising=False)
+    before = os.umask(0)
+    try:
+        assert open_cache() == tmp_path / "home" / "golow"
+        assert mode(open_cache(tmp_path / "named" / "cache")) == 0o700
+    finally:
+        os.umask(before)
+    assert mode(open_cache()) == 0o700
+
+
+@pytest.mark.parametrize("allowed", [0o700, 0o755, 0o750])
+def test_others_may_read_it(tmp_path: Path, allowed: int) -> None:
+    tmp_path.chmod(allowed)
+    assert mode(open_cache(tmp_path)) == allowed
+
+
+@pytest.mark.parametrize("forbidden", [0o777, 0o720, 0o702, 0o1777])
+def test_others_may_not_write_it(tmp_path: Path, forbidden: int) -> None:
+    tmp_path.chmod(forbidden)
+    with pytest.raises(GolowError, match="others can write the cache") as raised:
+        open_cache(tmp_path)
+    command = raised.value.hint.removeprefix("run: ").partition(", or")[0]
+    subprocess.run(command.split(), check=True)
+    assert open_cache(tmp_path) == tmp_path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_it_is_not_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(GolowError, match="belongs to another user"):
+        open_cache(tmp_path)
+
+
+def test_the_command_line_says_what_to_type(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-m", "golow", "compare", "lenet5", "--levels", "eager"],
+        env={**os.environ, "GOLOW_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "others can write the cache" in done.stderr
+    assert f"chmod go-w {tmp_path}" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- sealed files
+
+
+@given(data=st.binary(max_size=50))
+@settings(max_examples=50, deadline=None)
+def test_what_was_written_is_read(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file, notes = tmp_path_factory.mktemp("sealed") / "new" / "file", list[str]()
+    assert read_sealed(file, notes) is None
+    write_sealed(file, data)
+    assert read_sealed(file, notes) == data
+    assert notes == []
+
+
+@given(place=st.integers(0, 71 + 9), other=st.integers(1, 255))
+@settings(max_examples=100, deadline=None)
+def test_any_other_byte_is_noticed(
+    place: int, other: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file, notes = tmp_path_factory.mktemp("sealed") / "file", list[str]()
+    write_sealed(file, b"some bytes")
+    content = bytearray(file.read_bytes())
+    content[place % len(content)] ^= other
+    file.write_bytes(content)
+    assert read_sealed(file, notes) is None
+    assert notes == [damage_note(file.parent, "file")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_noted_and_written_again(tmp_path: Path, damage: str) -> None:
+    file, notes = tmp_path / "file", list[str]()
+    write_sealed(file, b"some bytes")
+    DAMAGES[damage](file)
+    assert read_sealed(file, notes) is None
+    assert notes == [damage_note(tmp_path, "file")]
+    write_sealed(file, b"others")
+    assert read_sealed(file, notes) == b"others"
+
+
+# ---------------------------------------------------------------- sealed folders
+
+
+def sealed_folder(folder: Path) -> Path:
+    with building_sealed(folder, "building-") as draft:
+        (draft / "deep").mkdir()
+        (draft / "deep" / "one").write_bytes(b"1" * 3000)
+        (draft / "two").write_bytes(b"some bytes")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["deep/one", "two", SEAL])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_noted_and_removed(tmp_path: Path, name: str, damage: str) -> None:
+    folder, notes = sealed_folder(tmp_path / "folder"), list[str]()
+    discard_damaged(folder, notes)
+    assert is_sealed(folder)
+    assert notes == []
+    DAMAGES[damage](folder / name)
+    assert not is_sealed(folder)
+    discard_damaged(folder, notes)
+    assert notes == [damage_note(folder, name)]
+    assert not folder.exists()
+    assert is_sealed(sealed_folder(folder))
+
+
+def test_a_file_that_is_gone_is_damage_and_one_that_came_is_not(tmp_path: Path) -> None:
+    folder, notes = sealed_folder(tmp_path / "folder"), list[str]()
+    (folder / "three").write_bytes(b"a lock, say")
+    discard_damaged(folder, notes)
+    assert is_sealed(folder)
+    (folder / "two").unlink()
+    discard_damaged(folder, notes)
+    assert notes == [damage_note(folder, "two")]
+
+
+def test_a_folder_without_a_seal_may_be_in_the_making(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"half")
+    notes: list[str] = []
+    discard_damaged(tmp_path, notes)
+    assert (notes, is_sealed(tmp_path), (tmp_path / "file").exists()) == ([], False, True)
+    seal(tmp_path)
+    assert is_sealed(tmp_path)
+
+
+# ---------------------------------------------------------------- what uses it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["*.so", "fxgraph/**/*"])
+def test_torchs_compiled_code_is_compiled_again(compiled: Path, pattern: str) -> None:
+    """Both what is executed and what is unpickled. A warm start leaves the files as they are."""
+    again = compare_compiled(compiled)
+    assert again.build_cached
+    folder = next((compiled / "inductor").iterdir())
+    file = next(path for path in folder.rglob(pattern) if path.is_file())
+    DAMAGES["truncated"](file)
+    again = compare_compiled(compiled)
+    assert again.check.verdict == "match"
+    assert not again.build_cached
+    assert damage_note(folder, str(file.relative_to(folder))) in again.notes
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache after a comparison with torch.compile."""
+    if not ladder.choose("compile", "infer").level.probe().available:
+        pytest.skip("there is no compiler")
+    cache = tmp_path_factory.mktemp("compiled")
+    assert not compare_compiled(cache).build_cached
+    return cache
+
+
+def compare_compiled(cache: Path) -> Run:
+    result = golow.compare(
+        "lenet5", batch=2, levels=["compile"], threads=1, time_limit=0.1, cache=cache
+    )
+    return result.run("compile")
