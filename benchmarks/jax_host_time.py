@@ -57,7 +57,7 @@ def main() -> None:
 
 def prepared(workload: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
     """The folders of the written source and the bundle, and the worker's environment."""
-    from golow.levels.traced import jax
+    from golow.levels.traced.jax import level as jax
     from golow.lower.ir.passes import CLEAN_UP, apply
     from golow.workload.bundle import write_bundle
     from golow.workload.captured import capture

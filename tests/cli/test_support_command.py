@@ -12,7 +12,7 @@ import pytest
 
 import golow
 from golow import cli
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.programs.explain.explain_record import Support
 from golow.report.comparison.support import SHOWN
 from support.forked_workers import fork_commands

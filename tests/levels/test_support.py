@@ -15,12 +15,15 @@ from torch.nn import functional
 
 import golow
 from golow.api import SupportResult
-from golow.levels import ladder, libtorch
-from golow.levels.direct import cudnn, onednn
+from golow.levels import ladder
+from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.cudnn import planning as cudnn_planning
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn import planning as onednn_planning
+from golow.levels.libtorch import level as libtorch
 from golow.levels.libtorch.emit import emit_program
-from golow.levels.traced import jax, tensorflow
+from golow.levels.traced.jax import level as jax
+from golow.levels.traced.tensorflow import level as tensorflow
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.errors import Unsupported

@@ -199,7 +199,7 @@ import sys
 import torch
 from torch import nn
 import golow
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.records.errors import Unsupported
 from in_process import assert_right

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from golow.levels.choosing import choices
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.models import ZOO
 from golow.records.comparison import Ratio
 from support.places import ROOT

@@ -6,7 +6,7 @@ measure.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from torch.func import functional_call
 from golow.levels.torch.in_double import InDouble
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, Pass, apply
-from golow.records.workload import Mode, Optimizer
+from golow.records.workload import Mode, Optimizer, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
@@ -66,7 +66,7 @@ def lower(
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
     *,
-    passes: tuple[Pass, ...],
+    passes: Callable[[Workload], tuple[Pass, ...]],
 ) -> Network:
     """Prepare, capture and lower by a level's passes, as `golow.compare` does."""
     prepared = prepare(
@@ -76,7 +76,7 @@ def lower(
     )
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
-    return Network(prepared, apply(clean, passes), captured.constants)
+    return Network(prepared, apply(clean, passes(prepared.workload)), captured.constants)
 
 
 def clipped(found: Tensors) -> Tensors:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import jax
 
-from golow.levels.traced import jax as level
 from golow.levels.traced.execution import SourceExecution
+from golow.levels.traced.jax import level as level
 from golow.levels.traced.jax.execution import Execution
 from golow.lower.ir.graph import Graph
 from golow.records.workload import Workload

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from golow.levels.direct.onednn import LAYOUTS, prepare
-from golow.levels.direct.onednn.run.tuning import Layouts
+from golow.levels.direct.onednn.level import prepare
+from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE, Layouts
 from golow.levels.ladder import Launch
 from golow.storage.cache import write_sealed
 from golow.workload.bundle import write_bundle
@@ -36,5 +36,5 @@ def settle_layouts(cache: Path, model: str, **asked: Any) -> None:
 def settle(launch: Launch) -> None:
     """The same, for a worker of the level that is about to start."""
     assert launch.built_by_loading is not None
-    layouts = launch.built_by_loading.with_name(LAYOUTS)
+    layouts = launch.built_by_loading.with_name(LAYOUTS_FILE)
     write_sealed(layouts, msgspec.json.encode(Layouts(positions={})))

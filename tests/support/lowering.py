@@ -9,7 +9,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn import level as cudnn
+from golow.levels.direct.onednn import level as onednn
 from golow.lower.aten.translation import Captured
 from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
 from golow.lower.ir.operator import Kind, Operator

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import STATE
-from golow.levels.direct.onednn import passes_with
 from golow.levels.direct.onednn.bindings.constants import ANY, CHANNELS_LAST
 from golow.levels.direct.onednn.bindings.library import Engine, channel_block
+from golow.levels.direct.onednn.passes import passes as onednn_passes
 from golow.levels.direct.onednn.planning import build_plan
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.lower.ir.passes import Pass
-from golow.records.workload import KEPT, Mode, Optimizer
+from golow.records.workload import KEPT, Mode, Optimizer, Workload
 from golow.storage.cache import open_cache
 from support import in_process
 from support.in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
@@ -39,7 +39,11 @@ def lower(
     recurrences: Pass = keep_faster_recurrences,
 ) -> Network:
     """A workload as the level lowers it. recurrences: the pass for recurrent layers."""
-    passes = passes_with(mode, optimizer, recurrences)
+
+    def passes(workload: Workload) -> tuple[Pass, ...]:
+        level = onednn_passes(workload)
+        return tuple(recurrences if run is keep_faster_recurrences else run for run in level)
+
     return in_process.lower(module, inputs, mode, optimizer, loss, passes=passes)
 
 

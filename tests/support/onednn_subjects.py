@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from golow.levels.direct import onednn
-from golow.levels.direct.onednn import GRAPH, LAYOUTS
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.run import tuning
+from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
+from golow.levels.lowered_cache import GRAPH
 from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode
@@ -45,7 +46,7 @@ def choose_layouts(folder: Path, *names: str) -> None:
     places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
     positions = {place: names[i % len(names)] for i, place in enumerate(places)}
     layouts = tuning.Layouts(positions=positions)
-    write_sealed(folder / LAYOUTS, msgspec.json.encode(layouts))
+    write_sealed(folder / LAYOUTS_FILE, msgspec.json.encode(layouts))
 
 
 def written(prepared: Prepared, folder: Path) -> Bundle:

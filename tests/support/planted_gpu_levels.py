@@ -99,7 +99,7 @@ class SkippedUpdate(Planted):
 
 def cudnn_program(fault: str, cache: Path) -> Any:
     """The level's program with a plan that is captured otherwise for what is timed."""
-    from golow.levels.direct.cudnn import prepare
+    from golow.levels.direct.cudnn.level import prepare
     from golow.levels.direct.cudnn.run.program import CuDnn
 
     class PlantedCuDnn(CuDnn):

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from golow.levels import libtorch
+from golow.levels.libtorch import level as libtorch
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import end_with_parent, run
 from golow.workload.bundle import Bundle
@@ -35,7 +35,7 @@ CPP_FAULTS = {"libtorch-skipped-update": SKIP_UPDATE, "libtorch-stale-input": ST
 
 def onednn_program(fault: str, cache: Path) -> Any:
     """The level's program with a plan that is run otherwise while it is timed."""
-    from golow.levels.direct.onednn import prepare
+    from golow.levels.direct.onednn.level import prepare
     from golow.levels.direct.onednn.run.program import OneDnn
 
     class Planted(OneDnn):

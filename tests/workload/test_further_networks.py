@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from support.in_process import assert_right
 from support.places import ROOT
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from golow.levels import aotinductor, libtorch
+from golow.levels.aotinductor import level as aotinductor
 from golow.levels.chosen import ChosenLevel
-from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn import level as cudnn
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import Launch, Level, Variant
+from golow.levels.libtorch import level as libtorch
 from golow.levels.peers import executorch, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
-from golow.levels.traced import jax, tensorflow
+from golow.levels.traced.jax import level as jax
+from golow.levels.traced.tensorflow import level as tensorflow
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode
 

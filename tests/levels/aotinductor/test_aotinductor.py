@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import golow
-from golow.levels import aotinductor, ladder
+from golow.levels import ladder
+from golow.levels.aotinductor import level as aotinductor
 from golow.levels.aotinductor.compilation import DESCRIPTION
 from golow.levels.libtorch.build import build_from
 from golow.levels.peers import exported_program

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import golow
-from golow.levels import aotinductor
+from golow.levels.aotinductor import level as aotinductor
 from golow.records.workload import Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import write_bundle

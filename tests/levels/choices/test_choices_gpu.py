@@ -14,7 +14,7 @@ import torch
 import golow
 from golow.levels.choices import cuda_driver
 from golow.levels.choices.choice import Alternative, Choice
-from golow.levels.direct import cudnn
+from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.ladder import LADDER, choose
 from golow.levels.starter import Starter
 from golow.records.errors import Unsupported

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from golow.levels.libtorch import prepare as prepare_level
+from golow.levels.libtorch.level import prepare as prepare_level
 from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from golow.levels.libtorch import prepare, probe
 from golow.levels.libtorch.build import build
+from golow.levels.libtorch.level import prepare, probe
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.records.record import encode
 from golow.records.workload import Mode, Optimizer, Precision

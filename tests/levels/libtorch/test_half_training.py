@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.libtorch import prepare
+from golow.levels.libtorch.level import prepare
 from golow.lower.capture.capture import capture_training
 from golow.lower.ir.graph import encode_graph
 from golow.records.workload import Optimizer

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from golow.levels import ladder
-from golow.levels.traced import jax as level
+from golow.levels.traced.jax import level as level
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Precision
 from golow.worker.process import worker_environment

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import golow
-from golow.levels.traced import jax
+from golow.levels.traced.jax import level as jax
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Precision

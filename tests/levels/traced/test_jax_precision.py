@@ -19,7 +19,7 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
-from golow.levels.traced import jax
+from golow.levels.traced.jax import level as jax
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
 from golow.records.workload import Mode, Precision

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.traced.jax import probe
+from golow.levels.traced.jax.level import probe
 
 if not probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
 
-from golow.levels.traced import jax as level
+from golow.levels.traced.jax import level as level
 from golow.levels.traced.jax.recurrent import SHORTEST
 from golow.lower.operators.recurrence import Recurrence
 from golow.records.workload import Mode

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.levels.traced import jax as level
+from golow.levels.traced.jax import level as level
 from golow.worker.results import weighted_sum, weights
 
 if not level.probe().available:

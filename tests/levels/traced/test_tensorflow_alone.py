@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from golow.levels.traced import tensorflow as level
-from golow.levels.traced.tensorflow import probe
+from golow.levels.traced.tensorflow import level as level
+from golow.levels.traced.tensorflow.level import probe
 from support import optimizers
 from support.drawn_operators import FAMILIES
 

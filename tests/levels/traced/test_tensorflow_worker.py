@@ -17,7 +17,7 @@ from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter
-from golow.levels.traced import tensorflow
+from golow.levels.traced.tensorflow import level as tensorflow
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer

@@ -84,9 +84,9 @@ def case_of(module: nn.Module, mode: Mode = "infer") -> Case:
 
 
 def attentions(case: Case) -> list[Attention | AttentionBackward]:
-    from golow.levels.direct.onednn import attention_kernels
+    from golow.levels.direct.onednn.passes import ATTENTION
 
-    kernels = attention_kernels()._replace(rows=1)
+    kernels = ATTENTION._replace(rows=1)
     graph = case.after(drop_known_masks, share_heads, keep_attention(kernels))
     assert_close(case.run(graph), case.run(case.graph), "masks")
     return [*records(graph, Attention), *records(graph, AttentionBackward)]

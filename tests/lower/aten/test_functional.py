@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn import level as cudnn
+from golow.levels.direct.onednn import level as onednn
 from golow.lower.aten.functional import make_functional
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
-from golow.lower.vendor import CANONICAL
 from support.drawn_writes import VIEWS, Step, Writes
 from support.lowering import Case, applied, count, in_place, ops
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_padding, fuse_residual
 from golow.lower.ir.graph import Activation, Graph, Ref
 from golow.lower.ir.passes import eliminate_dead_code
@@ -18,7 +19,6 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
-from golow.lower.vendor import CANONICAL
 from support.lowering import Case, count, only, ops, record, records
 
 FUSED = (*CANONICAL, fuse_padding, fuse_residual, fuse_activation, eliminate_dead_code)

@@ -10,14 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.direct.weight_arithmetic import computed
+from golow.lower.canonical_passes import CANONICAL
+from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_residual
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
 from golow.lower.fuse.releasing import release_activations
 from golow.lower.ir.graph import Graph, Ref
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.slice import Slice
-from golow.lower.vendor import vendor_passes
-from support.lowering import OPTIMIZER, Case, count, records
+from support.lowering import Case, count, records
 
 
 class Attention(nn.Module):
@@ -59,8 +61,8 @@ class Rows(nn.Module):
 
 def joined(module: nn.Module) -> Graph:
     """The graph after the pass; it means what it meant before."""
-    further = (release_activations, join_linear_layers)
-    return Case(module, torch.randn(2, 5, 16)).after(*vendor_passes("infer", OPTIMIZER, further))
+    fusions = (fuse_residual, fuse_activation, release_activations, join_linear_layers)
+    return Case(module, torch.randn(2, 5, 16)).after(*CANONICAL, *fusions, eliminate_dead_code)
 
 
 @settings(max_examples=12, deadline=None)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_activation
 from golow.lower.fuse.norm_fusion import (
     compact_strided_gradients,
@@ -20,7 +21,6 @@ from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import ConvolutionBackward
-from golow.lower.vendor import CANONICAL
 from support.lowering import Case, count, records
 
 BEFORE = (*CANONICAL, take_gradients_from_results, fuse_activation)

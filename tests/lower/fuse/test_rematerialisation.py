@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.build.builder import Builder
 from golow.levels.direct.cudnn.build.finish_training import finish
+from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import implemented
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.pointwise_fusion import group_elements

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_residual
 from golow.lower.fuse.weight_folding import fold_scale
 from golow.lower.ir.graph import Graph
@@ -20,7 +21,6 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedWeight
 from golow.lower.operators.linear import Linear
-from golow.lower.vendor import CANONICAL
 from golow.lower.views.view_sinking import scale_and_add_before_views
 from levels.direct.cudnn.plans.test_fused import drawn
 from levels.direct.cudnn.plans.test_plans import AskedEngines

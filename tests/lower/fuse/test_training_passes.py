@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_activation
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu
 from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
@@ -34,7 +35,6 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.sgd_update import SgdUpdate
-from golow.lower.vendor import CANONICAL
 from golow.records.workload import KEPT, Optimizer
 from support import optimizers
 from support.lowering import Case, applied, assert_close, count, only, record, records, run

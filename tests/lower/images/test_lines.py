@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct import cudnn as cudnn_level
-from golow.levels.direct import onednn as onednn_level
+from golow.levels.direct.cudnn import level as cudnn_level
 from golow.levels.direct.cudnn import planning as cudnn
+from golow.levels.direct.onednn import level as onednn_level
 from golow.levels.direct.onednn import planning as onednn
 from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate, ActivateBackward

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 import pytest
 
-from golow.levels.direct import cudnn, onednn
+from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.cudnn.planning import build_plan as cudnn_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.bindings.constants import CHANNELS_LAST
 from golow.levels.direct.onednn.bindings.library import Engine
 from golow.levels.direct.onednn.planning import build_plan

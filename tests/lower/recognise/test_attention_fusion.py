@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.passes import passes
 from golow.lower.fuse.products import scale_products
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import apply

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
-from golow.lower.vendor import CANONICAL
 from golow.records.workload import Mode
 from support.drawn_recurrences import Drawn, Recurrent, recurrent
 from support.lowering import Case, count

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from golow.lower.operators.resample import Resample, ResampleBackward
 from golow.records.workload import Mode
 from support.in_process import assert_right

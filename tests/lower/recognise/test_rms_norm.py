@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators import rms_norm as kernels
+from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.ir.graph import Graph

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn.operators.roll import Source, kernel_of
 from golow.levels.direct.split_axes import Folded, Part
 from golow.levels.direct.views import View
+from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
 from golow.lower.recognise.rolls import name_rolls
-from golow.lower.vendor import CANONICAL
 from golow.records.workload import Mode
 from levels.direct.cudnn.plans.test_fused import drawn
 from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered

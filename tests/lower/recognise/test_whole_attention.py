@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn import attention_kernels, passes
+from golow.levels.direct.cudnn.passes import attention_kernels, passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem

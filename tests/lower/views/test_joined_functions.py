@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.passes import passes
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate

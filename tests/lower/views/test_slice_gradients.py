@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct import onednn
-from golow.levels.direct.cudnn import passes
+from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
 from golow.levels.direct.cudnn.steps.built_plan import Built
+from golow.levels.direct.onednn import level as onednn
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.concatenate import Concatenate

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import golow
 from golow.check.reference import Outputs, Standard
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.lower.plan.plan import Buffer, Operand, Step, make_plan
 from golow.measure.peak import Peak
 from golow.programs.explain import roof as program

@@ -22,7 +22,7 @@ import golow
 import golow.programs.training.train  # here: PyTorch then creates a folder for temporary files
 from golow.api import TrainingResult
 from golow.data.image_file import open_images
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.starter import Starter
 from golow.programs.training import verdict
 from golow.programs.training.observer import SilentTraining, TrainingProgress

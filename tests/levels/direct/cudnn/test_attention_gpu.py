@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.records.workload import Mode, Precision
 
 if not probe().available:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)

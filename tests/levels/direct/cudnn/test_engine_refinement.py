@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.levels.direct.cudnn.run.engine_refinement import refine
 
 

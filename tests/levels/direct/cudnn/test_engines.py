@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.levels.direct.cudnn.problems.products import Convolution
 
 if not probe().available:

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
-from golow.levels.direct import cudnn
+from golow.levels.direct.cudnn import level as cudnn
 from golow.records.workload import Mode, Precision
 from golow.worker.loss_scale import FIRST_SCALE
 from golow.workload.bundle import Bundle

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer, Precision
 from support import optimizers

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Precision
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.records.workload import Mode
 from levels.torch.test_gpu import ON_GPU, gpu_subject
 from support.conversation import Conversation

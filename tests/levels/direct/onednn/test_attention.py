@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.levels.compiler import find_compiler
-from golow.levels.direct.onednn import FEWEST_ROWS, probe
 from golow.levels.direct.onednn.kernels import Kernel
 from golow.levels.direct.onednn.kernels.flash_attention import (
     ROWS,
@@ -22,6 +21,8 @@ from golow.levels.direct.onednn.kernels.flash_attention import (
     attention,
     attention_backward,
 )
+from golow.levels.direct.onednn.level import probe
+from golow.levels.direct.onednn.passes import FEWEST_ROWS
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.softmax import Softmax
 from golow.lower.recognise.whole_attention import HIDDEN

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from golow.levels.direct import onednn
+from golow.levels.direct.onednn import level as onednn
 from golow.workload.bundle import Bundle
 from support.courses import Course, make_course
 from support.epochs import (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.compiler import find_compiler
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.plan.memory_traffic import moves_only
 

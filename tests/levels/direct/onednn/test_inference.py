@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from golow.levels.direct.onednn.run import tuning
 from golow.models.stochastic_depth import StochasticDepth
 from golow.records.errors import Unsupported

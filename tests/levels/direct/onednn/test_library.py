@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from golow.levels.direct.onednn import probe
 from golow.levels.direct.onednn.bindings import library as binding
 from golow.levels.direct.onednn.bindings.constants import (
     ANY,
@@ -43,6 +42,7 @@ from golow.levels.direct.onednn.bindings.library import (
     library,
 )
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
+from golow.levels.direct.onednn.level import probe
 from golow.levels.direct.onednn.run.execution import Region
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")

@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct.onednn import operators, probe
+from golow.levels.direct.onednn import operators
 from golow.levels.direct.onednn.bindings import library as binding
 from golow.levels.direct.onednn.bindings.library import OneDnnError
+from golow.levels.direct.onednn.level import probe
 from golow.levels.direct.onednn.planning import implemented, require_runnable
 from golow.levels.direct.onednn.steps import activations
 from golow.levels.direct.onednn.steps.eltwise import functions_of_elements

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from support.drawn_operators import FAMILIES
 
 if not probe().available:

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct import onednn
-from golow.levels.direct.onednn import BUILT, GRAPH, LAYOUTS
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.bindings.library import Engine, channel_block
 from golow.levels.direct.onednn.planning import build_plan
 from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.program import OneDnn
+from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
 from golow.levels.direct.onednn.steps.built_plan import Switches
+from golow.levels.lowered_cache import BUILT, GRAPH
 from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode
@@ -53,8 +54,8 @@ def place(tmp_path: Path) -> tuple[Path, Path]:
 def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     folder, bundle = place
     first = OneDnn(folder).load(bundle)
-    kept = (folder / LAYOUTS).read_bytes()
-    chosen = tuning.read(folder / LAYOUTS, [])
+    kept = (folder / LAYOUTS_FILE).read_bytes()
+    chosen = tuning.read(folder / LAYOUTS_FILE, [])
     assert chosen is not None
     graph = decode_graph((folder / GRAPH).read_bytes())
     assert list(chosen.positions) == tuning.convolutions(graph) + tuning.linear_layers(graph)
@@ -62,8 +63,8 @@ def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     assert {"any", "channels_last", "blocked"} <= set(chosen.milliseconds)
     assert first.notes == ()
     OneDnn(folder).load(bundle)
-    assert (folder / LAYOUTS).read_bytes() == kept
-    assert sorted(file.name for file in folder.iterdir()) == [GRAPH, LAYOUTS]
+    assert (folder / LAYOUTS_FILE).read_bytes() == kept
+    assert sorted(file.name for file in folder.iterdir()) == [GRAPH, LAYOUTS_FILE]
 
 
 BLOCKED = f"aBcd{channel_block().size}b"
@@ -85,10 +86,10 @@ def test_damaged_layouts_are_measured_again(damage: str, place: tuple[Path, Path
     """Also where the damage is another layout, which would run."""
     folder, bundle = place
     choose_layouts(folder, "blocked", "channels_last")
-    DAMAGES[damage](folder / LAYOUTS)
+    DAMAGES[damage](folder / LAYOUTS_FILE)
     notes = OneDnn(folder).load(bundle).notes
-    assert damage_note(folder, LAYOUTS) in notes
-    assert tuning.read(folder / LAYOUTS, []) is not None
+    assert damage_note(folder, LAYOUTS_FILE) in notes
+    assert tuning.read(folder / LAYOUTS_FILE, []) is not None
     assert OneDnn(folder).load(bundle).notes == notes[1:]
 
 
@@ -100,9 +101,9 @@ def test_layouts_of_a_busy_moment_serve_one_comparison(
     monkeypatch.setattr(tuning, "LIMIT", 0.0)
     folder, bundle = place
     building = OneDnn(folder).load(bundle)
-    kept = (folder / LAYOUTS).read_bytes()
+    kept = (folder / LAYOUTS_FILE).read_bytes()
     warm = OneDnn(folder).load(bundle)
-    assert (folder / LAYOUTS).read_bytes() == kept
+    assert (folder / LAYOUTS_FILE).read_bytes() == kept
     for report in (building, warm):
         assert report.notes == ("layouts were chosen while other processes used the cores",)
     (folder / BUILT).write_text("{}")  # as the parent writes it
@@ -116,7 +117,7 @@ PLANS = """
 import gc, sys
 from pathlib import Path
 from golow.levels.direct.onednn.run.program import OneDnn
-from golow.levels.direct.onednn import tuning
+from golow.levels.direct.onednn.run import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))
 layouts = tuning.read(Path({cache!r}) / "layouts.json", [])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.onednn import probe
+from golow.levels.direct.onednn.level import probe
 from golow.records.workload import Mode
 
 if not probe().available:

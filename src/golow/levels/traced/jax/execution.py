@@ -12,7 +12,7 @@ from jax.experimental.layout import Format, Layout
 
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.traced.execution import Array, SourceExecution
-from golow.levels.traced.jax import COMPILED
+from golow.levels.traced.jax.level import COMPILED
 from golow.levels.traced.lowered import SOURCE
 from golow.lower.ir.graph import Graph
 from golow.records.workload import Workload

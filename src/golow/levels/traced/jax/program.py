@@ -21,9 +21,9 @@ import numpy as np
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.plan_program import Key
 from golow.levels.traced import program as sources
-from golow.levels.traced.jax import FREEZING
 from golow.levels.traced.jax.execution import Execution
 from golow.levels.traced.jax.freezing import Frozen
+from golow.levels.traced.jax.level import FREEZING
 from golow.levels.traced.jax.step import scales_loss
 from golow.levels.traced.jax.weighing import compiled_weighing
 from golow.levels.traced.program import SourceProgram

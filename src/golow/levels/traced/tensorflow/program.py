@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from golow.levels.traced.program import SourceProgram
-from golow.levels.traced.tensorflow import GRAPH
 from golow.levels.traced.tensorflow.execution import Execution
+from golow.levels.traced.tensorflow.level import GRAPH
 from golow.lower.ir.graph import Graph
 from golow.records.workload import Workload
 from golow.worker.cores import keep_to

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn import probe
+from golow.levels.direct.cudnn.level import probe
 from golow.levels.direct.cudnn.operators import cross_entropy, take
 from golow.records.workload import Precision
 from levels.direct.cudnn.plans.test_long_rows import HEADS, TOKENS

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.build.branches import joins, runs_beside
 from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
+from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.layouts import (
     Layout,

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from torch import nn
 
-from golow.levels.direct.cudnn import passes
 from golow.levels.direct.cudnn.bindings.rnn_api import (
     CudnnError,
     Lies,
@@ -29,6 +28,7 @@ from golow.levels.direct.cudnn.bindings.rnn_api import (
     weight_places,
 )
 from golow.levels.direct.cudnn.engines.golow_recurrence import Shares, takes
+from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.levels.direct.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
 from golow.levels.direct.cudnn.steps.built_plan import Built

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from golow.levels.direct import cudnn
+from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.cudnn.planning import DTYPES, build_plan, implemented, require_runnable
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.implementation import refusals

@@ -18,7 +18,6 @@ import numpy as np
 
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import Read
-from golow.levels.direct.cudnn import GRAPH
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
@@ -37,6 +36,7 @@ from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.run.feeding import Collector, Intake
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.levels.direct.plan_program import Key, PlanProgram
+from golow.levels.lowered_cache import GRAPH
 from golow.levels.nvidia.memory import Region
 from golow.levels.nvidia.stream import Stopwatch
 from golow.lower.ir.graph import Graph

@@ -15,8 +15,8 @@ from ctypes import POINTER, c_long, c_void_p
 from pathlib import Path
 
 from golow.levels.compiler import Compiler
-from golow.levels.direct.onednn import processor
 from golow.levels.direct.onednn.bindings.library import library
+from golow.levels.direct.onednn.bindings.processor import processor
 from golow.levels.direct.onednn.kernels import PLAYER, PRELUDE
 from golow.records.errors import GolowError
 from golow.storage.cache import building_sealed, discard_damaged, is_sealed

@@ -20,14 +20,15 @@ import numpy as np
 from golow.levels.compiler import find_compiler
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import STATE, Batch, Read
-from golow.levels.direct.onednn import GRAPH, LAYOUTS
 from golow.levels.direct.onednn.bindings.library import Engine
 from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import NO_KERNELS, Workshop
+from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.levels.direct.plan_program import Key, PlanProgram
+from golow.levels.lowered_cache import GRAPH
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step
 from golow.storage.cache import write_sealed
@@ -58,12 +59,12 @@ class OneDnn(PlanProgram):
         notes: list[str] = []
         compiler = find_compiler()
         self.workshop = Workshop(compiler, self._folder.parent) if compiler else None
-        layouts = tuning.read(self._folder / LAYOUTS, notes)
+        layouts = tuning.read(self._folder / LAYOUTS_FILE, notes)
         building = time.perf_counter()
         if layouts is None:
             graph = arranged(self.graph, self.workshop is not None)
             layouts = tuning.choose(graph, self._load_plan)
-            write_sealed(self._folder / LAYOUTS, msgspec.json.encode(layouts))
+            write_sealed(self._folder / LAYOUTS_FILE, msgspec.json.encode(layouts))
         built = time.perf_counter()
         self._run_by(self._load_plan(layouts))
         for last, graph in parts[1:]:

@@ -36,6 +36,7 @@ from golow.worker.scheduling import ContentionMeter
 LayoutName = Literal["any", "channels_last", "blocked"]
 Positions = dict[int, LayoutName]
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
+LAYOUTS_FILE = "layouts.json"  # in the cache folder
 
 SECONDS = 0.7  # for measuring a plan
 LEAST, MOST = 4, 60  # turns of every plan

@@ -1,0 +1,231 @@
+"""The order of passes at cudnn, from the captured graph to the one that a plan is built of.
+
+``golow lower MODEL --level cudnn --show`` shows the graph after each of them.
+"""
+
+from __future__ import annotations
+
+from golow.levels.direct.cudnn.operators.grouped_product import STEP
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
+from golow.levels.direct.passes import ByWorkload, Order, ordered, update_parameters
+from golow.lower.aten.attention_calls import drop_known_masks, share_heads
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.aten.complex_numbers import pair_complex_numbers
+from golow.lower.aten.decomposition import decompose
+from golow.lower.aten.empty_tensors import leave_out_empty
+from golow.lower.aten.functional import make_functional
+from golow.lower.aten.scalar_constants import inline_numbers
+from golow.lower.aten.strided import stride_over_whole_memory
+from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+from golow.lower.fuse.epilogue_fusion import (
+    drop_conversions,
+    drop_copies,
+    drop_neutral_numbers,
+    fuse_activation,
+    fuse_cut,
+    fuse_padding,
+    fuse_residual,
+)
+from golow.lower.fuse.horizontal_fusion import join_linear_layers
+from golow.lower.fuse.norm_fusion import (
+    compact_strided_gradients,
+    fuse_batch_norm_activation,
+    fuse_gradient_sum,
+)
+from golow.lower.fuse.pooling import skip_idle_pooling
+from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.releasing import release_activations
+from golow.lower.fuse.tied_weights import add_rows_to_gradients
+from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
+from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
+from golow.lower.images.lines import keep_lines_images
+from golow.lower.images.plane_convolutions import convolve_side_by_side
+from golow.lower.images.plane_pooling import norm_by_planes, pool_by_planes
+from golow.lower.images.volumes import norm_all_volumes, norm_volumes
+from golow.lower.ir.passes import Pass, eliminate_dead_code
+from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.cross_entropy import name_cross_entropy
+from golow.lower.recognise.group_norm import keep_group_norm
+from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.resampling import keep_resampling
+from golow.lower.recognise.rms_norm import name_rms_norm
+from golow.lower.recognise.rolls import name_rolls
+from golow.lower.recognise.unit_norm import name_unit_norm
+from golow.lower.recognise.whole_attention import (
+    CUDNN,
+    CUDNN_IN_TRAINING,
+    Kernels,
+    keep_attention,
+)
+from golow.lower.views.cut_padding import cut_before_padding
+from golow.lower.views.interleaving import split_interleaved
+from golow.lower.views.joined_functions import compute_before_joining
+from golow.lower.views.joined_views import join_as_read
+from golow.lower.views.padded_sums import join_padded_parts
+from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.view_sinking import (
+    activate_before_views,
+    norm_before_views,
+    scale_and_add_before_views,
+)
+from golow.records.workload import Mode, Precision, Workload
+
+
+def passes(workload: Workload) -> tuple[Pass, ...]:
+    """Return the passes for a workload, in order."""
+    return ordered(INFERENCE if workload.mode == "infer" else TRAINING, workload)
+
+
+def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
+    """Return which attention has kernels: cuDNN's are of 16-bit tensors, golow's of float32 with
+    tf32 products, whose gradients need a head's rows in registers. None computes in float32."""
+    if precision in ("bf16", "fp16"):
+        return CUDNN if mode == "infer" else CUDNN_IN_TRAINING
+    if precision == "tf32":
+        return Kernels(width=128 if mode == "infer" else 64)
+    return None
+
+
+@ByWorkload
+def grouped_products_stay_whole(workload: Workload) -> Pass | None:
+    """The kernel for them is on tensor cores."""
+    on_tensor_cores = TYPES[workload.precision].products != "ieee"
+    return keep_grouped_products(STEP) if on_tensor_cores else None
+
+
+@ByWorkload
+def attention_stays_whole(workload: Workload) -> Pass | None:
+    """Where a kernel computes it."""
+    kernels = attention_kernels(workload.mode, workload.precision)
+    return keep_attention(kernels) if kernels else None
+
+
+@ByWorkload
+def attention_is_named(workload: Workload) -> Pass | None:
+    """Where a kernel computes it."""
+    kernels = attention_kernels(workload.mode, workload.precision)
+    return name_attention(kernels) if kernels else None
+
+
+@ByWorkload
+def volumes_are_planes(workload: Workload) -> Pass:
+    """Which of them is faster depends on tensor cores."""
+    return convolve_side_by_side(TYPES[workload.precision].convolutions != "ieee")
+
+
+INFERENCE: Order = (
+    # What stays whole, since a kernel computes it better than its parts.
+    pair_complex_numbers,
+    drop_known_masks,
+    share_heads,
+    grouped_products_stay_whole,
+    attention_stays_whole,
+    keep_group_norm,
+    volumes_are_planes,
+    pool_by_planes,
+    norm_by_planes,
+    keep_resampling,
+    keep_faster_recurrences,
+    # From ATen's calls, which may change values in place, to the vocabulary, which does not.
+    stride_over_whole_memory,
+    make_functional,
+    decompose,
+    canonicalise,
+    drop_copies,
+    inline_numbers,
+    drop_neutral_numbers,
+    leave_out_empty,
+    join_rows,
+    drop_conversions,
+    # Padding that only a cut or a sum undoes again.
+    cut_before_padding,
+    eliminate_dead_code,
+    join_padded_parts,
+    join_as_read,
+    # Prologues, epilogues and weights of layers.
+    keep_lines_images,
+    norm_volumes,
+    fuse_padding,
+    fuse_cut,
+    fold_batch_norm,
+    fold_scale,
+    fuse_residual,
+    fuse_activation,
+    trim_kernels,
+    skip_idle_pooling,
+    # What only this level has kernels for.
+    norm_all_volumes,
+    norm_before_views,
+    fold_batch_norm,
+    scale_and_add_before_views,
+    fold_scale,
+    scale_and_add_before_views,  # the sum that follows
+    activate_before_views,
+    fuse_activation,
+    name_rms_norm,
+    name_rolls,
+    split_interleaved,
+    compute_before_joining,
+    eliminate_dead_code,
+    order_rows_first,
+    fuse_residual,
+    scale_products,
+    attention_is_named,
+    name_unit_norm,
+    release_activations,
+    merge_equal_nodes,
+    join_linear_layers,
+    # The patterns before look for values with one reader.
+    merge_equal_nodes,
+    eliminate_dead_code,
+)
+
+TRAINING: Order = (
+    # What stays whole, since a kernel computes it better than its parts.
+    pair_complex_numbers,
+    drop_known_masks,
+    share_heads,
+    attention_stays_whole,
+    keep_group_norm,  # instance norm is batch norm of one image
+    volumes_are_planes,
+    pool_by_planes,
+    norm_by_planes,
+    keep_resampling,
+    keep_faster_recurrences,
+    # From ATen's calls, which may change values in place, to the vocabulary, which does not.
+    stride_over_whole_memory,
+    make_functional,
+    decompose,
+    canonicalise,
+    drop_copies,
+    inline_numbers,
+    drop_neutral_numbers,
+    leave_out_empty,
+    join_rows,
+    drop_conversions,
+    # Padding that only a cut or a sum undoes again.
+    cut_before_padding,
+    eliminate_dead_code,
+    join_padded_parts,
+    join_as_read,
+    # Prologues and epilogues of layers, and what autograd took apart.
+    fuse_padding,
+    name_global_pooling,
+    skip_idle_pooling,
+    take_gradients_from_results,
+    fuse_activation,
+    # What only this level has kernels for.
+    fuse_batch_norm_activation,
+    fuse_gradient_sum,
+    compact_strided_gradients,
+    name_rms_norm,
+    name_rolls,
+    compute_before_joining,
+    name_cross_entropy,
+    add_rows_to_gradients,
+    # The patterns before look for values with one reader.
+    merge_equal_nodes,
+    update_parameters,
+    eliminate_dead_code,
+)

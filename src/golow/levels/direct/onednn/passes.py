@@ -1,0 +1,147 @@
+"""The order of passes at onednn, from the captured graph to the one that a plan is built of.
+
+``golow lower MODEL --level onednn --show`` shows the graph after each of them.
+"""
+
+from __future__ import annotations
+
+from golow.levels.direct.onednn.kernels.flash_attention import WIDEST
+from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
+from golow.levels.direct.passes import Order, ordered, update_parameters
+from golow.lower.aten.attention_calls import drop_known_masks, share_heads
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.aten.complex_numbers import pair_complex_numbers
+from golow.lower.aten.decomposition import decompose
+from golow.lower.aten.empty_tensors import leave_out_empty
+from golow.lower.aten.functional import make_functional
+from golow.lower.aten.scalar_constants import inline_numbers
+from golow.lower.aten.strided import stride_over_whole_memory
+from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+from golow.lower.fuse.epilogue_fusion import (
+    drop_conversions,
+    drop_copies,
+    drop_neutral_numbers,
+    fuse_activation,
+    fuse_cut,
+    fuse_padding,
+    fuse_residual,
+)
+from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_relu
+from golow.lower.fuse.pooling import pool_images, skip_idle_pooling
+from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
+from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
+from golow.lower.images.lines import keep_lines_images
+from golow.lower.images.volumes import keep_volumes, norm_volumes
+from golow.lower.ir.passes import Pass, eliminate_dead_code
+from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.group_norm import keep_group_norm
+from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.resampling import keep_resampling
+from golow.lower.recognise.whole_attention import Kernels, keep_attention
+from golow.lower.views.cut_padding import cut_before_padding
+from golow.lower.views.joined_views import join_as_read
+from golow.lower.views.padded_sums import join_padded_parts
+from golow.lower.views.row_permutations import order_rows_first
+from golow.records.workload import Workload
+
+# Attention that golow's kernel computes sooner than products around a softmax: not that of a few
+# rows, of which it computes 16 in any case.
+FEWEST_ROWS = 8
+ATTENTION = Kernels(width=WIDEST, step=1, rows=FEWEST_ROWS)
+
+
+def passes(workload: Workload) -> tuple[Pass, ...]:
+    """Return the passes for a workload, in order."""
+    return ordered(INFERENCE if workload.mode == "infer" else TRAINING, workload)
+
+
+INFERENCE: Order = (
+    # What stays whole, since a primitive or a kernel computes it better than its parts.
+    pair_complex_numbers,
+    drop_known_masks,
+    share_heads,
+    keep_grouped_products(),
+    keep_attention(ATTENTION),
+    keep_volumes,
+    keep_resampling,
+    keep_group_norm,
+    keep_faster_recurrences,
+    # From ATen's calls, which may change values in place, to the vocabulary, which does not.
+    stride_over_whole_memory,
+    make_functional,
+    decompose,
+    canonicalise,
+    drop_copies,
+    inline_numbers,
+    drop_neutral_numbers,
+    leave_out_empty,
+    join_rows,
+    drop_conversions,
+    # Padding that only a cut or a sum undoes again.
+    cut_before_padding,
+    eliminate_dead_code,
+    join_padded_parts,
+    join_as_read,
+    # Prologues, epilogues and weights of layers.
+    keep_lines_images,
+    norm_volumes,
+    fuse_padding,
+    fuse_cut,
+    fold_batch_norm,
+    fold_scale,
+    fuse_residual,
+    fuse_activation,
+    trim_kernels,
+    skip_idle_pooling,
+    # What oneDNN's primitives can absorb beyond that.
+    fuse_inference_relu,
+    scale_products,
+    name_attention(ATTENTION),
+    pool_images,
+    order_rows_first,
+    fuse_residual,
+    # The patterns before look for values with one reader.
+    merge_equal_nodes,
+    eliminate_dead_code,
+)
+
+TRAINING: Order = (
+    # What stays whole, since a primitive or a kernel computes it better than its parts.
+    pair_complex_numbers,
+    drop_known_masks,
+    share_heads,
+    keep_grouped_products(),
+    keep_attention(ATTENTION),
+    keep_volumes,
+    keep_resampling,
+    keep_group_norm,
+    keep_faster_recurrences,
+    # From ATen's calls, which may change values in place, to the vocabulary, which does not.
+    stride_over_whole_memory,
+    make_functional,
+    decompose,
+    canonicalise,
+    drop_copies,
+    inline_numbers,
+    drop_neutral_numbers,
+    leave_out_empty,
+    join_rows,
+    drop_conversions,
+    # Padding that only a cut or a sum undoes again.
+    cut_before_padding,
+    eliminate_dead_code,
+    join_padded_parts,
+    join_as_read,
+    # Prologues and epilogues of layers, and what autograd took apart.
+    fuse_padding,
+    name_global_pooling,
+    skip_idle_pooling,
+    take_gradients_from_results,
+    fuse_activation,
+    fuse_batch_norm_relu,
+    # The patterns before look for values with one reader.
+    merge_equal_nodes,
+    update_parameters,
+    eliminate_dead_code,
+)

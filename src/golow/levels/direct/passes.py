@@ -1,0 +1,40 @@
+"""The order of passes of a direct level: a tuple of passes, and of such as depend on the workload.
+
+Each level has its own two orders, for inference and for training, in its ``passes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from golow.lower.fuse.updating import append_update
+from golow.lower.ir.passes import Pass
+from golow.records.workload import Workload
+
+
+class ByWorkload(NamedTuple):
+    """An entry of an order that depends on the workload: on its precision, or its optimizer.
+
+    make: the pass for a workload; None leaves it out.
+    """
+
+    make: Callable[[Workload], Pass | None]
+
+
+Order = tuple[Pass | ByWorkload, ...]
+
+
+def ordered(order: Order, workload: Workload) -> tuple[Pass, ...]:
+    """Return the passes of an order for one workload."""
+    made = (entry.make(workload) if isinstance(entry, ByWorkload) else entry for entry in order)
+    return tuple(run for run in made if run is not None)
+
+
+@ByWorkload
+def update_parameters(workload: Workload) -> Pass:
+    """The optimizer's update of each parameter, right after its gradient."""
+    update = partial(append_update, optimizer=workload.optimizer)
+    update.__name__ = append_update.__name__  # type: ignore[attr-defined]
+    return update
