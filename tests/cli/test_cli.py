@@ -140,7 +140,7 @@ def test_the_doctor_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With its brackets, which a console may take for markup."""
-    monkeypatch.setattr("golow.levels.direct.onednn.PACKAGE", "no-such-package")
+    monkeypatch.setattr("golow.levels.direct.onednn.level.PACKAGE", "no-such-package")
     status, output, _ = run(monkeypatch, capsys, "doctor")
     assert status == 0
     assert "golow[onednn]" in output

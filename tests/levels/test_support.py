@@ -240,7 +240,7 @@ def test_what_cannot_run_under_autocast_is_refused() -> None:
 
 
 def test_no_gpu_and_no_library_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("golow.levels.direct.onednn.PACKAGE", "no-such-package")
+    monkeypatch.setattr("golow.levels.direct.onednn.level.PACKAGE", "no-such-package")
     monkeypatch.setattr("golow.levels.gpu.has_gpu", lambda: False)
     result = golow.support("lenet5", levels=["vendor", "cudnn"], batch=2)
     here = {level.level: (level.answer, level.missing) for level in result.support.levels}

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
+from golow.levels.direct.cudnn.kernels.dropout import CONTROL
 from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
-from golow.levels.direct.cudnn.operators.dropout import CONTROL
 from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES

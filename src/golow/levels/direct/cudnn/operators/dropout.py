@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import (
-    VECTOR,
-    flat,
-    require_count,
-    require_floating,
-    vector,
-)
+from golow.levels.direct.cudnn.kernels.dropout import PROBABILITY_OFFSET, forward_kernel
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.built_plan import Cell, Tensor
@@ -24,11 +14,6 @@ from golow.lower.operators.dropout import Dropout, DropoutBackward
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
-
-FILE = Path(__file__).with_suffix(".cu")
-# In device memory; all layers with the same probability share it.
-CONTROL = np.dtype([("seed", np.uint32), ("step", np.uint32), ("probability", np.float32)])
-PROBABILITY_OFFSET = 8  # bytes
 
 
 class Control(NamedTuple):
@@ -73,29 +58,6 @@ def _refuse(arguments: Dropout, question: Question) -> str:
 
 def _refuse_backward(arguments: DropoutBackward, question: Question) -> str:
     return not_made_by(question, arguments.mask, Dropout)
-
-
-# ---------------------------------------------------------------- kernels
-
-
-def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
-    """Pointers: x, control (`CONTROL`) -> y, mask (bool).
-
-    layer: makes the layers of one network draw different numbers. Raises ValueError for a type that
-    is not floating point.
-    """
-    require_floating(dtype=dtype)
-    require_count(count)
-    each = vector(dtype)
-    grid, block = flat(count, each)
-    scalars = (np.uint64(count), np.uint32(layer))
-    name = f"dropout<{C_TYPES[dtype]}, {each}>"
-    return Kernel(FILE, name, grid, block, scalars, code=VECTOR)
-
-
-def advance_kernel() -> Kernel:
-    """Pointers: control, whose step is incremented."""
-    return Kernel(FILE, "advance", (1, 1, 1), (1, 1, 1), code=VECTOR)
 
 
 IMPLEMENTATIONS = (

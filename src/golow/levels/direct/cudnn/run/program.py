@@ -20,9 +20,9 @@ from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
+from golow.levels.direct.cudnn.kernels.dropout import CONTROL
 from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.kernels.pixels import normalise
-from golow.levels.direct.cudnn.operators.dropout import CONTROL
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES, Types
 from golow.levels.direct.cudnn.run.committed_results import (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from golow.levels.direct.onednn.bindings.constants import DIFF_DST, DIFF_SRC, DST, SRC, WORKSPACE
 from golow.levels.direct.onednn.bindings.library import Descriptor, dims
 from golow.levels.direct.onednn.bindings.primitive import Primitive
-from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.lower.ir.graph import Ref
+
+if TYPE_CHECKING:
+    from golow.levels.direct.onednn.build.builder import Builder
 
 Sizes = tuple[int, ...]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_float, c_uint
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,12 @@ from golow.levels.direct.onednn.bindings.constants import (
 )
 from golow.levels.direct.onednn.bindings.library import Descriptor, array
 from golow.levels.direct.onednn.bindings.primitive import Primitive
-from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrence import GATES, Cell, Recurrence, RecurrenceBackward
+
+if TYPE_CHECKING:
+    from golow.levels.direct.onednn.build.builder import Builder
 
 ORDER = {"lstm": (0, 1, 2, 3), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 """PyTorch's gates in the library's order; to and fro is the same exchange."""

@@ -1,0 +1,42 @@
+"""How `dropout.cu` is launched: dropout whose random numbers are a function of seed, step and
+element."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels.geometry import (
+    VECTOR,
+    flat,
+    require_count,
+    require_floating,
+    vector,
+)
+
+FILE = Path(__file__).with_suffix(".cu")
+# In device memory; all layers with the same probability share it.
+CONTROL = np.dtype([("seed", np.uint32), ("step", np.uint32), ("probability", np.float32)])
+PROBABILITY_OFFSET = 8  # bytes
+
+
+def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
+    """Pointers: x, control (`CONTROL`) -> y, mask (bool).
+
+    layer: makes the layers of one network draw different numbers. Raises ValueError for a type that
+    is not floating point.
+    """
+    require_floating(dtype=dtype)
+    require_count(count)
+    each = vector(dtype)
+    grid, block = flat(count, each)
+    scalars = (np.uint64(count), np.uint32(layer))
+    name = f"dropout<{C_TYPES[dtype]}, {each}>"
+    return Kernel(FILE, name, grid, block, scalars, code=VECTOR)
+
+
+def advance_kernel() -> Kernel:
+    """Pointers: control, whose step is incremented."""
+    return Kernel(FILE, "advance", (1, 1, 1), (1, 1, 1), code=VECTOR)
