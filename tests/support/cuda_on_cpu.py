@@ -12,8 +12,8 @@ import torch
 
 from golow.levels.direct.cudnn.build.builder import Builder
 from golow.levels.direct.cudnn.build.finish_training import finish
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
 from golow.levels.direct.cudnn.planning import arranged, implemented
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.direct.cudnn.problems.precision import TYPES, Types
 from golow.levels.direct.cudnn.steps.built_plan import (

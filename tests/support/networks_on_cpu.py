@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from golow.levels.direct.cudnn.bindings.rnn_api import Lies, weight_places
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.recurrent_network import (
     NetworkEngine,
     Operand,

@@ -127,6 +127,7 @@ def _lower(
     kernels: bool,
     threads: int | None,
 ) -> None:
+    from golow.lower.plan.listing import table_lines
     from golow.programs.explain.lowering import lower as run
     from golow.report.comparison.table import graph_table
     from golow.workload.prepare import prepare
@@ -146,7 +147,7 @@ def _lower(
         print(graph)
     if lowered.plan is not None:
         print(f"# the plan of {level}")
-        print(lowered.plan)
+        print(*table_lines(lowered.plan), sep="\n")
     for number, text in enumerate(lowered.kernels, 1):
         print(f"# kernel {number} of {len(lowered.kernels)} of {level}")
         print(text)

@@ -22,8 +22,9 @@ from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import vocabulary
 from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.plan.listing import table_lines
 from golow.lower.plan.memory_traffic import LAYOUT_ALONE, layout_bytes, moved_bytes
-from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
+from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan
 from golow.models import ZOO
 from golow.records.workload import Mode, Precision, Workload
 from golow.workload.captured import capture

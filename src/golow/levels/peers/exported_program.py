@@ -28,6 +28,7 @@ from golow.storage.files import write_whole
 from golow.workload.bundle import Bundle
 
 VARIABLE = "GOLOW_EXPORTED"  # tells the worker the folder
+ENGINES = "GOLOW_TENSORRT"  # tells a worker of TensorRT the folder of its engine
 REPORT = "export.json"
 OF_GOLOW = (REPORT, SEAL)  # files that the exporter did not make
 LIMIT = 1800.0  # seconds after which an exporter is considered hung

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from golow.levels.peers.device_program import Device, DeviceArrayProgram, Tensor
-from golow.levels.peers.onnxruntime import (
+from golow.levels.peers.onnxruntime_session import (
     MODEL,
     import_onnxruntime,
     open_session,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 DISTRIBUTIONS = ("tensorrt-cu13", "onnx", "onnxscript", "cuda-core", "cuda-bindings")
 EXPORTER = "golow.levels.peers.onnxruntime"  # the same model as for that level
 EXPORTED_BY = ("onnx", "onnxscript")
-BUILT = "GOLOW_TENSORRT"  # tells the worker the folder of its engine
 
 
 def probe() -> Probe:
@@ -44,7 +43,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         python_worker("golow.levels.peers.tensorrt", ""),
         environment={
             exported_program.VARIABLE: str(exported.folder),
-            BUILT: str(engines),
+            exported_program.ENGINES: str(engines),
             **IDLE_NUMPY,
         },
         built_by_loading=engines / "built.json",

@@ -19,9 +19,8 @@ import tensorrt
 
 from golow.levels.peers.array_program import find_export
 from golow.levels.peers.device_program import Device, DeviceArrayProgram, Tensor
-from golow.levels.peers.exported_program import read_report
-from golow.levels.peers.onnxruntime import MODEL
-from golow.levels.peers.tensorrt import BUILT
+from golow.levels.peers.exported_program import ENGINES, read_report
+from golow.levels.peers.onnxruntime_session import MODEL
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Workload
 from golow.storage.cache import read_sealed, write_sealed
@@ -46,7 +45,7 @@ class TensorRt(DeviceArrayProgram):
         """Read the engine of this GPU from the cache, or build it."""
         self._logger = tensorrt.Logger(tensorrt.Logger.WARNING)
         name = hashlib.sha256(f"{getattr(device, 'name', '')}".encode()).hexdigest()[:16]
-        file = Path(os.environ[BUILT]) / f"{name}.engine"
+        file = Path(os.environ[ENGINES]) / f"{name}.engine"
         data = read_sealed(file, self.notes)
         if data is None:
             start = time.perf_counter()

@@ -10,40 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from golow.levels.choices.batch_source import FromHost, FromLoader
+from golow.levels.torch.batches import Batch, Source, Write, marked_part
+from golow.levels.torch.loading import Loaded
 from golow.records.errors import Unsupported
-from golow.worker.marking import marked_span
 from golow.worker.protocol import Marks
 
-Write = Callable[[int, float], None]
-"""Writes a value into the marked part of the batch with that index."""
-
 LARGEST_BYTE = 255
-
-
-class Batch(NamedTuple):
-    """The tensors of one batch."""
-
-    inputs: tuple[Tensor, ...]
-    targets: tuple[Tensor, ...]
-
-
-class Source(Protocol):
-    """Gives each iteration its batch; ``str`` says how."""
-
-    def take(self, index: int) -> Batch:
-        """The batch with that index, on the device; on a GPU its copies are enqueued."""
-
-    def seek(self, index: int) -> None:
-        """Get ready for that index. Called between iterations, outside their time."""
-
-    def marked(self, marks: Marks) -> AbstractContextManager[Write]:
-        """A function that marks a batch before it is taken; leaving restores the batches."""
 
 
 def source(
@@ -55,8 +32,6 @@ def source(
         return Resident(batches)
     host = [Batch(*(tuple(t.cpu() for t in tensors) for tensors in batch)) for batch in batches]
     if isinstance(kind, FromLoader):
-        from golow.levels.torch.loading import Loaded  # which is built on this file
-
         return Loaded(host, device, kind)
     return Sent(host, device, kind)
 
@@ -244,9 +219,3 @@ def _all(
 ) -> Iterator[list[Callable[[float], None]]]:
     with ExitStack() as stack:
         yield [stack.enter_context(context) for context in contexts]
-
-
-def marked_part(tensor: Tensor, marks: Marks) -> Tensor:
-    """A view of the marked elements, [samples, length]."""
-    samples = tensor.view(len(tensor), -1)
-    return samples[:, marked_span(marks, samples.shape[1])]

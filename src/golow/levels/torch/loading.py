@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from golow.levels.choices.batch_source import FromLoader
-from golow.levels.torch.feeding import Batch, Write, marked_part
+from golow.levels.torch.batches import Batch, Write, marked_part
 from golow.records.errors import Unsupported
 from golow.worker.protocol import Marks
 from golow.worker.serve import end_with_parent

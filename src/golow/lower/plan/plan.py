@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from golow.lower.ir.graph import Phase
 from golow.lower.plan.arena_offsets import CACHE_LINE, Lifetime, assign_offsets
-from golow.lower.plan.memory_traffic import layout_bytes
 
 # arena: shared over time by liveness. once: the same, for steps that run only when loading.
 # constant: written when loading, read by every iteration. state: what training changes, kept
@@ -65,9 +64,6 @@ class Plan(NamedTuple):
     buffers: tuple[Buffer, ...]
     sizes: dict[str, int]
     pieces: dict[Place, tuple[int, int]] = {}
-
-    def __str__(self) -> str:
-        return "\n".join(table_lines(self))
 
 
 def make_plan(
@@ -151,37 +147,3 @@ def _spans(
     for buffer in kept:
         spans[buffer] = (spans.get(buffer, (0, 0))[0], len(steps))
     return spans
-
-
-# ---------------------------------------------------------------- printing
-
-
-def table_lines(plan: Plan) -> list[str]:
-    """The plan as a readable table with one line per step."""
-    rows = [("step", "operation", "layer", "reads", "writes", "at", "bytes", "by")]
-    for number, step in enumerate(plan.steps):
-        written = [plan.buffers[operand.buffer] for operand in step.writes]
-        rows.append(
-            (
-                f"{number}{' once' if step.once else ''}",
-                step.operation,
-                step.modules[0] + (f" +{len(step.modules) - 1}" if len(step.modules) > 1 else ""),
-                " ".join(_operand_text(plan, operand) for operand in step.reads),
-                " ".join(_operand_text(plan, operand) for operand in step.writes),
-                " ".join(f"{buffer.place[0]}{buffer.offset}" for buffer in written),
-                " ".join(str(buffer.bytes) for buffer in written),
-                step.implementation,
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    sizes = ", ".join(f"{place} {size:,} B" for place, size in plan.sizes.items())
-    moved = f"{layout_bytes(plan):,} B moved for layout alone"
-    return [*lines, "", f"{len(plan.steps)} steps; {sizes}; {moved}"]
-
-
-def _operand_text(plan: Plan, operand: Operand) -> str:
-    return f"{plan.buffers[operand.buffer].name}:{operand.layout}"

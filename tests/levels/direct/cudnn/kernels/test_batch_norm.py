@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.batch_norm import (
     SomePixels,
     batch_norm,
@@ -22,6 +22,7 @@ from golow.levels.direct.cudnn.kernels.batch_norm import (
     mask_bytes,
 )
 from golow.levels.direct.cudnn.kernels.blocks import Launches
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type

@@ -8,7 +8,6 @@ from itertools import product
 import pytest
 
 from golow.levels.direct.cudnn.kernels import (
-    C_TYPES,
     FOLDER,
     Kernel,
     dropout,
@@ -31,6 +30,7 @@ from golow.levels.direct.cudnn.operators import (
     softmax,
     take,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.formulas import derivative, value
 from golow.levels.direct.literals import number
 from golow.lower.ir.graph import Activation

@@ -14,7 +14,7 @@ from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64,
 from functools import cache
 from typing import Any, NamedTuple
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.recurrent_network import (
     Operand,
     Parameter,

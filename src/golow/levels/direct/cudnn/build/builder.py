@@ -16,9 +16,9 @@ from golow.levels.direct.cudnn.build.current_node import CurrentNode
 from golow.levels.direct.cudnn.build.step_list import StepList
 from golow.levels.direct.cudnn.build.training_state import TrainingState, grouped
 from golow.levels.direct.cudnn.build.updating import Updating
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
 from golow.levels.direct.cudnn.kernels.counting import count
 from golow.levels.direct.cudnn.kernels.fetch import fetch_image, fetch_rows
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import (
     Layout,
     dense,

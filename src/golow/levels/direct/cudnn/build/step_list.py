@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.blocks import Launches
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.steps.built_plan import (
     WINDOW,
     Call,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel, flash_attention
+from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
 from golow.levels.direct.cudnn.kernels.flash_attention import Tiling
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
 
 if TYPE_CHECKING:

@@ -16,26 +16,6 @@ import numpy as np
 
 FOLDER = Path(__file__).parent
 
-# Storage types: torch's names and the kernels' names.
-C_TYPES = {
-    "float32": "float",
-    "bfloat16": "__nv_bfloat16",
-    "float16": "__half",
-    "int64": "long long",
-    "int32": "int",
-    "bool": "bool",
-    "uint8": "unsigned char",
-}
-ITEM_BYTES = {
-    "float32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "int64": 8,
-    "int32": 4,
-    "bool": 1,
-    "uint8": 1,
-}
-
 
 class Kernel(NamedTuple):
     """One launch: an instantiation of a template in a file, its geometry, its scalar arguments.

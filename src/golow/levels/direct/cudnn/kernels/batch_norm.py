@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -25,6 +25,7 @@ from golow.levels.direct.cudnn.kernels.blocks import (
     power_of_two,
 )
 from golow.levels.direct.cudnn.kernels.geometry import channel_vector, require_floating
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.formulas import NO_CLIP, Clip
 
 FORWARD = FOLDER / "batch_norm.cu"

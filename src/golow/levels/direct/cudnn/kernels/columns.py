@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import ceiling, power_of_two
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, VECTOR
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 
 COLUMNS = VECTOR + (FOLDER / "columns.cuh").read_text()  # included before these kernels
 # Rows that a thread reads at once.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -17,6 +17,7 @@ from golow.levels.direct.cudnn.kernels.blocks import (
     integers,
 )
 from golow.levels.direct.cudnn.kernels.geometry import require_floating
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "direct.cu"

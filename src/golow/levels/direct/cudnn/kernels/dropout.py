@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.geometry import (
     VECTOR,
     flat,
@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     require_floating,
     vector,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = Path(__file__).with_suffix(".cu")
 # In device memory; all layers with the same probability share it.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import flat
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.views import View
 
 FILE = FOLDER / "elements.cu"

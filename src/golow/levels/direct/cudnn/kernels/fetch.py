@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat, require_count, rows_of, vector
 from golow.levels.direct.cudnn.kernels.layout import (
     NARROW,
@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.kernels.layout import (
     require_image,
     tile_grid,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "fetch.cu"
 BATCHES = (FOLDER / "batches.cuh").read_text()  # included before kernels that read inputs

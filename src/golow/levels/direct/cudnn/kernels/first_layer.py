@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -21,6 +21,7 @@ from golow.levels.direct.cudnn.kernels.direct import Convolution
 from golow.levels.direct.cudnn.kernels.fetch import BATCHES
 from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, require_floating
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "first_layer.cu"

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import CODE, ceiling, floats, integers
 from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
 
 FILE, HALF = FOLDER / "flash_attention.cu", FOLDER / "flash_attention_half.cu"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import (
     FLOATING,
     LARGEST_INT,
@@ -19,6 +19,7 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     rows_of,
     vector,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "layout.cu"
 NARROW = 8  # up to this many padded channels, one thread takes all channels of a pixel

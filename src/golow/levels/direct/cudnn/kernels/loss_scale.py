@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import (
     VECTOR,
     flat,
@@ -12,6 +12,7 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     require_floating,
     vector,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "loss_scale.cu"
 CODE = VECTOR + (FOLDER / "scaler.cuh").read_text()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.copies import is_turned
 from golow.levels.direct.cudnn.kernels.elements import VALUES
 from golow.levels.direct.cudnn.kernels.fused import (
@@ -21,6 +21,7 @@ from golow.levels.direct.cudnn.kernels.fused import (
     reach,
 )
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat, vector
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.views import Axes, View, merged_axes
 
 FILE = FOLDER / "parts.cu"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import (
     LARGEST_INT,
     VECTOR,
@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     require_positive,
     rows_of,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 Sizes = tuple[int, ...]
 POOLING = VECTOR + (FOLDER / "pooling.cuh").read_text()  # included before the kernels

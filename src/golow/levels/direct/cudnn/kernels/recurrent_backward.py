@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import ceiling, integers
 from golow.levels.direct.cudnn.kernels.recurrent import (
     CELLS,
@@ -17,6 +17,7 @@ from golow.levels.direct.cudnn.kernels.recurrent import (
     WORDS,
     Layer,
 )
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "recurrent_backward.cu"
 TILE, WARPS = 8, 8  # units of a product, and warps: a thread may have 255 registers then

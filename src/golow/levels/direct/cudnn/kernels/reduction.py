@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.blocks import ceiling, power_of_two
 from golow.levels.direct.cudnn.kernels.columns import (
     AT_ONCE,
@@ -15,6 +15,7 @@ from golow.levels.direct.cudnn.kernels.columns import (
     tiling,
 )
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, channel_vector
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "reduction.cu"
 # Vectors of a row that a warp adds in two rounds of loads; so many rows fill the GPU with warps.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.geometry import (
     THREADS,
     flat,
@@ -13,6 +13,7 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     vector,
 )
 from golow.levels.direct.cudnn.kernels.loss_scale import CODE
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.lower.operators.adam_update import AdamUpdate
 from golow.lower.operators.clip_factor import SMALLEST
 from golow.lower.operators.rmsprop_update import RmspropUpdate

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.refusing import beyond_kernel
-from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.geometry import rows_of
 from golow.levels.direct.cudnn.kernels.pooling import (
     AVERAGES,
@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.kernels.pooling import (
     vectors,
 )
 from golow.levels.direct.cudnn.kernels.reduction import reduction
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.implementation import Implementation, Question

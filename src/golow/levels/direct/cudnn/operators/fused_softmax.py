@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.elements import VALUES
 from golow.levels.direct.cudnn.kernels.fused import (
     WIDE,
@@ -27,6 +27,7 @@ from golow.levels.direct.cudnn.kernels.fused import (
 )
 from golow.levels.direct.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for
 from golow.levels.direct.cudnn.operators.fused import inputs_of, names_of, statement
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import pitch_in
 from golow.levels.direct.cudnn.steps.long_rows import rows_for
 from golow.levels.direct.implementation import Implementation

@@ -8,7 +8,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.build.weights import is_frozen
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
 from golow.levels.direct.cudnn.problems.recurrent_network import (
     OfResults,

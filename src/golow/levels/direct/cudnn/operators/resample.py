@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.blocks import integers
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, channel_vector, flat
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.implementation import Implementation

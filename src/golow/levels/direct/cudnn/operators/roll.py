@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.fused import WIDE, macro, reach
 from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory, layout_of
 from golow.levels.direct.cudnn.steps.built_plan import aligned
 from golow.levels.direct.implementation import Implementation

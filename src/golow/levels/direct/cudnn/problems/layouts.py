@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 
 Order = Literal["rows", "channels_last", "transposed", "strided"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.formulas import NO_CLIP, Clip
 from golow.lower.ir.graph import Activation
 from golow.records.record import Record

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.products import Arithmetic
 from golow.lower.operators.recurrence import GATES, Cell
 from golow.records.record import Record

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES, Kernel
+from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.lower.ir.operator import Operator
 from golow.lower.plan.plan import Place, Plan

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.bindings.rnn_api import CudnnError, Network
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.problems.recurrent_network import (
     NetworkEngine,

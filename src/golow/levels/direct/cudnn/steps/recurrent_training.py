@@ -13,11 +13,11 @@ from golow.levels.direct.cudnn.engines.golow_recurrence import (
     layer_of,
     number_of,
 )
-from golow.levels.direct.cudnn.kernels import ITEM_BYTES
 from golow.levels.direct.cudnn.kernels.recurrent import Slices, recurrent
 from golow.levels.direct.cudnn.kernels.recurrent_backward import Columns, recurrent_backward
 from golow.levels.direct.cudnn.kernels.recurrent_backward import words as words_backward
 from golow.levels.direct.cudnn.kernels.reduction import reduction
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.recurrent_network import (
     OfResults,

@@ -1,0 +1,22 @@
+"""The types in which elements are stored: torch's names, the kernels' names, and sizes in bytes."""
+
+from __future__ import annotations
+
+C_TYPES = {
+    "float32": "float",
+    "bfloat16": "__nv_bfloat16",
+    "float16": "__half",
+    "int64": "long long",
+    "int32": "int",
+    "bool": "bool",
+    "uint8": "unsigned char",
+}
+ITEM_BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int64": 8,
+    "int32": 4,
+    "bool": 1,
+    "uint8": 1,
+}
