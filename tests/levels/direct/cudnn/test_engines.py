@@ -24,7 +24,7 @@ from golow.levels.direct.cudnn.bindings.frontend import Frontend
 from golow.levels.direct.cudnn.engines.engines import Engine, Engines, workspace_limit
 from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.kernels.delay import delay
-from golow.levels.direct.formulas import RELU
+from golow.levels.direct.formulas.activation_formulas import RELU
 from golow.levels.nvidia.memory import Region, checked
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from golow.levels.direct.expressions import is_written
+from golow.levels.direct.formulas.expressions import is_written
 from golow.levels.direct.implementation import (
     Implementation,
     implementations,

@@ -13,7 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.direct.formulas import NO_CLIP, RELU, clip_of, derivative, formulas, value
+from golow.levels.direct.formulas.activation_formulas import (
+    NO_CLIP,
+    RELU,
+    clip_of,
+    derivative,
+    formulas,
+    value,
+)
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
 from support.activation_numbers import ACTIVATIONS, text

@@ -16,7 +16,7 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.kernels import Kernel, depthwise, direct
 from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.kernels.direct import Convolution
-from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import ROUNDING, TYPES, channels_first, channels_last, drawn, gpu, run
 

@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.kernels import Kernel, few_pixels
 from golow.levels.direct.cudnn.kernels.direct import Convolution
 from golow.levels.direct.cudnn.kernels.few_pixels import Tiling
 from golow.levels.direct.cudnn.problems import products
-from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 

@@ -27,7 +27,7 @@ from golow.levels.direct.cudnn.engines.first_convolution import (
 from golow.levels.direct.cudnn.kernels import Kernel, first_layer
 from golow.levels.direct.cudnn.kernels.direct import Convolution
 from golow.levels.direct.cudnn.problems import products
-from golow.levels.direct.formulas import RELU, Clip
+from golow.levels.direct.formulas.activation_formulas import RELU, Clip
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 

@@ -31,8 +31,8 @@ from golow.levels.direct.cudnn.operators import (
     take,
 )
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
-from golow.levels.direct.formulas import derivative, value
-from golow.levels.direct.literals import number
+from golow.levels.direct.formulas.activation_formulas import derivative, value
+from golow.levels.direct.formulas.literals import number
 from golow.lower.ir.graph import Activation
 from support.kernel_compilation import assert_compile
 from support.optimizers import UPDATES

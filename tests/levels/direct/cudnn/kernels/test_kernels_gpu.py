@@ -15,7 +15,7 @@ from golow.levels.direct.cudnn.kernels.pixels import normalise
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.kernels.pooling import Images, Window
 from golow.levels.direct.cudnn.operators import adaptive_average_pool, average_pool, max_pool
-from golow.levels.direct.formulas import derivative, formulas, value
+from golow.levels.direct.formulas.activation_formulas import derivative, formulas, value
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised

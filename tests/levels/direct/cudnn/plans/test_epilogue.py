@@ -14,7 +14,7 @@ from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.problems.epilogue import FUNCTIONS, add_activation, takes_activation
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
-from golow.levels.direct.formulas import formulas
+from golow.levels.direct.formulas.activation_formulas import formulas
 from golow.lower.ir.graph import Activation
 from levels.direct.cudnn.plans.test_plans import AskedEngines, TimedEngines, lowered
 

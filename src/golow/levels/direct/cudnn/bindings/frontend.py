@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.problems.epilogue import add_activation
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.products import AttentionProblem, Convolution
-from golow.levels.direct.formulas import NO_CLIP, RELU, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 
 # Identifiers of the operands in an operation graph.
 IMAGE, WEIGHT, OUTPUT, BIAS, RESIDUAL = range(1, 6)

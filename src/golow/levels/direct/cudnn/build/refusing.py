@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from golow.levels.direct.formulas import formulas
+from golow.levels.direct.formulas.activation_formulas import formulas
 from golow.levels.direct.implementation import Question
 from golow.lower.ir.graph import Activation
 

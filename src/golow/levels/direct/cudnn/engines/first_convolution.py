@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.engines.golow_convolution import geometry_of
 from golow.levels.direct.cudnn.kernels import first_layer
 from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvolution
-from golow.levels.direct.formulas import value
+from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu

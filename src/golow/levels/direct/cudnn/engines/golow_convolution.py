@@ -11,7 +11,7 @@ import msgspec
 from golow.levels.direct.cudnn.kernels import depthwise, direct
 from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.products import Convolution
-from golow.levels.direct.formulas import value
+from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu

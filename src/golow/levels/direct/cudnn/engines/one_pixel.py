@@ -6,7 +6,7 @@ from __future__ import annotations
 from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT
 from golow.levels.direct.cudnn.problems.products import Convolution
-from golow.levels.direct.formulas import NO_CLIP, RELU
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU
 from golow.lower.ir.graph import Activation
 
 

@@ -26,7 +26,7 @@ from golow.levels.direct.cudnn.kernels.blocks import (
 )
 from golow.levels.direct.cudnn.kernels.geometry import channel_vector, require_floating
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
-from golow.levels.direct.formulas import NO_CLIP, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FORWARD = FOLDER / "batch_norm.cu"
 BACKWARD = FOLDER / "batch_norm_backward.cu"

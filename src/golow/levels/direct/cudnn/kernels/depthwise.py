@@ -20,7 +20,7 @@ from golow.levels.direct.cudnn.kernels.blocks import (
 from golow.levels.direct.cudnn.kernels.direct import Convolution, with_parts_added
 from golow.levels.direct.cudnn.kernels.geometry import channel_vector, require_floating
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
-from golow.levels.direct.formulas import NO_CLIP, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "depthwise.cu"
 THREADS = 256

@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.kernels.blocks import (
 )
 from golow.levels.direct.cudnn.kernels.geometry import require_floating
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
-from golow.levels.direct.formulas import NO_CLIP, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "direct.cu"
 THREADS = 128

@@ -11,7 +11,7 @@ from golow.levels.direct.cudnn.kernels.blocks import CODE, FULL_GRID, ceiling, f
 from golow.levels.direct.cudnn.kernels.direct import Convolution
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS, require_floating
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
-from golow.levels.direct.formulas import NO_CLIP, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "few_pixels.cu"
 TENSOR_CORES = (FOLDER / "tensor_cores.cuh").read_text()

@@ -22,7 +22,7 @@ from golow.levels.direct.cudnn.kernels.fetch import BATCHES
 from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, require_floating
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
-from golow.levels.direct.formulas import NO_CLIP, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "first_layer.cu"
 MOST_CHANNELS, LARGEST_KERNEL, LARGEST_STRIDE = 4, 11, 4

@@ -4,7 +4,7 @@ into kernels."""
 from __future__ import annotations
 
 from golow.levels.direct.cudnn.build.refusing import beyond_kernel, without_formula
-from golow.levels.direct.formulas import derivative
+from golow.levels.direct.formulas.activation_formulas import derivative
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.activation import Activate, ActivateBackward

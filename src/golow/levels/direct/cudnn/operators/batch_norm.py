@@ -10,7 +10,7 @@ from golow.levels.direct.cudnn.kernels import batch_norm as kernels
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import in_place_or_new
-from golow.levels.direct.formulas import NO_CLIP, Clip, clip_of
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip, clip_of
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.levels.direct.refusing import not_made_by, refuse_integers
 from golow.lower.ir.graph import Activation, Ref

@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import activated
 from golow.levels.direct.cudnn.steps.patches import as_patches, fastest_ns, is_faster, patches
 from golow.levels.direct.cudnn.steps.sums import add_up
-from golow.levels.direct.formulas import NO_CLIP, clip_of
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, clip_of
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref

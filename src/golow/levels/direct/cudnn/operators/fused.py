@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memo
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
 from golow.levels.direct.cudnn.steps.split_axis_views import folded
 from golow.levels.direct.cudnn.steps.strided_copies import repeated
-from golow.levels.direct.expressions import Name, expression
+from golow.levels.direct.formulas.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Node, Ref

@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.steps.elementwise import activated
 from golow.levels.direct.cudnn.steps.long_rows import LONG, Product, in_parts
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded, of_rows
 from golow.levels.direct.cudnn.steps.strided_copies import copy
-from golow.levels.direct.formulas import NO_CLIP, RELU, clip_of
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, clip_of
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import refuse_integers
 from golow.levels.direct.split_axes import rows_in_memory

@@ -15,8 +15,8 @@ from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense
 from golow.levels.direct.cudnn.steps.built_plan import aligned
+from golow.levels.direct.formulas.literals import number
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.literals import number
 from golow.levels.direct.views import View
 from golow.lower.operators.pad import Pad
 

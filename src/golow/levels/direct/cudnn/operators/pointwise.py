@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golow.levels.direct.expressions import FORMULAS, computing_type
+from golow.levels.direct.formulas.expressions import FORMULAS, computing_type
 from golow.levels.direct.implementation import Implementation, Question, in_groups
 from golow.lower.operators.pointwise import OF_FLOATS, Pointwise
 

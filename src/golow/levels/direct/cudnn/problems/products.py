@@ -6,7 +6,7 @@ import math
 from typing import Literal, NamedTuple
 
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
-from golow.levels.direct.formulas import NO_CLIP, Clip
+from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 from golow.lower.ir.graph import Activation
 from golow.records.record import Record
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
-from golow.levels.direct.formulas import with_activation
+from golow.levels.direct.formulas.activation_formulas import with_activation
 from golow.lower.ir.graph import Activation, Ref
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ oneDNN reads it at two thirds of what memory gives."""
 
 from __future__ import annotations
 
-from golow.levels.direct.formulas import with_activation
+from golow.levels.direct.formulas.activation_formulas import with_activation
 from golow.levels.direct.onednn.kernels import Kernel, parts
 from golow.lower.ir.graph import Activation
 

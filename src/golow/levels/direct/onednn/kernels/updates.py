@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from golow.levels.direct.literals import number
+from golow.levels.direct.formulas.literals import number
 from golow.levels.direct.onednn.kernels import Kernel
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements, input_name
 from golow.levels.direct.views import View

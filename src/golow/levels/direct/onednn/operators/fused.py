@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from golow.levels.direct.expressions import Name, expression
+from golow.levels.direct.formulas.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.build.builder import Builder

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from golow.levels.direct.formulas import formulas
+from golow.levels.direct.formulas.activation_formulas import formulas
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.onednn.bindings.constants import (
     ANY,

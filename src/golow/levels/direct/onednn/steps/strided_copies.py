@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.literals import number
+from golow.levels.direct.formulas.literals import number
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements, input_name
 from golow.levels.direct.onednn.steps.array_steps import result

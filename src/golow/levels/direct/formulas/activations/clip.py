@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.formulas import Clip, Formulas
-from golow.levels.direct.literals import clipped, number
+from golow.levels.direct.formulas.activation_formulas import Clip, Formulas
+from golow.levels.direct.formulas.literals import clipped, number
 
 
 def value(x: str, low: float, high: float) -> str:

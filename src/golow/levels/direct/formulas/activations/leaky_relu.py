@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.formulas import Formulas
-from golow.levels.direct.literals import number
+from golow.levels.direct.formulas.activation_formulas import Formulas
+from golow.levels.direct.formulas.literals import number
 
 
 def value(x: str, slope: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.formulas import Formulas
+from golow.levels.direct.formulas.activation_formulas import Formulas
 
 
 def value(x: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.formulas import RELU, Clip, Formulas
+from golow.levels.direct.formulas.activation_formulas import RELU, Clip, Formulas
 
 
 def value(x: str) -> str:

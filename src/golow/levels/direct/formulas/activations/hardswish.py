@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.formulas import Formulas
-from golow.levels.direct.literals import clipped
+from golow.levels.direct.formulas.activation_formulas import Formulas
+from golow.levels.direct.formulas.literals import clipped
 
 
 def value(x: str) -> str:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from golow.levels.direct.formulas import derivative, with_activation
-from golow.levels.direct.literals import number
+from golow.levels.direct.formulas.activation_formulas import derivative, with_activation
+from golow.levels.direct.formulas.literals import number
 from golow.lower.ir.graph import Node, Ref, Value
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.operators.activation import Activate, ActivateBackward

@@ -7,7 +7,7 @@ from functools import cache
 from math import inf
 from typing import NamedTuple
 
-from golow.levels.direct import activations
+from golow.levels.direct.formulas import activations
 from golow.levels.direct.implementation import functions
 from golow.lower.ir.graph import Activation
 
