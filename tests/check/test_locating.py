@@ -20,9 +20,9 @@ from golow.levels import ladder
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch
 from golow.lower.ir.graph import Graph
+from golow.observer import Silent
 from golow.programs.comparison.bench import Bench, open_bench
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.programs.observer import Silent
 from golow.records.comparison import Check, Located, TensorError
 from golow.records.errors import GolowError
 from golow.records.workload import Mode

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import golow
-from golow.programs.observer import Silent
+from golow.observer import Silent
 from golow.records.errors import GolowError, WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.limits import Limits

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
+from golow.observer import Observer
 from golow.programs.comparison import store
-from golow.programs.observer import Observer
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode, Optimizer, Phase, Precision

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
-from golow.programs.observer import Observer
+from golow.observer import Observer
 from golow.records.workload import Device, Mode, Phase, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads

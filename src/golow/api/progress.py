@@ -25,8 +25,8 @@ def shown_progress(program: Program, observer: Any | None, quiet: bool) -> Itera
 
 
 def _silent(program: Program) -> Any:
+    from golow.observer import Silent
     from golow.programs.auditing.observer import SilentAudit
-    from golow.programs.observer import Silent
     from golow.programs.study.observer import SilentStudy
     from golow.programs.training.observer import SilentTraining
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
+from golow.observer import Observer
 from golow.programs.explain.explain_record import OperatorSupport, Support
-from golow.programs.observer import Observer
 from golow.records.workload import Device, Mode, Precision
 from golow.worker.cores import default_threads
 

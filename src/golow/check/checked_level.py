@@ -20,7 +20,7 @@ from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
-from golow.programs.observer import Observer, Silent
+from golow.observer import Observer, Silent
 from golow.records.comparison import Check, Quantity
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.record import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from golow.programs.observer import Observer, Silent
+from golow.observer import Observer, Silent
 
 START = 4.0  # seconds that an entrant takes to start and be checked, before any was seen to
 

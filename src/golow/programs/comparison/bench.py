@@ -22,9 +22,9 @@ from golow.measure.peak import impossible
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.measure.words import LEAST_ROUNDS
+from golow.observer import Observer
 from golow.programs.comparison.entrant import Entrant
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.programs.observer import Observer
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.workload import Workload
 from golow.storage.cache import open_cache

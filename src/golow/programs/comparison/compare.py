@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 from golow.levels.choosing import choices
+from golow.observer import Observer
 from golow.programs.comparison.bench import open_bench
 from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.programs.observer import Observer
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
 from golow.workload.request import Request

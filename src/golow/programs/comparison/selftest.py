@@ -26,7 +26,7 @@ from golow.levels.starter import Starter
 from golow.measure.environment import environment
 from golow.measure.race import BLOCK_SECONDS, LEAST_ROUNDS, run_race
 from golow.measure.rounds import Race
-from golow.programs.observer import Observer, Silent
+from golow.observer import Observer, Silent
 from golow.records.comparison import Check
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.record import Record

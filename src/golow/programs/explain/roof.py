@@ -18,11 +18,11 @@ from golow.lower.plan.memory_traffic import moved_bytes, moves_only
 from golow.lower.plan.plan import Plan, Step
 from golow.measure.environment import environment
 from golow.measure.peak import Peak, measured_peak
+from golow.observer import Observer
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.explain.explain_record import FORMAT_VERSION, Roof, StepRoof
 from golow.programs.explain.lowering import lower
-from golow.programs.observer import Observer
 from golow.records.comparison import LayerTime, Run
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache

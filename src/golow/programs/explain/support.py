@@ -18,6 +18,7 @@ from golow.levels.chosen import ChosenLevel
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.observer import Observer
 from golow.programs.explain.explain_record import (
     FORMAT_VERSION,
     Answer,
@@ -26,7 +27,6 @@ from golow.programs.explain.explain_record import (
     Refusal,
     Support,
 )
-from golow.programs.observer import Observer
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Device, Mode, Precision
 from golow.workload.captured import capture

@@ -13,11 +13,11 @@ import msgspec
 from golow.check.reference import Standard
 from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
+from golow.observer import Observer
 from golow.programs.life.life_record import LevelLife, LifeCycle
 from golow.programs.life.lives import Lives
 from golow.programs.life.other_batch import other_batch
 from golow.programs.life.settings import LifeSettings, require_rounds
-from golow.programs.observer import Observer
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
 from golow.storage.scratch import scratch_folder

@@ -16,13 +16,13 @@ from golow.levels.choosing import choices
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
+from golow.observer import Observer
 from golow.programs.life.life_record import LevelLife, Life, LifeCycle
 from golow.programs.life.mitigations import TRIED
 from golow.programs.life.one_life import Judge, Subject
 from golow.programs.life.other_batch import OtherBatch
 from golow.programs.life.schedule import Forecast, Measurement, schedule
 from golow.programs.life.settings import LifeSettings
-from golow.programs.observer import Observer
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
 from golow.worker.limits import Limits

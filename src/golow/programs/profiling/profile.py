@@ -15,9 +15,9 @@ from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.lower.analysis.arithmetic import work_by_layer
 from golow.measure.peak import Peak, measured_peak
+from golow.observer import Observer
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.programs.observer import Observer
 from golow.programs.profiling.advice import findings
 from golow.programs.profiling.allocations import memory_of_trace
 from golow.programs.profiling.arena import memory_of_plan

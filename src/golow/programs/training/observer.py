@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from golow.programs.observer import Observer, Silent
+from golow.observer import Observer, Silent
 
 
 class TrainingProgress(NamedTuple):

@@ -17,9 +17,9 @@ from golow.levels.choosing import choices
 from golow.levels.ladder import ChosenLevel
 from golow.levels.level import Launch
 from golow.levels.starter import Starter
+from golow.observer import Observer
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.programs.observer import Observer
 from golow.programs.profiling.profile_record import Profile
 from golow.programs.profiling.way_down import reading
 from golow.programs.profiling.way_down.callgrind import read_parts
