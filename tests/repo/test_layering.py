@@ -1,141 +1,121 @@
-"""Data flows one way: every room imports only rooms that stand below it."""
+"""Data flows one way: every room imports only rooms that stand below it, as docs/architecture.md
+draws them, and no two files import each other."""
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import golow
+import pytest
 
-SOURCES = Path(golow.__file__).parent
+from repo.rooms import SOURCES, Pictures, imports, modules, pictures, rooms_in
+from support.places import DOCS
 
-# The rooms of docs/architecture.md from the ground up. A room imports itself and what stands in
-# lower rows; rooms of one row do not know each other.
-ROWS = [
-    {"record"},
-    {"files", "interrupts", "observer", "spreadsheet"},
-    {"cache", "lock", "scratch"},
-    {"models", "data"},
-    {"lower"},
-    {"workload"},
-    {"worker"},
-    {"levels/probe"},
-    {"levels/compiler", "levels/gpu", "levels/level", "levels/choices", "levels/nvidia"},
-    {"levels/torch", "levels/peers", "levels/direct"},
-    {"levels/traced"},
-    {
-        "levels/direct/onednn",
-        "levels/direct/cudnn",
-        "levels/libtorch",
-        "levels/traced/jax",
-        "levels/traced/tensorflow",
-    },
-    {"levels/aotinductor"},
-    {"levels"},
-    {"measure"},
-    {"check"},
-    {"comparison"},
-    {"explain", "profiling", "training", "auditing", "life"},
-    {"study"},
-    {"report"},
-    {"report/comparison"},
-    {"report/training"},
-    {"report/profiling"},
-    {"report/life"},
-    {"report/study", "report/audit"},
-    {"report/page"},
-    {"api"},
-    {"commands"},
-    {"cli"},
-    {"__init__", "__main__"},
-]
-ROOMS = sorted((room for row in ROWS for room in row), key=len, reverse=True)
+ROOMS = pictures((DOCS / "architecture.md").read_text())
+MODULES = modules()
+LOADS = {module: imports(file) for module, file in MODULES.items()}
+IMPORTS = {module: imports(file, by_strings=False) for module, file in MODULES.items()}
+
+# A base class that finds its operators by listing their folder.
+DISCOVERED = {"lower/ir/operator": "lower/operators"}
+
+# What stands nowhere else than in the picture would go unseen if these lost theirs.
+DRAWN = ("", "levels", "levels/direct", "levels/direct/cudnn", "levels/direct/onednn", "lower")
 
 
-def room_of(module: str) -> str:
-    """The room of a module, which is named by its path below the package: ``measure/race``."""
-    for room in ROOMS:
-        if module == room or module.startswith(f"{room}/"):
-            return room
-    raise AssertionError(f"{module} is in no room of docs/architecture.md")
+def upward(rooms: Pictures, module: str, loads: set[str]) -> list[str]:
+    """What a module loads although it does not stand below it, in any picture that shows both."""
+    found = []
+    for folder, rows in rooms.items():
+        own = room_of(folder, module)
+        for other in sorted(loads):
+            theirs = room_of(folder, other)
+            if own and theirs and own != theirs and rank(rows, theirs) >= rank(rows, own):
+                found.append(f"in {folder or 'golow'}: {module} ({own}) loads {other} ({theirs})")
+    return found
 
 
-def rank(room: str) -> int:
-    return next(i for i, row in enumerate(ROWS) if room in row)
+def room_of(folder: str, module: str) -> str:
+    """The room of a picture in which the module lies; empty if it lies in none of them."""
+    inside = module if not folder else module.removeprefix(f"{folder}/")
+    return inside.split("/")[0] if not folder or inside != module else ""
 
 
-def imports(file: Path) -> set[str]:
-    """Modules of golow that the file loads when it runs, anywhere in it: by an import statement,
-    or by a string such as ``"golow.worker.plant"``."""
-    tree = ast.parse(file.read_text())
-    skipped = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    names = {name for node in ast.walk(tree) if id(node) not in skipped for name in loaded(node)}
-    return {name.removeprefix("golow.").replace(".", "/") for name in names}
+def rank(rows: list[set[str]], room: str) -> int:
+    return next(i for i, row in enumerate(rows) if room in row)
 
 
-def loaded(node: ast.AST) -> Iterator[str]:
-    """Full names of what one node of the syntax tree loads from golow."""
-    if isinstance(node, ast.ImportFrom) and node.module == "golow":
-        yield from (f"golow.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("golow."):
-        for alias in node.names:
-            below = SOURCES / f"{node.module}.{alias.name}".removeprefix("golow.").replace(".", "/")
-            is_module = below.is_dir() or below.with_suffix(".py").exists()
-            yield f"{node.module}.{alias.name}" if is_module else str(node.module)
-    elif isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name.startswith("golow."))
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        found = re.fullmatch(r"(golow(?:\.[a-z_]+)+)\.?", node.value)
-        if found and module_exists(found[1]):
-            yield found[1]
+def test_the_pictures_show_what_is_there() -> None:
+    """A room that is in no picture could import anything."""
+    assert set(DRAWN) <= set(ROOMS)
+    for folder, rows in ROOMS.items():
+        shown = [room for row in rows for room in row]
+        assert sorted(shown) == sorted(rooms_in(SOURCES / folder)), folder
 
 
-def module_exists(name: str) -> bool:
-    place = SOURCES / name.removeprefix("golow.").replace(".", "/")
-    return place.is_dir() or place.with_suffix(".py").exists()
-
-
-def module_of(file: Path) -> str:
-    name = str(file.relative_to(SOURCES).with_suffix(""))
-    return name if name == "__init__" else name.removesuffix("/__init__")
-
-
-def upward(module: str, loads: set[str]) -> list[str]:
-    """What a module loads although it does not stand below it."""
-    own = room_of(module)
-    return [
-        f"{module} ({own}) loads {other} ({room_of(other)})"
-        for other in sorted(loads)
-        if room_of(other) != own and rank(room_of(other)) >= rank(own)
-    ]
-
-
-def test_every_room_imports_only_rooms_below_it() -> None:
+@pytest.mark.parametrize("folder", ROOMS, ids=lambda folder: folder or "golow")
+def test_every_room_imports_only_rooms_below_it(folder: str) -> None:
     wrong = []
-    for file in sorted(SOURCES.rglob("*.py")):
-        wrong += upward(module_of(file), imports(file))
+    for module, loads in LOADS.items():
+        if module:  # the package's face loads what is asked of it
+            wrong += upward({folder: ROOMS[folder]}, module, loads - {DISCOVERED.get(module)})
     assert wrong == []
+
+
+def test_nobody_imports_the_face_of_the_package() -> None:
+    """``golow.compare`` and its like are for users."""
+    assert [module for module, loads in LOADS.items() if "" in loads - {module}] == []
+
+
+def circle(loads: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other, in any number of steps: one circle, if there is any."""
+    try:
+        TopologicalSorter({module: of - {module} for module, of in loads.items()}).prepare()
+    except CycleError as found:
+        return list(found.args[1])
+    return []
+
+
+def test_no_two_files_import_each_other() -> None:
+    """What another process runs, named by a string, may import who started it."""
+    assert circle(IMPORTS) == []
 
 
 def test_no_program_imports_a_report() -> None:
     """Programs return plain records; `golow.api` joins them with reports."""
-    programs = ("comparison", "explain", "training", "life", "study")
-    assert all(rank(program) < rank("report") for program in programs)
-    assert rank("report") < rank("api")
+    assert rank(ROOMS[""], "programs") < rank(ROOMS[""], "report") < rank(ROOMS[""], "api")
 
 
 def test_a_training_needs_no_comparison() -> None:
     """It starts levels by what the check offers; only the writing of records is shared so far."""
-    loads = set[str]().union(*map(imports, sorted((SOURCES / "training").rglob("*.py"))))
-    assert {name for name in loads if room_of(name) == "comparison"} <= {
-        "programs/comparison/store"
+    training = [loads for module, loads in LOADS.items() if module.startswith("programs/training")]
+    shared = {name for name in set().union(*training) if name.startswith("programs/comparison")}
+    assert shared <= {"programs/comparison/store"}
+
+
+# ---------------------------------------------------------------- the test sees what is wrong
+
+PAGE = """
+<!-- rooms: golow -->
+```
+cli.py  commands/   assemble the command line, from report/ and others
+                    in two lines
+report/
+records/  storage/
+```
+<!-- rooms: golow/levels/direct -->
+```
+onednn/  cudnn/     two levels
+views.py
+```
+"""
+
+
+def test_a_picture_is_read_as_it_looks() -> None:
+    read = pictures(PAGE)
+    assert read == {
+        "": [{"records", "storage"}, {"report"}, {"cli", "commands"}],
+        "levels/direct": [{"views"}, {"onednn", "cudnn"}],
     }
 
 
@@ -143,21 +123,32 @@ def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
     planted = tmp_path / "record.py"
     planted.write_text("def f():\n    from golow.cli import main\n")
     assert imports(planted) == {"cli"}
-    assert upward("record", imports(planted)) != []
+    assert upward(pictures(PAGE), "records/record", imports(planted)) == [
+        "in golow: records/record (records) loads cli (cli)"
+    ]
 
 
 def test_the_test_sees_a_module_loaded_by_a_string(tmp_path: Path) -> None:
     planted = tmp_path / "frontend.py"
     planted.write_text(
-        'load("golow.levels.direct.onednn.build.builder")\nload(f"golow.programs.study.{name}")\n'
+        'load("golow.levels.direct.onednn.planning")\nload(f"golow.programs.study.{name}")\n'
     )
-    assert imports(planted) == {"levels/direct/onednn/build/builder", "study"}
-    assert len(upward("levels/direct/cudnn/bindings/frontend", imports(planted))) == 2
+    assert imports(planted) == {"levels/direct/onednn/planning", "programs/study"}
+    assert len(upward(ROOMS, "levels/direct/cudnn/bindings/frontend", imports(planted))) == 2
 
 
 def test_neighbours_do_not_know_each_other() -> None:
-    assert upward("levels/direct/onednn/build/builder", {"levels/direct/cudnn/build/builder"}) != []
-    assert upward("levels/direct/onednn/build/builder", {"levels/direct/bundle_arrays"}) == []
+    read = pictures(PAGE)
+    onednn = "levels/direct/onednn/planning"
+    assert upward(read, onednn, {"levels/direct/cudnn/planning"}) != []
+    assert upward(read, onednn, {"levels/direct/views"}) == []
+    assert upward(read, onednn, {"levels/direct/onednn/level"}) == []
+
+
+def test_the_test_sees_a_circle_of_two_and_of_three() -> None:
+    assert set(circle({"a": {"b"}, "b": {"a", "c"}, "c": set()})) == {"a", "b"}
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_imports_for_annotations_are_free(tmp_path: Path) -> None:

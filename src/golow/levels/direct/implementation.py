@@ -65,14 +65,6 @@ def implementations(package: ModuleType) -> dict[str, Implementation]:
     return found
 
 
-def functions(package: ModuleType) -> dict[str, Any]:
-    """Collect ``ACTIVATIONS`` from the files in the package's folder, by activation name."""
-    found: dict[str, Any] = {}
-    for module in modules_in(package):
-        found |= getattr(module, "ACTIVATIONS", {})
-    return found
-
-
 def refusals(
     level: str, graph: Graph, known: Mapping[str, Implementation], dtypes: Collection[str]
 ) -> Iterator[Unsupported]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import inf
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from golow.levels.direct.formulas import activations
-from golow.levels.direct.implementation import functions
 from golow.lower.ir.graph import Activation
+from golow.lower.ir.operator import modules_in
 
 Clip = tuple[float, float]
 
@@ -36,6 +37,14 @@ class Formulas(NamedTuple):
 def formulas() -> dict[str, Formulas]:
     """Return the formulas of all activations, by name."""
     return functions(activations)
+
+
+def functions(package: ModuleType) -> dict[str, Any]:
+    """Collect ``ACTIVATIONS`` from the files in the package's folder, by activation name."""
+    found: dict[str, Any] = {}
+    for module in modules_in(package):
+        found |= getattr(module, "ACTIVATIONS", {})
+    return found
 
 
 def value(activation: Activation, x: str) -> str:

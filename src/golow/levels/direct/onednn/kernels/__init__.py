@@ -2,7 +2,7 @@
 
 A kernel is code with sizes and strides as arguments, so that steps of many shapes share it. The
 code defines ``body(pointers, numbers, begin, end)``, which computes some of the kernel's parts;
-`workshop.py` compiles and names it. Numbers begin with the two that `parts` returns.
+`kernel_compilation.py` compiles and names it. Numbers begin with the two that `parts` returns.
 """
 
 from __future__ import annotations

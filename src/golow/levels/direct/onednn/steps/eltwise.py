@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.implementation import functions
+from golow.levels.direct.formulas.activation_formulas import functions
 from golow.levels.direct.onednn.bindings.constants import DST, ELTWISE, SRC
 from golow.levels.direct.onednn.bindings.library import number
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
