@@ -96,8 +96,9 @@ def test_the_default_levels_run_where_they_are_the_default() -> None:
 
 
 def test_the_vendors_library_is_another_on_each_device() -> None:
-    assert ladder.choose("vendor", "infer").name == "onednn"
-    assert ladder.ALIASES["vendor"]["cuda"] == "cudnn"
+    for alias in ("direct", "vendor"):
+        assert ladder.choose(alias, "infer").name == "onednn"
+        assert ladder.ALIASES[alias]["cuda"] == "cudnn"
 
 
 # ---------------------------------------------------------------- the probe of the GPU

@@ -1,4 +1,4 @@
-"""Random networks, lowered as for the vendor levels, compute what was captured."""
+"""Random networks, lowered as for the direct levels, compute what was captured."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def branching(draw: st.DrawFn) -> Drawn:
 
 
 def lowered_as_captured(case: Case) -> list[Graph]:
-    """The graphs of both vendor levels; each computes what was captured."""
+    """The graphs of both direct levels; each computes what was captured."""
     wanted = case.run(case.graph)
     kinds = {name.partition("/")[0] for name in wanted}
     training = case.graph.mode == "train"
     assert kinds >= ({"loss", "output", "gradient"} if training else {"output"})
     graphs = []
-    for level, passes in case.vendor_passes().items():
+    for level, passes in case.direct_passes().items():
         graph = apply(case.graph, passes)
         assert not in_place(graph)
         assert_close(case.run(graph), wanted, level)

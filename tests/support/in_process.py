@@ -1,4 +1,4 @@
-"""A network as a vendor level gets it, the same network in PyTorch beside it, and the judgement:
+"""A network as a direct level gets it, the same network in PyTorch beside it, and the judgement:
 `assert_right` holds what a level gives against float64, with float32 PyTorch's own error as the
 measure.
 """

@@ -23,7 +23,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Loss, Request
 
 OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
-VendorLevel = Literal["onednn", "cudnn"]
+DirectLevel = Literal["onednn", "cudnn"]
 
 
 class Case:
@@ -80,12 +80,12 @@ class Case:
             self._results[made] = self.run(stage)
         return self._results[made]
 
-    def lowered(self, level: VendorLevel = "onednn") -> Graph:
-        """The graph as this level gets it. Every stage is checked, of both vendor levels."""
-        return {name: self.after(*passes) for name, passes in self.vendor_passes().items()}[level]
+    def lowered(self, level: DirectLevel = "onednn") -> Graph:
+        """The graph as this level gets it. Every stage is checked, of both direct levels."""
+        return {name: self.after(*passes) for name, passes in self.direct_passes().items()}[level]
 
-    def vendor_passes(self) -> dict[str, tuple[Pass, ...]]:
-        """All that both vendor levels do to the captured graph."""
+    def direct_passes(self) -> dict[str, tuple[Pass, ...]]:
+        """All that both direct levels do to the captured graph."""
         return {
             "onednn": (*CLEAN_UP, *onednn.passes(self.workload)),
             "cudnn": (*CLEAN_UP, *cudnn.passes(self.workload)),

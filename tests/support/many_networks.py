@@ -1,4 +1,4 @@
-"""Small networks for the tests of both vendor levels: each has one property that a plan can get
+"""Small networks for the tests of both direct levels: each has one property that a plan can get
 wrong.
 
 ``CASES`` names them, with the shape of an input. A convolution stands before what is tried, so that

@@ -1,5 +1,5 @@
 """A short epoch on 1x28x28 pictures, its bundles, and the same epoch in PyTorch: what the tests of
-the two vendor levels share beside `courses`."""
+the two direct levels share beside `courses`."""
 
 from __future__ import annotations
 

@@ -85,8 +85,9 @@ OPTIONAL = (
     "onnxruntime", "openvino", "tensorrt", "executorch", "jax", "tensorflow", "onednn", "cudnn",
 )  # fmt: skip
 
-# The vendor's library, called directly; it depends on the device.
-ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}
+# Direct calls of the vendor's library, with no framework; it depends on the device.
+DIRECT: dict[Device, str] = {"cpu": "onednn", "cuda": "cudnn"}
+ALIASES = {"direct": DIRECT, "vendor": DIRECT}
 
 # The denominator of the ratios, and the plain version in the check.
 BASELINE = "eager"

@@ -1,4 +1,4 @@
-"""Pooling and reductions over single elements are views, at both vendor levels."""
+"""Pooling and reductions over single elements are views, at both direct levels."""
 
 from __future__ import annotations
 

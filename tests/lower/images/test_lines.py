@@ -1,5 +1,5 @@
 """Layers of one dimension hand images to one another: no view between them hides a convolution from
-what it could absorb, and both vendor levels compute what PyTorch computes."""
+what it could absorb, and both direct levels compute what PyTorch computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""leaky_relu in the vocabulary and at both vendor levels. docs/adding_an_operator.md shows how it
+"""leaky_relu in the vocabulary and at both direct levels. docs/adding_an_operator.md shows how it
 came in; the tests that go over all activations have it too."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a vendor level has for an operator: how to build it, and what of it the level cannot run.
+"""What a direct level has for an operator: how to build it, and what of it the level cannot run.
 
 A level's ``operators/`` folder has a file for each operator, found by listing the folder. A file
 declares its `Implementation` under ``IMPLEMENTATIONS``. Whether a graph can run is checked before

@@ -1,4 +1,4 @@
-"""The worker code that both vendor levels share: it serves a workload from a lowered graph.
+"""The worker code that both direct levels share: it serves a workload from a lowered graph.
 
 Nothing here imports a framework.
 """

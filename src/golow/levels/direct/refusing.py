@@ -1,4 +1,4 @@
-"""Checks that operators of both vendor levels make before anything is built. The answer is the
+"""Checks that operators of both direct levels make before anything is built. The answer is the
 reason for a refusal, or an empty text."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fusion passes: padding, residual additions and activations become part of the convolution or
 linear layer next to them, so that a value is written once instead of two to four times.
 
-Both vendor levels start from the graph after these passes.
+Both direct levels start from the graph after these passes.
 """
 
 from __future__ import annotations
