@@ -14,6 +14,7 @@ import torch
 from support import one_run
 from support.browser import Browser, browser
 from support.forked_workers import ForkServer, forked_workers
+from support.shared_captures import captures_shared
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
@@ -45,12 +46,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def run_begun(tmp_path_factory: pytest.TempPathFactory) -> None:
+def run_begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What has no fixture to ask finds this process's folder, too; and golow's own cache is that
     of this run."""
     base = tmp_path_factory.getbasetemp()
     one_run.begin(base)
     os.environ.setdefault("GOLOW_CACHE", str(one_run.program_cache(base)))
+    with captures_shared(one_run.shared_folder(base) / "captures"):
+        yield
 
 
 @pytest.fixture(scope="module")
