@@ -1,11 +1,15 @@
-# make demo   set up, then take ResNet-50 down the levels on real images
-# make test   set up, then lint, types and the tests, but for those of whole networks
-# make test-all   the same with all tests
+# make demo       set up, then take ResNet-50 down the levels on real images
+# make test       set up, then lint, types and the tests, but for the slow ones
+# make test-rest  the slow tests, which compile whole networks
+# make test-all   both
+# make wheel      the package as one file in dist/
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Most of the time one core imports torch: two tests at a time.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-all lint types clean
+.PHONY: demo test test-rest test-all lint types wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,12 +19,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/golow compare resnet50 --batch 8 --resolution 64
 
-# Most of the time one core imports torch: two tests at a time.
 test: lint types
-	$(BIN)/pytest --numprocesses 2 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
-test-all: lint types
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+test-rest: $(VENV)/.installed
+	$(PYTEST) -m slow
+
+# One after the other, even under `make -j`: both would measure on the same cores.
+test-all:
+	$(MAKE) test
+	$(MAKE) test-rest
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -28,6 +36,10 @@ lint: $(VENV)/.installed
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
+
+wheel: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) build dist
