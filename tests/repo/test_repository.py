@@ -124,6 +124,26 @@ def test_the_citation_is_of_this_version() -> None:
     assert citation["references"][0]["identifiers"][0]["value"] == "arXiv:2012.07163"
 
 
+# ---------------------------------------------------------------- the page for contributors
+
+
+def missing_paths(text: str) -> list[str]:
+    """Files and folders in the page's words and commands that the repository does not have."""
+    named = re.findall(r"[` ]((?:tests|docs|src|\.github|\.ci)/[\w/.-]*\w)", text)
+    named += [
+        f"src/golow/{name}" for name in re.findall(r"`((?:records|programs)/[\w/]+\.py)`", text)
+    ]
+    return [name for name in named if not (ROOT / name).exists()]
+
+
+def test_the_page_for_contributors_names_what_is_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    assert missing_paths(page) == []
+    moved = page.replace("tests/support/noise", "tests/noise")
+    moved = moved.replace("programs/comparison/store", "programs/store")
+    assert missing_paths(moved) == ["tests/noise.py", "src/golow/programs/store.py"]
+
+
 # ---------------------------------------------------------------- issues
 
 
