@@ -9,28 +9,33 @@ from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 import golow
 from golow.api import studies
+from golow.api.options import with_options
 from golow.programs.auditing import audit as auditing
 from golow.programs.auditing.audit import AuditSettings
 from golow.programs.comparison import compare as comparison
 from golow.programs.comparison.settings import ComparisonSettings
+from golow.programs.explain import roof as roofing
 from golow.programs.explain import support as supporting
+from golow.programs.explain.roof import RoofSettings
 from golow.programs.life import cycle
 from golow.programs.life.settings import LifeSettings
+from golow.programs.profiling import profile as profiling
+from golow.programs.profiling.profile import ProfileSettings
 from golow.programs.study.settings import StudySettings
 from golow.programs.training import train as training
-from golow.programs.training.request import TrainingRequest
+from golow.programs.training.request import TrainingOptions, TrainingRequest
 from golow.programs.training.training_record import Augmentation, Schedule
 from golow.records.workload import Optimizer
-from golow.workload.request import Request
+from golow.workload.request import GraphOptions, Request, WorkloadOptions
 
 Given = dict[str, Any]
-SETTINGS = ComparisonSettings | StudySettings | AuditSettings
+SETTINGS = ComparisonSettings | StudySettings | AuditSettings | RoofSettings | ProfileSettings
 
 
 class Reached(Exception):
@@ -59,6 +64,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "audit", program)
     monkeypatch.setattr(training, "train", program)
     monkeypatch.setattr(supporting, "support", program)
+    monkeypatch.setattr(roofing, "roof", program)
+    monkeypatch.setattr(profiling, "profile", program)
     monkeypatch.setattr(studies, "measure_study", program)
     monkeypatch.setattr(studies, "find_study", lambda study, out, device: study)
 
@@ -69,6 +76,7 @@ def distinct(function: Callable[..., object]) -> Given:
         name: SimpleNamespace(of=name) for name in inspect.signature(function).parameters
     }
     known = {"out": Path("/out"), "life": False}  # lives have a test of their own below
+    known |= {"precisions": ["ieee"], "folder": None, "way_down": None}  # of profiles
     return values | {name: value for name, value in known.items() if name in values}
 
 
@@ -89,6 +97,8 @@ FUNCTIONS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
     (golow.audit, ()),
     (golow.train, ("out",)),
     (golow.support, ("device",)),  # beside the request, which always has one
+    (golow.roof, ()),
+    (golow.profile, ("precisions", "folder", "way_down")),
     (golow.run_study, ("study", "device", "out")),  # these make the study that is meant
 ]
 
@@ -98,6 +108,49 @@ def test_every_keyword_reaches_the_program(
     function: Callable[..., object], resolved: tuple[str, ...]
 ) -> None:
     assert lost(function, resolved) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "record"),
+    [(GraphOptions, Request), (WorkloadOptions, Request), (TrainingOptions, TrainingRequest)],
+)
+def test_options_have_the_types_of_the_record_that_they_become(options: Any, record: Any) -> None:
+    types = {field.name: field.type for field in fields(record)}
+    for name, annotation in options.__annotations__.items():
+        assert types[name] == annotation.__forward_arg__, name
+
+
+@pytest.mark.parametrize(
+    ("function", "unknown"),
+    [
+        (golow.compare, "bacth"),
+        (golow.audit, "workers"),
+        (golow.profile, "precision"),  # a field of the request, but not an option here
+        (golow.roof, "weights"),
+        (golow.support, "threads"),
+        (golow.train, "model_name"),
+    ],
+)
+def test_an_unknown_keyword_is_named(function: Callable[..., object], unknown: str) -> None:
+    message = rf"{function.__name__}\(\) got an unexpected keyword argument '{unknown}'"
+    with pytest.raises(TypeError, match=message):
+        function("mlp", **{unknown: 1})
+
+
+def test_the_signature_spells_out_options_that_are_declared_elsewhere() -> None:
+    @with_options(GraphOptions, Request)
+    def measured(model: str, *, seconds: float = 1.0, **options: Unpack[GraphOptions]) -> None:
+        """Measure it."""
+
+    parameters = inspect.signature(measured).parameters
+    assert [*parameters] == ["model", *GraphOptions.__annotations__, "seconds"]
+    assert (parameters["batch"].default, parameters["batch"].annotation) == (None, "int | None")
+    assert parameters["mode"].default == "infer"
+    assert {parameter.kind for parameter in parameters.values()} == {
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    }
+    assert (measured.__name__, measured.__doc__) == ("measured", "Measure it.")
 
 
 def test_progress_is_shown_unless_quiet_or_observed(
@@ -185,10 +238,12 @@ def test_a_request_cannot_be_changed() -> None:
 
 
 LIGHT = """
-import sys, golow, golow.workload.request, golow.programs.training.request,
-golow.programs.comparison.settings golow.GolowError, golow.Optimizer, golow.Schedule assert
-"golow.api" not in sys.modules golow.load, golow.load_training, golow.load_study, golow.run_study,
-golow.Result print({"torch", "scipy", "matplotlib", "pandas"} & set(sys.modules))
+import sys, golow, golow.workload.request
+import golow.programs.training.request, golow.programs.comparison.settings
+golow.GolowError, golow.Optimizer, golow.Schedule
+assert "golow.api" not in sys.modules
+golow.load, golow.load_training, golow.load_study, golow.run_study, golow.Result
+print({"torch", "scipy", "matplotlib", "pandas"} & set(sys.modules))
 """
 
 

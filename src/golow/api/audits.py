@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.frame import frame
 from golow.api.line import about, count, line
+from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.programs.auditing import store
 from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.programs.auditing.observer import AuditObserver
-from golow.records.workload import Device, Mode, Optimizer, Phase, Precision
+from golow.records.workload import Optimizer, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
+from golow.workload.request import Request, WorkloadOptions
 
 if TYPE_CHECKING:
     import pandas
     from torch import Tensor, nn
-
-    from golow.workload.request import Loss
 
 
 class AuditResult(NamedTuple):
@@ -91,29 +91,14 @@ class AuditInterrupted(KeyboardInterrupt):
         self.result = result
 
 
+@with_options(WorkloadOptions, Request)
 def audit(
     model: str | nn.Module,
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
     levels: Sequence[str] | None = None,
-    mode: Mode = "infer",
-    batch: int | None = None,
-    resolution: int | None = None,
-    sequence: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    classes: int | None = None,
-    weights: str | Path | None = None,
-    initialisation: str | None = None,
-    loss: str | Loss | None = None,
-    targets: Tensor | Sequence[Tensor] | None = None,
-    pretrained: bool | None = None,
-    download: bool = False,
-    phase: Phase = "",
     optimizer: Optimizer | None = None,
-    seed: int = 0,
     threads: int | None = None,
-    device: Device = "cpu",
     precision: Precision = "default",
     quick: bool = False,
     best: bool = False,
@@ -123,6 +108,7 @@ def audit(
     turn: Turn | None = None,
     quiet: bool = False,
     observer: AuditObserver | None = None,
+    **workload: Unpack[WorkloadOptions],
 ) -> AuditResult:
     """Try, at each level, every alternative to what is chosen by default, and say what it brings.
 
@@ -136,30 +122,14 @@ def audit(
     """
     from golow.programs.auditing.audit import AuditSettings
     from golow.programs.auditing.audit import audit as run
-    from golow.workload.request import Request
 
     request = Request(
         model,
         example_inputs,
-        mode=mode,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        input_shape=input_shape,
-        channels=channels,
-        classes=classes,
-        weights=weights,
-        initialisation=initialisation,
-        loss=loss,
-        targets=targets,
-        pretrained=pretrained,
-        download=download,
-        phase=phase,
         optimizer=optimizer or Optimizer(),
-        seed=seed,
         threads=default_threads() if threads is None else threads,
-        device=device,
         precision=precision,
+        **workload,
     )
     settings = AuditSettings(
         levels=levels,

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.frame import frame
 from golow.api.line import about, count, line
+from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.comparison import store
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
-from golow.records.workload import Device, Mode, Optimizer, Phase, Precision
+from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
+from golow.workload.request import Request, WorkloadOptions
 
 if TYPE_CHECKING:
     import pandas
-    from torch import Tensor, nn
+    from torch import nn
 
     from golow.levels.choices import Choice
     from golow.programs.life.life_record import LifeCycle
-    from golow.workload.request import Inputs, Loss
+    from golow.workload.request import Inputs
 
 
 class LifeResult(NamedTuple):
@@ -130,31 +132,16 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
 
+@with_options(WorkloadOptions, Request)
 def compare(
     model: str | nn.Module,
     example_inputs: Inputs | None = None,
     *,
     levels: Sequence[str] | None = None,
     workers: Mapping[str, str | Sequence[str]] | None = None,
-    mode: Mode = "infer",
-    batch: int | None = None,
-    resolution: int | None = None,
-    sequence: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    classes: int | None = None,
-    weights: str | Path | None = None,
-    initialisation: str | None = None,
-    loss: str | Loss | None = None,
-    targets: Tensor | Sequence[Tensor] | None = None,
     optimizer: Optimizer | None = None,
-    seed: int = 0,
     threads: int | None = None,
-    device: Device = "cpu",
     precision: Precision = "default",
-    pretrained: bool | None = None,
-    download: bool = False,
-    phase: Phase = "",
     cold: bool = False,
     interval: float = 0.02,
     time_limit: float = 60.0,
@@ -170,6 +157,7 @@ def compare(
     turn: Turn | None = None,
     quiet: bool = False,
     observer: Observer | None = None,
+    **workload: Unpack[WorkloadOptions],
 ) -> Result:
     """Run the model at every level, prove that they agree, measure what each costs.
 
@@ -199,30 +187,14 @@ def compare(
     from golow.programs.comparison.settings import ComparisonSettings
     from golow.programs.life.cycle import life_cycle
     from golow.programs.life.settings import LifeSettings, require_rounds
-    from golow.workload.request import Request
 
     request = Request(
         model,
         example_inputs,
-        mode=mode,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        input_shape=input_shape,
-        channels=channels,
-        classes=classes,
-        weights=weights,
-        initialisation=initialisation,
-        loss=loss,
-        targets=targets,
         optimizer=optimizer or Optimizer(),
-        seed=seed,
         threads=default_threads() if threads is None else threads,
-        device=device,
         precision=precision,
-        pretrained=pretrained,
-        download=download,
-        phase=phase,
+        **workload,
     )
     settings = ComparisonSettings(
         levels=levels,

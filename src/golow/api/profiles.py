@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.line import about, count, line
+from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.observer import Observer
-from golow.records.workload import Device, Mode, Phase, Precision
+from golow.records.workload import Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
+from golow.workload.request import Request, WorkloadOptions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.programs.profiling.difference import ProfileDifference
     from golow.programs.profiling.profile_record import Profile
-    from golow.workload.request import Loss
 
 
 class ProfileResult(NamedTuple):
@@ -110,29 +111,14 @@ def load_profile(place: str | Path) -> ProfileResult:
     return ProfileResult(load(Path(place)))
 
 
+@with_options(WorkloadOptions, Request)
 def profile(
     model: str | nn.Module,
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
     levels: Sequence[str] | None = None,
     workers: Mapping[str, str | Sequence[str]] | None = None,
-    mode: Mode = "infer",
-    batch: int | None = None,
-    resolution: int | None = None,
-    sequence: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    classes: int | None = None,
-    weights: str | Path | None = None,
-    initialisation: str | None = None,
-    loss: str | Loss | None = None,
-    targets: Tensor | Sequence[Tensor] | None = None,
-    pretrained: bool | None = None,
-    download: bool = False,
-    phase: Phase = "",
-    seed: int = 0,
     threads: int | None = None,
-    device: Device = "cpu",
     precisions: Sequence[Precision] = ("default",),
     steps: int = 5,
     time_limit: float = 10.0,
@@ -142,6 +128,7 @@ def profile(
     cache: Path | None = None,
     quiet: bool = False,
     observer: Observer | None = None,
+    **workload: Unpack[WorkloadOptions],
 ) -> ProfileResult:
     """Show where a step's time and memory go, at every level.
 
@@ -161,31 +148,15 @@ def profile(
     from golow.programs.profiling.way_down.way_down import WaySettings
     from golow.programs.profiling.way_down.way_down import way_down as run_way_down
     from golow.report.profiling.export import write_tables
-    from golow.workload.request import Request
 
     found = []
     for precision in precisions:
         request = Request(
             model,
             example_inputs,
-            mode=mode,
-            batch=batch,
-            resolution=resolution,
-            sequence=sequence,
-            input_shape=input_shape,
-            channels=channels,
-            classes=classes,
-            weights=weights,
-            initialisation=initialisation,
-            loss=loss,
-            targets=targets,
-            pretrained=pretrained,
-            download=download,
-            phase=phase,
-            seed=seed,
             threads=default_threads() if threads is None else threads,
-            device=device,
             precision=precision,
+            **workload,
         )
         traces = None
         if folder is not None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.frame import frame
 from golow.api.line import about, line
+from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.explain.explain_record import Roof, StepRoof
-from golow.records.workload import Device, Mode, Precision
+from golow.records.workload import Device, Precision
 from golow.worker.cores import default_threads
 from golow.worker.turn import Turn
+from golow.workload.request import GraphOptions, Request
 
 if TYPE_CHECKING:
     import pandas
     from torch import Tensor, nn
-
-    from golow.workload.request import Loss
 
 
 class RoofResult(NamedTuple):
@@ -55,20 +55,12 @@ class RoofResult(NamedTuple):
         return frame(roof_rows(self.roof))
 
 
+@with_options(GraphOptions, Request)
 def roof(
     model: str | nn.Module,
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
     level: str = "vendor",
-    mode: Mode = "infer",
-    batch: int | None = None,
-    resolution: int | None = None,
-    sequence: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    classes: int | None = None,
-    loss: str | Loss | None = None,
-    targets: Tensor | Sequence[Tensor] | None = None,
     threads: int | None = None,
     device: Device = "cpu",
     precision: Precision = "default",
@@ -78,6 +70,7 @@ def roof(
     turn: Turn | None = None,
     quiet: bool = False,
     observer: Observer | None = None,
+    **workload: Unpack[GraphOptions],
 ) -> RoofResult:
     """Say what each step of a level's plan takes, and what it must take on this machine.
 
@@ -89,23 +82,14 @@ def roof(
     """
     from golow.programs.explain.roof import RoofSettings
     from golow.programs.explain.roof import roof as run
-    from golow.workload.request import Request
 
     request = Request(
         model,
         example_inputs,
-        mode=mode,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        input_shape=input_shape,
-        channels=channels,
-        classes=classes,
-        loss=loss,
-        targets=targets,
         threads=threads or default_threads(),
         device=device,
         precision=precision,
+        **workload,
     )
     settings = RoofSettings(
         level=level, measure=measure, time_limit=time_limit, cache=cache, turn=turn

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.frame import frame
 from golow.api.line import about, count, line
+from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.explain.explain_record import OperatorSupport, Support
-from golow.records.workload import Device, Mode, Precision
+from golow.records.workload import Device, Precision
 from golow.worker.cores import default_threads
+from golow.workload.request import GraphOptions, Request
 
 if TYPE_CHECKING:
     import pandas
     from torch import Tensor, nn
-
-    from golow.workload.request import Loss
 
 
 class SupportResult(NamedTuple):
@@ -61,24 +61,17 @@ class SupportResult(NamedTuple):
         return self.support.level(level).answer == "lacks"
 
 
+@with_options(GraphOptions, Request)
 def support(
     model: str | nn.Module,
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
     levels: Sequence[str] | None = None,
-    mode: Mode = "infer",
-    batch: int | None = None,
-    resolution: int | None = None,
-    sequence: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    classes: int | None = None,
-    loss: str | Loss | None = None,
-    targets: Tensor | Sequence[Tensor] | None = None,
     device: Device | None = None,
     precision: Precision = "default",
     quiet: bool = False,
     observer: Observer | None = None,
+    **workload: Unpack[GraphOptions],
 ) -> SupportResult:
     """Say which level supports which operations of the model, without building or running them.
 
@@ -90,22 +83,13 @@ def support(
     Raises `GolowError` for what the caller can mend. A model that cannot be captured is a result.
     """
     from golow.programs.explain.support import support as run
-    from golow.workload.request import Request
 
     request = Request(
         model,
         example_inputs,
-        mode=mode,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        input_shape=input_shape,
-        channels=channels,
-        classes=classes,
-        loss=loss,
-        targets=targets,
         threads=default_threads(),
         precision=precision,
+        **workload,
     )
     with shown_progress("comparison", observer, quiet) as display:
         return SupportResult(run(request, levels=levels, device=device, observer=display))

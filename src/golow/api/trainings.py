@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.frame import frame
 from golow.api.line import count, line
+from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.programs.training import store as training_store
 from golow.programs.training.observer import TrainingObserver
-from golow.programs.training.request import TrainingRequest
+from golow.programs.training.request import TrainingOptions, TrainingRequest
 from golow.programs.training.training_record import Augmentation, Schedule, Training
-from golow.records.workload import Device, Optimizer, Precision
+from golow.records.workload import Optimizer
 from golow.worker.limits import Limits
 
 if TYPE_CHECKING:
     import pandas
     from torch import nn
 
-    from golow.data.voc import VocLabel
     from golow.programs.training.train import TrainingOutcome
 
 
@@ -94,32 +94,21 @@ class TrainingInterrupted(KeyboardInterrupt):
         self.result = result
 
 
+@with_options(TrainingOptions, TrainingRequest)
 def train(
     model: str | nn.Module,
     *,
     dataset: str,
-    levels: Sequence[str] | None = None,
     workers: Mapping[str, str | Sequence[str]] | None = None,
-    epochs: int = 10,
-    seeds: Sequence[int] = (0,),
-    batch: int | None = None,
-    resolution: int | None = None,
-    sequence: int | None = None,
-    initialisations: Sequence[str] | None = None,
     optimizer: Optimizer | None = None,
     schedule: Schedule | None = None,
     augmentation: Augmentation | None = None,
-    device: Device = "cpu",
-    precision: Precision = "default",
-    threads: int | None = None,
-    data_root: str | Path | None = None,
-    voc_label: VocLabel = "first",
     out: str | Path = "runs",
-    allow_differs: bool = False,
     cache: Path | None = None,
     limits: Limits | None = None,
     quiet: bool = False,
     observer: TrainingObserver | None = None,
+    **options: Unpack[TrainingOptions],
 ) -> TrainingResult:
     """Train the model at every level on the same batches; say whether they trained the same.
 
@@ -142,23 +131,11 @@ def train(
     request = TrainingRequest(
         model=model,
         dataset=dataset,
-        levels=levels,
         workers=workers or {},
-        epochs=epochs,
-        seeds=seeds,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        initialisations=initialisations,
         optimizer=optimizer or Optimizer(),
         schedule=schedule or Schedule(),
         augmentation=augmentation or Augmentation(),
-        device=device,
-        precision=precision,
-        threads=threads,
-        data_root=data_root,
-        voc_label=voc_label,
-        allow_differs=allow_differs,
+        **options,
     )
     with shown_progress("training", observer, quiet) as display:
         outcome = run(request, Path(out), display, cache=cache, limits=limits)

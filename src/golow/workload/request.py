@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, get_args
+from typing import TYPE_CHECKING, TypedDict, Union, get_args
 
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode, Optimizer, OptimizerName, Phase, Precision
@@ -62,6 +62,32 @@ class Request:
     pretrained: bool | None = None
     download: bool = False
     phase: Phase = ""
+
+
+class GraphOptions(TypedDict, total=False):
+    """Fields of `Request` by name: those that decide the graph of a model."""
+
+    mode: Mode
+    batch: int | None
+    resolution: int | None
+    sequence: int | None
+    input_shape: tuple[int, ...] | None
+    channels: int | None
+    classes: int | None
+    loss: str | Loss | None
+    targets: Tensor | Sequence[Tensor] | None
+
+
+class WorkloadOptions(GraphOptions, total=False):
+    """Also those of a workload that is run and that every function takes as `Request` does."""
+
+    weights: str | Path | None
+    initialisation: str | None
+    pretrained: bool | None
+    download: bool
+    phase: Phase
+    seed: int
+    device: Device
 
 
 def require_optimizer(optimizer: Optimizer) -> None:

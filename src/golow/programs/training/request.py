@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from golow.programs.training.training_record import Augmentation, Schedule
 from golow.records.workload import Device, Optimizer, Precision
@@ -49,3 +49,21 @@ class TrainingRequest:
     data_root: str | Path | None = None
     voc_label: VocLabel = "first"
     allow_differs: bool = False
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Fields of `TrainingRequest` by name: those that `golow.train` hands on as they are."""
+
+    levels: Sequence[str] | None
+    epochs: int
+    seeds: Sequence[int]
+    batch: int | None
+    resolution: int | None
+    sequence: int | None
+    initialisations: Sequence[str] | None
+    device: Device
+    precision: Precision
+    threads: int | None
+    data_root: str | Path | None
+    voc_label: VocLabel
+    allow_differs: bool
