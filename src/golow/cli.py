@@ -25,6 +25,7 @@ from golow.commands.profile import profile
 from golow.commands.report import report
 from golow.commands.selftest import selftest
 from golow.commands.show import show
+from golow.commands.splice import splice
 from golow.commands.study import study_app
 from golow.commands.train import train
 from golow.records.errors import GolowError, Unsupported
@@ -55,7 +56,7 @@ for command in (
     doctor,
     selftest,
 ):
-    app.command()(command)
+    app.command()(splice(command))
 
 
 @app.callback(invoke_without_command=True)

@@ -7,22 +7,8 @@ from typing import Annotated
 
 import typer
 
-from golow.commands.options import (
-    Batch,
-    Channels,
-    Classes,
-    Init,
-    Input,
-    LossOption,
-    Model,
-    ModeName,
-    ModeOption,
-    Resolution,
-    Sequence,
-    Weights,
-    no_stream,
-    shape,
-)
+from golow.commands.options import Model, no_stream
+from golow.commands.workload_flags import InputFlags, NetworkFlags, graph_options
 
 
 def emit(
@@ -30,16 +16,9 @@ def emit(
     out: Annotated[
         Path, typer.Option(help="Folder to create for the project.", callback=no_stream)
     ],
-    mode: ModeOption = ModeName.infer,
-    batch: Batch = None,
-    resolution: Resolution = None,
-    sequence: Sequence = None,
-    input: Input = None,
-    channels: Channels = None,
-    classes: Classes = None,
-    weights: Weights = None,
-    init: Init = None,
-    loss: LossOption = None,
+    *,
+    inputs: InputFlags,
+    network: NetworkFlags,
 ) -> None:
     """Write a model as a C++ program: a CMake project that builds and runs without golow."""
     from golow.levels.libtorch.emission import emit as write
@@ -48,16 +27,9 @@ def emit(
 
     request = Request(
         model,
-        mode=mode.value,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        input_shape=shape(input),
-        channels=channels,
-        classes=classes,
-        weights=weights,
-        initialisation=init,
-        loss=loss,
+        **graph_options(inputs, network.channels, network.classes, network.loss),
+        weights=network.weights,
+        initialisation=network.init,
     )
     files = write(prepare(request), out)
     for file in files:

@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands.options import (
-    Batch,
     Channels,
     Classes,
     DeviceName,
-    Input,
     JsonFile,
     LevelNames,
     LossOption,
-    ModeName,
-    ModeOption,
     PrecisionName,
     PrecisionOption,
-    Resolution,
-    Sequence,
     names,
-    shape,
 )
+from golow.commands.workload_flags import InputFlags, graph_options
 from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole, wide_console
 
@@ -45,11 +39,8 @@ def levels(
             show_default=False,
         ),
     ] = None,
-    mode: ModeOption = ModeName.infer,
-    batch: Batch = None,
-    resolution: Resolution = None,
-    sequence: Sequence = None,
-    input: Input = None,
+    *,
+    inputs: InputFlags,
     levels: LevelNames = None,
     channels: Channels = None,
     classes: Classes = None,
@@ -86,15 +77,8 @@ def levels(
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         result = api.support(
             support,
-            mode=mode.value,
-            batch=batch,
-            resolution=resolution,
-            sequence=sequence,
-            input_shape=shape(input),
+            **graph_options(inputs, channels, classes, loss),
             levels=names(levels),
-            channels=channels,
-            classes=classes,
-            loss=loss,
             device=None if device is None else device.value,
             precision=precision.value,
             observer=display,

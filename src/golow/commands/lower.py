@@ -10,24 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from golow.commands.options import (
-    Batch,
     Channels,
     Classes,
     DeviceName,
     DeviceOption,
-    Input,
     JsonFile,
     LossOption,
     Model,
-    ModeName,
-    ModeOption,
     PrecisionName,
     PrecisionOption,
-    Resolution,
-    Sequence,
     Threads,
-    shape,
 )
+from golow.commands.workload_flags import InputFlags, graph_options
 from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole, wide_console
 
@@ -35,11 +29,8 @@ from golow.report.console import WIDTH, PlainConsole, wide_console
 def lower(
     context: typer.Context,
     model: Model,
-    mode: ModeOption = ModeName.infer,
-    batch: Batch = None,
-    resolution: Resolution = None,
-    sequence: Sequence = None,
-    input: Input = None,
+    *,
+    inputs: InputFlags,
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
@@ -77,14 +68,7 @@ def lower(
     else:
         _require_no_options(context, level, show, kernels)
     workload = {
-        "mode": mode.value,
-        "batch": batch,
-        "resolution": resolution,
-        "sequence": sequence,
-        "input_shape": shape(input),
-        "channels": channels,
-        "classes": classes,
-        "loss": loss,
+        **graph_options(inputs, channels, classes, loss),
         "device": device.value,
         "precision": precision.value,
     }

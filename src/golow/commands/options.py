@@ -12,14 +12,6 @@ import typer
 
 from golow.commands import completion
 from golow.records.errors import GolowError
-from golow.records.workload import Optimizer
-
-
-class ModeName(StrEnum):
-    """What golow measures: a forward pass or a whole training step."""
-
-    infer = "infer"
-    train = "train"
 
 
 class DeviceName(StrEnum):
@@ -39,22 +31,6 @@ class PrecisionName(StrEnum):
     fp16 = "fp16"
 
 
-class PhaseName(StrEnum):
-    """A phase of text generation."""
-
-    prefill = "prefill"
-    decode = "decode"
-
-
-class OptimizerChoice(StrEnum):
-    """The optimizer of a training step."""
-
-    sgd = "sgd"
-    adam = "adam"
-    adamw = "adamw"
-    rmsprop = "rmsprop"
-
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -64,47 +40,12 @@ Model = Annotated[
         autocompletion=completion.models,
     ),
 ]
-ModeOption = Annotated[
-    ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
-]
-Batch = Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")]
-Resolution = Annotated[int | None, typer.Option(help="Side of the square input images, in pixels.")]
-Sequence = Annotated[
-    int | None,
-    typer.Option(help="Tokens in each sample, for models that take text.", show_default=False),
-]
-Input = Annotated[str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")]
 Channels = Annotated[
     int | None, typer.Option(help="Number of input channels, for built-in models.")
 ]
 Classes = Annotated[
     int | None,
     typer.Option(help="Number of classes, or size of the vocabulary, for built-in models."),
-]
-Weights = Annotated[Path | None, typer.Option(help="A .safetensors file with the state dict.")]
-Pretrained = Annotated[
-    bool | None,
-    typer.Option(
-        "--pretrained/--random-weights",
-        help="Weights of hf: and timm: models.  [default: pretrained for hf:, random for timm:]",
-        show_default=False,
-    ),
-]
-Download = Annotated[
-    bool,
-    typer.Option(
-        "--download",
-        help="Download what an hf: or timm: model needs and this machine lacks; safetensors only.",
-    ),
-]
-PhaseOption = Annotated[
-    PhaseName | None,
-    typer.Option(
-        "--phase",
-        help="Of text generation, for causal hf: models: prefill reads --sequence tokens, decode "
-        "computes one after them.",
-        show_default=False,
-    ),
 ]
 LevelNames = Annotated[
     str | None,
@@ -116,13 +57,6 @@ Workers = Annotated[
     list[str] | None,
     typer.Option(help="Add your own worker program, as NAME=COMMAND; see docs/protocol.md."),
 ]
-Init = Annotated[
-    str | None,
-    typer.Option(
-        help="How to initialise the weights: default, kaiming, xavier, zero_gamma, fixup, normal "
-        "or transformer. Not with --weights."
-    ),
-]
 LossOption = Annotated[
     str | None,
     typer.Option(
@@ -130,33 +64,6 @@ LossOption = Annotated[
         "mse_of_outputs.  [default: the model's; cross_entropy]"
     ),
 ]
-OptimizerOption = Annotated[
-    OptimizerChoice, typer.Option("--optimizer", help="Optimizer, as torch.optim has it.")
-]
-LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
-Momentum = Annotated[
-    float | None,
-    typer.Option(help="Momentum of sgd and rmsprop.  [default: 0.9 for sgd, 0 for rmsprop]"),
-]
-Nesterov = Annotated[bool, typer.Option("--nesterov", help="Nesterov's form of sgd's momentum.")]
-WeightDecay = Annotated[
-    float | None,
-    typer.Option(help="Weight decay.  [default: 0.01 for adamw, 0 for the others]"),
-]
-Betas = Annotated[
-    str, typer.Option(help="How much adam and adamw keep of their running means in each step.")
-]
-Smoothing = Annotated[
-    float, typer.Option(help="How much rmsprop keeps of its running mean in each step.")
-]
-Epsilon = Annotated[
-    float, typer.Option(help="What adam, adamw and rmsprop add to what they divide by.")
-]
-Clip = Annotated[
-    float | None,
-    typer.Option(help="Scale gradients down to this norm of all together.  [default: none]"),
-]
-Seed = Annotated[int, typer.Option(help="Seed of the weights, the image order and the rounds.")]
 DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Device to run on.")]
 PrecisionOption = Annotated[
     PrecisionName,
@@ -238,49 +145,6 @@ def workers(given: list[str]) -> dict[str, list[str]]:
             raise GolowError(f"--worker {text!r} is not NAME=COMMAND", '--worker "mine=./runtime"')
         found[name] = shlex.split(command)
     return found
-
-
-def shape(text: str | None) -> tuple[int, ...] | None:
-    """Parse a sample's shape such as 3x224x224; raises `GolowError` for anything else."""
-    if text is None:
-        return None
-    try:
-        return tuple(int(size) for size in text.lower().split("x"))
-    except ValueError:
-        raise GolowError(
-            f"{text!r} is not a shape",
-            "write the shape of one sample, without the batch, for example 3x224x224.",
-        ) from None
-
-
-def optimizer(
-    name: OptimizerChoice,
-    learning_rate: float,
-    momentum: float | None,
-    nesterov: bool,
-    weight_decay: float | None,
-    betas: str,
-    smoothing: float,
-    epsilon: float,
-    clip: float | None,
-) -> Optimizer:
-    """The optimizer that these options describe; None is the optimizer's own default. Raises
-    `GolowError` for betas that are not two numbers."""
-    try:
-        first, second = (float(part) for part in betas.split(","))
-    except ValueError:
-        raise GolowError(f"--betas {betas} is not two numbers", "for example 0.9,0.999.") from None
-    given = {"momentum": momentum, "weight_decay": weight_decay}
-    return Optimizer(
-        name=name.value,
-        learning_rate=learning_rate,
-        nesterov=nesterov,
-        betas=(first, second),
-        smoothing=smoothing,
-        epsilon=epsilon,
-        clip=clip,
-        **{key: value for key, value in given.items() if value is not None},
-    )
 
 
 class FormatName(StrEnum):

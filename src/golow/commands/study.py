@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ import typer
 
 from golow.commands import completion
 from golow.commands.options import DeviceName, ReportFile, names, no_stream
+from golow.commands.splice import splice
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
 from golow.storage.files import is_file, is_folder, require_place
@@ -55,28 +57,6 @@ Name = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder that holds the studies.", callback=no_stream)]
-Jobs = Annotated[
-    int, typer.Option(help="Cells to measure at the same time, each on its own GPU or CPU cores.")
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        help="Measure on a Ray cluster: its address, or auto for the one on this machine.",
-        show_default=False,
-    ),
-]
-NoSkip = Annotated[
-    bool,
-    typer.Option("--no-skip", help="Also try cells that are sure to exceed the memory."),
-]
-Refine = Annotated[
-    bool,
-    typer.Option("--refine", help="Also measure cells with too few rounds again, with more time."),
-]
-Budget = Annotated[
-    float | None,
-    typer.Option(help="Start no new cell after this many seconds.", show_default=False),
-]
 EnvironmentName = Annotated[
     str | None,
     typer.Option(
@@ -86,6 +66,39 @@ EnvironmentName = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringFlags:
+    """How the cells of a study are measured, and what is written of them."""
+
+    out: Out = STUDIES
+    jobs: Annotated[
+        int,
+        typer.Option(help="Cells to measure at the same time, each on its own GPU or CPU cores."),
+    ] = 1
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure on a Ray cluster: its address, or auto for the one on this machine.",
+            show_default=False,
+        ),
+    ] = None
+    no_skip: Annotated[
+        bool,
+        typer.Option("--no-skip", help="Also try cells that are sure to exceed the memory."),
+    ] = False
+    refine: Annotated[
+        bool,
+        typer.Option(
+            "--refine", help="Also measure cells with too few rounds again, with more time."
+        ),
+    ] = False
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Start no new cell after this many seconds.", show_default=False),
+    ] = None
+    report: ReportFile = None
 
 
 @study_app.command("list")
@@ -100,44 +113,34 @@ def list_studies(out: Out = STUDIES) -> None:
 
 
 @study_app.command()
+@splice
 def run(
     study: Asked,
     device: Annotated[
         DeviceName | None,
         typer.Option(help="Run on this device instead of the study's own.", show_default=False),
     ] = None,
-    out: Out = STUDIES,
-    jobs: Jobs = 1,
-    ray: Ray = None,
-    no_skip: NoSkip = False,
-    refine: Refine = False,
-    budget: Budget = None,
-    report: ReportFile = None,
+    *,
+    measuring: MeasuringFlags,
 ) -> None:
     """Measure every cell of a study that has no record yet.
 
     A cell that fails or is skipped gets a record too. To continue after an interruption, run the
     command again. The exit status is 0 when every cell has a record, and 1 when some are left.
     """
-    _run(study, device, out, jobs, ray, no_skip, refine, budget, report)
+    _run(study, device, measuring)
 
 
 @study_app.command()
+@splice
 def resume(
     study: Name,
-    out: Out = STUDIES,
-    jobs: Jobs = 1,
-    ray: Ray = None,
-    no_skip: NoSkip = False,
-    refine: Refine = False,
-    budget: Budget = None,
-    report: ReportFile = None,
+    *,
+    measuring: MeasuringFlags,
 ) -> None:
     """Continue a study with the settings of its last run."""
-    folder = _folder(study, out)
-    _run(
-        str(folder / "study.toml"), None, folder.parent, jobs, ray, no_skip, refine, budget, report
-    )
+    folder = _folder(study, measuring.out)
+    _run(str(folder / "study.toml"), None, replace(measuring, out=folder.parent))
 
 
 @study_app.command()
@@ -238,41 +241,32 @@ def figures(
 # ---------------------------------------------------------------- implementation
 
 
-def _run(
-    study: str,
-    device: DeviceName | None,
-    out: Path,
-    jobs: int,
-    ray: str | None,
-    no_skip: bool,
-    refine: bool,
-    budget: float | None,
-    report: Path | None,
-) -> None:
+def _run(study: str, device: DeviceName | None, measuring: MeasuringFlags) -> None:
     from golow.api import run_study
     from golow.programs.study.run import find_study
     from golow.report.study.progress import StudyProgressDisplay
 
-    asked = find_study(study, out, device.value if device is not None else None)
+    asked = find_study(study, measuring.out, device.value if device is not None else None)
     with StudyProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             result = run_study(
                 asked,
-                out=out,
-                jobs=jobs,
-                ray=ray,
-                skip=not no_skip,
-                refine=refine,
-                budget=budget,
+                out=measuring.out,
+                jobs=measuring.jobs,
+                ray=measuring.ray,
+                skip=not measuring.no_skip,
+                refine=measuring.refine,
+                budget=measuring.budget,
                 observer=display,
             )
         except KeyboardInterrupt:
             display.close()
-            print(f"to continue: golow study resume {out / asked.name}", file=sys.stderr)
+            place = measuring.out / asked.name
+            print(f"to continue: golow study resume {place}", file=sys.stderr)
             raise typer.Exit(130) from None
     _say_what_became(result)
-    if report is not None and result.records:
-        print(f"report: {result.report(report)}")
+    if measuring.report is not None and result.records:
+        print(f"report: {result.report(measuring.report)}")
     raise typer.Exit(1 if result.waiting else 0)
 
 

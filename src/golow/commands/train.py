@@ -9,33 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands import completion, options
+from golow.commands import completion
 from golow.commands.data import DataRoot
 from golow.commands.options import (
-    Betas,
-    Clip,
     DeviceName,
     DeviceOption,
-    Epsilon,
-    LearningRate,
     LevelNames,
-    Momentum,
-    Nesterov,
-    OptimizerChoice,
-    OptimizerOption,
     PrecisionName,
     PrecisionOption,
     ReportFile,
-    Smoothing,
     TensorboardFolder,
     Threads,
-    WeightDecay,
     Workers,
     names,
     no_stream,
     require_package,
     workers,
 )
+from golow.commands.workload_flags import OptimizerFlags, optimizer_of
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
@@ -113,15 +104,8 @@ def train(
             show_default=False,
         ),
     ] = None,
-    optimizer: OptimizerOption = OptimizerChoice.sgd,
-    learning_rate: LearningRate = 0.001,
-    momentum: Momentum = None,
-    nesterov: Nesterov = False,
-    weight_decay: WeightDecay = None,
-    betas: Betas = "0.9,0.999",
-    smoothing: Smoothing = 0.99,
-    epsilon: Epsilon = 1e-8,
-    clip: Clip = None,
+    *,
+    optimizer: OptimizerFlags,
     schedule: Annotated[
         ScheduleName, typer.Option(help="Schedule of the learning rate.")
     ] = ScheduleName.constant,
@@ -199,17 +183,7 @@ def train(
             resolution=resolution,
             sequence=sequence,
             initialisations=names(init),
-            optimizer=options.optimizer(
-                optimizer,
-                learning_rate,
-                momentum,
-                nesterov,
-                weight_decay,
-                betas,
-                smoothing,
-                epsilon,
-                clip,
-            ),
+            optimizer=optimizer_of(optimizer),
             schedule=Schedule(
                 kind=schedule.value,
                 warm_up_epochs=warm_up,

@@ -1,0 +1,224 @@
+"""The options that describe a workload on the command line: groups of them, for `splice`, and the
+keywords of the API that they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from golow.commands.options import Channels, Classes, DeviceName, DeviceOption, LossOption, Threads
+from golow.records.errors import GolowError
+from golow.records.workload import Optimizer
+
+if TYPE_CHECKING:
+    from golow.workload.request import GraphOptions, WorkloadOptions
+
+
+class ModeName(StrEnum):
+    """What golow measures: a forward pass or a whole training step."""
+
+    infer = "infer"
+    train = "train"
+
+
+class PhaseName(StrEnum):
+    """A phase of text generation."""
+
+    prefill = "prefill"
+    decode = "decode"
+
+
+class OptimizerChoice(StrEnum):
+    """The optimizer of a training step."""
+
+    sgd = "sgd"
+    adam = "adam"
+    adamw = "adamw"
+    rmsprop = "rmsprop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFlags:
+    """What is computed, and on how much: the options of every command that takes a model."""
+
+    mode: Annotated[
+        ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
+    ] = ModeName.infer
+    batch: Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")] = None
+    resolution: Annotated[
+        int | None, typer.Option(help="Side of the square input images, in pixels.")
+    ] = None
+    sequence: Annotated[
+        int | None,
+        typer.Option(help="Tokens in each sample, for models that take text.", show_default=False),
+    ] = None
+    input: Annotated[
+        str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkFlags:
+    """The network, its weights and its loss."""
+
+    channels: Channels = None
+    classes: Classes = None
+    weights: Annotated[
+        Path | None, typer.Option(help="A .safetensors file with the state dict.")
+    ] = None
+    init: Annotated[
+        str | None,
+        typer.Option(
+            help="How to initialise the weights: default, kaiming, xavier, zero_gamma, fixup, "
+            "normal or transformer. Not with --weights."
+        ),
+    ] = None
+    loss: LossOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFlags:
+    """How to get a published model."""
+
+    pretrained: Annotated[
+        bool | None,
+        typer.Option(
+            "--pretrained/--random-weights",
+            help="Weights of hf: and timm: models.  [default: pretrained for hf:, random for "
+            "timm:]",
+            show_default=False,
+        ),
+    ] = None
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download",
+            help="Download what an hf: or timm: model needs and this machine lacks; safetensors "
+            "only.",
+        ),
+    ] = False
+    phase: Annotated[
+        PhaseName | None,
+        typer.Option(
+            "--phase",
+            help="Of text generation, for causal hf: models: prefill reads --sequence tokens, "
+            "decode computes one after them.",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionFlags:
+    """Where and how every level runs."""
+
+    seed: Annotated[
+        int, typer.Option(help="Seed of the weights, the image order and the rounds.")
+    ] = 0
+    threads: Threads = None
+    device: DeviceOption = DeviceName.cpu
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerFlags:
+    """The optimizer of a training step, with its settings."""
+
+    optimizer: Annotated[
+        OptimizerChoice, typer.Option("--optimizer", help="Optimizer, as torch.optim has it.")
+    ] = OptimizerChoice.sgd
+    learning_rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.001
+    momentum: Annotated[
+        float | None,
+        typer.Option(help="Momentum of sgd and rmsprop.  [default: 0.9 for sgd, 0 for rmsprop]"),
+    ] = None
+    nesterov: Annotated[
+        bool, typer.Option("--nesterov", help="Nesterov's form of sgd's momentum.")
+    ] = False
+    weight_decay: Annotated[
+        float | None,
+        typer.Option(help="Weight decay.  [default: 0.01 for adamw, 0 for the others]"),
+    ] = None
+    betas: Annotated[
+        str, typer.Option(help="How much adam and adamw keep of their running means in each step.")
+    ] = "0.9,0.999"
+    smoothing: Annotated[
+        float, typer.Option(help="How much rmsprop keeps of its running mean in each step.")
+    ] = 0.99
+    epsilon: Annotated[
+        float, typer.Option(help="What adam, adamw and rmsprop add to what they divide by.")
+    ] = 1e-8
+    clip: Annotated[
+        float | None,
+        typer.Option(help="Scale gradients down to this norm of all together.  [default: none]"),
+    ] = None
+
+
+def graph_options(
+    inputs: InputFlags, channels: int | None, classes: int | None, loss: str | None
+) -> GraphOptions:
+    """The keywords of the API for these options. Raises `GolowError` for a shape that is none."""
+    return {
+        "mode": inputs.mode.value,
+        "batch": inputs.batch,
+        "resolution": inputs.resolution,
+        "sequence": inputs.sequence,
+        "input_shape": _shape(inputs.input),
+        "channels": channels,
+        "classes": classes,
+        "loss": loss,
+    }
+
+
+def workload_options(
+    inputs: InputFlags, network: NetworkFlags, published: PublishedFlags, execution: ExecutionFlags
+) -> WorkloadOptions:
+    """The keywords of the API for these options. Raises `GolowError` for a shape that is none."""
+    return {
+        **graph_options(inputs, network.channels, network.classes, network.loss),
+        "weights": network.weights,
+        "initialisation": network.init,
+        "pretrained": published.pretrained,
+        "download": published.download,
+        "phase": published.phase.value if published.phase is not None else "",
+        "seed": execution.seed,
+        "device": execution.device.value,
+    }
+
+
+def optimizer_of(flags: OptimizerFlags) -> Optimizer:
+    """The optimizer that these options describe; None is the optimizer's own default. Raises
+    `GolowError` for betas that are not two numbers."""
+    try:
+        first, second = (float(part) for part in flags.betas.split(","))
+    except ValueError:
+        raise GolowError(
+            f"--betas {flags.betas} is not two numbers", "for example 0.9,0.999."
+        ) from None
+    given = {"momentum": flags.momentum, "weight_decay": flags.weight_decay}
+    return Optimizer(
+        name=flags.optimizer.value,
+        learning_rate=flags.learning_rate,
+        nesterov=flags.nesterov,
+        betas=(first, second),
+        smoothing=flags.smoothing,
+        epsilon=flags.epsilon,
+        clip=flags.clip,
+        **{key: value for key, value in given.items() if value is not None},
+    )
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    """Parse a sample's shape such as 3x224x224; raises `GolowError` for anything else."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(size) for size in text.lower().split("x"))
+    except ValueError:
+        raise GolowError(
+            f"{text!r} is not a shape",
+            "write the shape of one sample, without the batch, for example 3x224x224.",
+        ) from None
