@@ -59,7 +59,7 @@ ALLOWED = {
 
 def built_in() -> dict[str, Path]:
     """The studies that come with golow, by name."""
-    folder = Path(str(resources.files("golow"))) / "study" / "built_in"
+    folder = Path(str(resources.files("golow"))) / "programs" / "study" / "built_in"
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
