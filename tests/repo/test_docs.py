@@ -196,12 +196,12 @@ import golow
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.records.errors import Unsupported
-from in_process import assert_right
+from support.in_process import assert_right
 
 print(golow.__file__)
 if not onednn.probe().available:
     sys.exit("oneDNN is not installed")
-from onednn_in_process import compute, lower
+from support.onednn_in_process import compute, lower
 
 for mode in ("infer", "train"):
     torch.manual_seed(0)

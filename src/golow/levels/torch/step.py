@@ -16,6 +16,7 @@ from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import feeding, optimizers
 from golow.levels.torch import state as torch_state
+from golow.levels.torch.batches import Batch
 from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import order_of, place
 from golow.records.workload import Workload
@@ -97,7 +98,7 @@ class TorchStep(Chooser):
             self.module.requires_grad_(False)
         self.inputs = self._batches("input", self.device)
         self.targets = self._batches("target", self.device)
-        batches = [feeding.Batch(*pair) for pair in zip(self.inputs, self.targets, strict=True)]
+        batches = [Batch(*pair) for pair in zip(self.inputs, self.targets, strict=True)]
         self.source = feeding.source(self.habits.batches, batches, self.device)
         if self.train:
             self.loss, self.optimizer = torch_bundle.loss(bundle), self._optimizer()
