@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
 from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
-from golow.report.study.rows import read, rows_of
+from golow.report.study.rows import load, rows_of
 from support import audits, lives
 from support.browser import Browser
 from support.command import golow
@@ -357,10 +356,10 @@ def test_each_record_is_read_once(
 
     def counting(place: Path) -> Comparison:
         read_so_far.append(place)
-        return store.load(place)
+        return load(place)
 
-    counted = SimpleNamespace(load=counting)
-    monkeypatch.setattr("golow.report.page.report.comparison_store", counted)
+    load = store.load
+    monkeypatch.setattr(store, "load", counting)
     write_report([record, record], tmp_path / "page.html")
     assert read_so_far == [record, record]
 
@@ -369,6 +368,6 @@ def test_a_study_is_read_back(tmp_path: Path) -> None:
     folder = write(tmp_path / "a-study", PAPER[:9])
     page = write_report([folder], tmp_path / "page.html")
     with unpacked(page) as [inside]:
-        found = [msgspec.structs.replace(row, study="a-study") for row in read(inside)]
-        assert found == read(folder)
+        found = [msgspec.structs.replace(row, study="a-study") for row in load(inside)]
+        assert found == load(folder)
     assert "time relative to eager" in golow("show", str(page)).output

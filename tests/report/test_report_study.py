@@ -20,7 +20,7 @@ from golow.report.published import levental2020_grid
 from golow.report.study.crossover import crossings
 from golow.report.study.export import columns, export, read_csv
 from golow.report.study.planes import planes
-from golow.report.study.rows import StudyRow, read, rows_of
+from golow.report.study.rows import StudyRow, load, rows_of
 from golow.storage.spreadsheet import from_cell, to_csv
 from support.browser import Browser
 from support.command import golow
@@ -162,7 +162,7 @@ def test_an_exported_study_is_reported_and_read_back(tmp_path: Path) -> None:
     ended = golow("report", str(file), "--out", "page.html", folder=tmp_path)
     assert (ended.status, ended.output) == (0, "report: page.html\n")
     with unpacked(tmp_path / "page.html") as [inside]:
-        assert read_csv(inside / "a.csv") == read(folder)
+        assert read_csv(inside / "a.csv") == load(folder)
     shown = golow("show", str(tmp_path / "page.html"))
     assert shown.output == golow("show", str(file)).output == golow("show", str(folder)).output
     whole = write_report([folder], tmp_path / "whole.html").read_text()

@@ -19,7 +19,7 @@ from golow.programs.study.store import StudyFolder
 from golow.records.comparison import Block, GpuState, Quantity
 from golow.records.errors import GolowError
 from golow.report.study.export import WRITERS, columns, export, rows, to_pandas
-from golow.report.study.rows import StudyRow, read, rows_of
+from golow.report.study.rows import StudyRow, load, rows_of
 from support.drawn_studies import (
     CREATED,
     asking,
@@ -74,9 +74,9 @@ def test_cells_that_the_study_no_longer_asks_for_are_left_out(tmp_path: Path) ->
     cells = [cell(batch, 32, ("eager",)) for batch in (8, 16)]
     there = [measured(one, [run(one, "eager", 1.0, 1.0)]) for one in cells]
     folder = write(tmp_path / "study", there)
-    assert [row.batch for row in read(folder)] == [8, 16]
+    assert [row.batch for row in load(folder)] == [8, 16]
     StudyFolder(folder).write_study(asking("study", cells[1:]))
-    assert [row.batch for row in read(folder)] == [16]
+    assert [row.batch for row in load(folder)] == [16]
 
 
 def test_the_newest_of_two_records_in_one_place_counts(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_newest_of_two_records_in_one_place_counts(tmp_path: Path) -> None:
     second = measured(old, [run(old, "eager", 2.0, 1.0)])
     later = msgspec.structs.replace(first.record, created="2126-01-01T00:00:00+00:00")
     folder = write(tmp_path / "study", [first._replace(record=later), second])
-    assert [(row.level, row.time) for row in read(folder)] == [("eager", 1.0), ("libtorch", 1.0)]
+    assert [(row.level, row.time) for row in load(folder)] == [("eager", 1.0), ("libtorch", 1.0)]
 
 
 # ---------------------------------------------------------------- what stands in a row

@@ -37,13 +37,13 @@ class StudyResult(StudyState):
         """What a notebook shows."""
         from golow.report.notebook import as_html
         from golow.report.study.rows import Measured, rows_of
-        from golow.report.study.table import render_grid
+        from golow.report.study.table import render
 
         cells = [
             Measured(record, self.comparison(record) if record.is_measured else None)
             for record in self.records.values()
         ]
-        return as_html(lambda console: render_grid(rows_of(self.study.name, cells), console))
+        return as_html(lambda console: render(rows_of(self.study.name, cells), console))
 
     def report(self, file: str | Path, reference: str = "") -> Path:
         """Write one HTML page that shows the study and contains its records. reference: the name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,10 +41,6 @@ class Look(NamedTuple):
         self, comparison: Comparison, console: Console | None = None, by_layer: bool | None = None
     ) -> None:
         """Print the comparison."""
-        from golow.report.comparison.formats import document
-        from golow.report.comparison.table import render
+        from golow.report.comparison.formats import render
 
-        if self.is_document:
-            sys.stdout.write(document(comparison, self.form, self.columns))
-        else:
-            render(comparison, console, by_layer, self.columns)
+        render(comparison, console, by_layer, self.columns, self.form)

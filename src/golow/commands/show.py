@@ -47,30 +47,12 @@ def show(
     be shown together only if machine, versions and workload are the same. A folder of records, such
     as runs, is listed.
     """
-    from golow.programs.auditing import store as audit_store
-    from golow.programs.comparison import store
-    from golow.programs.life import store as life_store
-    from golow.programs.profiling import store as profile_store
-    from golow.programs.training import store as training_store
-    from golow.report.audit import table as auditing
-    from golow.report.comparison.changes import render_changes
-    from golow.report.console import wide_console
-    from golow.report.life import table as life
     from golow.report.page.file import is_page, unpacked
-    from golow.report.profiling import table as profiling
-    from golow.report.records import (
-        exported_study,
-        is_folder_of_records,
-        is_study,
-        records_in,
-        render_records,
-    )
-    from golow.report.study.export import read_csv
-    from golow.report.study.rows import read
-    from golow.report.study.table import render_grid
-    from golow.report.training import table as training
+    from golow.report.page.record_kinds import COMPARISON, KINDS, is_folder_of_records, records_in
+    from golow.report.profiling.table import require_view
+    from golow.report.records import render_records
 
-    profiling.require_view(by, sort)
+    require_view(by, sort)
     look = Look(names(columns) or [], format.value)
     look.require()
     for path in records:
@@ -84,35 +66,32 @@ def show(
     for path in listed:
         render_records(path, records_in(path))
     records = [path for path in records if path not in listed]
-    studies = [path for path in records if is_study(path)]
-    for path in studies:
-        render_grid(read(path), wide_console())
-    records = [path for path in records if path not in studies]
-    exported = {path: file for path in records if (file := exported_study(path))}
-    for file in exported.values():
-        render_grid(read_csv(file), wide_console())
-    records = [path for path in records if path not in exported]
-    profiles = [path for path in records if profile_store.is_profile(path)]
-    for path in profiles:
-        profiling.render(profile_store.load(path), by=by, sort=sort, top=top)
-    records = [path for path in records if path not in profiles]
-    audits = [path for path in records if audit_store.is_audit(path)]
-    for path in audits:
-        auditing.render(audit_store.load(path))
-    records = [path for path in records if path not in audits]
-    trainings = [path for path in records if training_store.is_training(path)]
-    for path in trainings:
-        training.render(training_store.load(path))
-    comparisons = [store.load(path) for path in records if path not in trainings]
+    for kind in KINDS:
+        if kind is not COMPARISON:
+            found = [path for path in records if kind.is_named(path)]
+            for path in found:
+                kind.render(kind.load(path), by=by, sort=sort, top=top)
+            records = [path for path in records if path not in found]
+    _show_comparisons(records, look, anyway, by_layer)
+
+
+def _show_comparisons(places: list[Path], look: Look, anyway: bool, by_layer: bool) -> None:
+    """Show them as one table of changes, or each with what lies beside it. Places of no kind are
+    given too: there is no comparison in them either."""
+    from golow.programs.comparison.store import require_alike
+    from golow.report.comparison.changes import render_changes
+    from golow.report.page.record_kinds import COMPARISON
+
+    comparisons = [COMPARISON.load(path) for path in places]
     if comparisons and not anyway:
-        store.require_alike(comparisons)
+        require_alike(comparisons)
     if len(comparisons) == 2 and not (look.is_document or by_layer or look.columns):
         render_changes(comparisons[0], comparisons[1])
         return
     for comparison in comparisons:
-        look.show(comparison, by_layer=by_layer)
+        COMPARISON.render(comparison, by_layer=by_layer, columns=look.columns, form=look.form)
     if look.is_document:
         return
-    for path in records:
-        if life_store.has_life(path):
-            life.render(life_store.load(path))
+    for path in places:
+        for kind in COMPARISON.kinds_beside(path):
+            kind.render(kind.load(path))

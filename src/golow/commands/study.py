@@ -173,7 +173,8 @@ def show(
     """Show each level's time relative to eager, for every cell of the grid."""
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
-    from golow.report.study.table import render_grid, to_refine
+    from golow.report.study.table import render as render_grid
+    from golow.report.study.table import to_refine
     from golow.report.study.throughput import render_throughput
 
     result, console = load_study(_folder(study, out), environment), wide_console()

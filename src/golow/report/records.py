@@ -1,4 +1,4 @@
-"""What a folder of records holds, as a list: `golow show runs`."""
+"""The list of a folder of records, as `golow show runs` prints it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from rich.text import Text
 
 from golow.records.errors import GolowError
 from golow.report.console import fits, visible, wide_console
-from golow.storage.files import is_file, is_folder
-
-KINDS = {
-    "comparison.json": "comparison",
-    "audit.json": "audit",
-    "plan.json": "training",
-    "profile.json": "profile",
-}
-"""The file that makes a folder a record, and what kind it then is."""
 
 
 class Listed(NamedTuple):
@@ -29,45 +20,6 @@ class Listed(NamedTuple):
     name: str
     kind: str
     says: str
-
-
-def is_folder_of_records(path: Path) -> bool:
-    """Whether it is no record itself but a folder with at least one in it."""
-    return is_folder(path) and kind_of(path) is None and bool(records_in(path, read=False))
-
-
-def kind_of(path: Path) -> str | None:
-    """What kind of record this folder is; None if it is none."""
-    return next((kind for name, kind in KINDS.items() if is_file(path / name)), None)
-
-
-def is_study(path: Path) -> bool:
-    """Whether it is the folder of a study."""
-    return is_file(path / "study.toml")
-
-
-def exported_study(path: Path) -> Path | None:
-    """The CSV file of an exported study: this file, or the only one in this folder, as it lies in a
-    page; None if it is neither."""
-    if is_folder(path):
-        inside = [one for one in path.iterdir() if one.name[:1] != "."]
-        path = inside[0] if len(inside) == 1 else path
-    return path if path.suffix == ".csv" and is_file(path) else None
-
-
-def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
-    """The records in the folder, by name. read: say what each comparison found."""
-    found = []
-    try:
-        paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise GolowError(f"{folder} cannot be read: {error.strerror}") from error
-    for path in paths:
-        kind = kind_of(path) if is_folder(path) else None
-        if kind is not None:
-            says = _says(path) if read and kind == "comparison" else ""
-            found.append(Listed(path.name, kind, says))
-    return found
 
 
 def render_records(folder: Path, found: list[Listed]) -> None:
@@ -86,8 +38,10 @@ def render_records(folder: Path, found: list[Listed]) -> None:
     console.print(Text(f"golow show {visible(str(folder))}/RECORD shows one", style="dim"))
 
 
-def _says(path: Path) -> str:
-    """The fastest level that matches, and its time over eager's; or that nothing was timed."""
+def fastest(path: Path) -> str:
+    """The fastest level that matches, and its time over eager's; or why there is none.
+
+    path: the folder of a comparison."""
     from golow.programs.comparison.store import load
 
     try:

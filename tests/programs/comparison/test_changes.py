@@ -38,7 +38,7 @@ from golow.report.comparison.formats import document
 from golow.report.comparison.table import render
 from golow.report.notebook import as_html
 from golow.report.study.rows import StudyRow
-from golow.report.study.table import render_grid
+from golow.report.study.table import render as render_grid
 
 WORKLOAD = Workload(
     model="resnet50",

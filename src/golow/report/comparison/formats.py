@@ -6,15 +6,18 @@ Names of models, levels and tensors come from users and workers, so each format 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from html import escape
 from typing import Literal, get_args
 
+from rich.console import Console
 from rich.text import Text
 
 from golow.programs.comparison.store import to_csv_text
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
+from golow.report.comparison import table
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import Column, all_columns, chosen_columns, verdict_text
 from golow.report.comparison.table import conditions, footnotes, heading
@@ -24,6 +27,21 @@ WORDS = 2  # columns before those of numbers: the level and the verdict
 CELL = "padding:0.2em 0.7em;vertical-align:top;white-space:nowrap"
 
 Format = Literal["markdown", "csv", "html"]
+
+
+def render(
+    comparison: Comparison,
+    console: Console | None = None,
+    by_layer: bool | None = None,
+    columns: Sequence[str] = (),
+    form: str = "table",
+) -> None:
+    """Print the comparison as a table (see `table.render`) or, to standard output, in this
+    format."""
+    if form == "table":
+        table.render(comparison, console, by_layer, columns)
+    else:
+        sys.stdout.write(document(comparison, form, columns))
 
 
 def document(comparison: Comparison, form: str, columns: Sequence[str] = ()) -> str:

@@ -9,10 +9,16 @@ from golow.programs.auditing.audit_record import Audit, AuditedLevel
 from golow.report.audit.facts import faster
 from golow.report.audit.setting import best_lines, setting_lines
 from golow.report.audit.table import conditions, heading, level_text, price_table
+from golow.report.comparison.table import workload_text
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 
 WIDTH = 96  # characters of a line to paste
+
+
+def title(found: Audit) -> str:
+    """What a page calls it."""
+    return f"Audit of {workload_text(found.workload)}"
 
 
 def sections(found: Audit, name: str) -> list[Block]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from golow.records.comparison import Comparison, Run, TensorError
 from golow.report.comparison.advice import advice
 from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
-from golow.report.comparison.table import conditions, footnotes, heading
+from golow.report.comparison.table import conditions, footnotes, heading, workload_text
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.page.level import details, peek
@@ -19,6 +19,11 @@ from golow.report.units import interval_text, joules_text, ratio_text, seconds_t
 _ENERGY = Column("energy", "energy", lambda run: joules_text(run.quantity("energy")), "energy")
 MORE = {"energy": _ENERGY, **{one.name: one for one in CPU_COLUMNS}}
 """Columns that the terminal has no room for, at least not for a GPU."""
+
+
+def title(found: Comparison) -> str:
+    """What a page calls it."""
+    return workload_text(found.workload)
 
 
 def sections(found: Comparison, name: str) -> list[Block]:

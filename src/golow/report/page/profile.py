@@ -10,6 +10,7 @@ from golow.programs.profiling.idle import CAUSES
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.roofline import step_rate
 from golow.programs.profiling.summary import ROLES
+from golow.report.comparison.table import workload_text
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
 from golow.report.profiling.advice import TEXTS
@@ -18,6 +19,11 @@ from golow.report.profiling.table import GPU_ROWS
 from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
 
 OTHER = "#9aa3ad"
+
+
+def title(found: Sequence[Profile]) -> str:
+    """What a page calls it."""
+    return f"Profile of {workload_text(found[0].workload)}"
 
 
 def sections(found: Sequence[Profile], name: str) -> list[Block]:

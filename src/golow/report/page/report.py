@@ -7,27 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from golow.programs.auditing import store as audit_store
-from golow.programs.comparison import store as comparison_store
-from golow.programs.life import store as life_store
-from golow.programs.profiling import store as profile_store
-from golow.programs.training import store as training_store
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
-from golow.report.comparison.table import workload_text
-from golow.report.page import audit, comparison, life, profile, several, study, training
+from golow.report.page import several
 from golow.report.page.file import is_page, unpacked, write_page
+from golow.report.page.record_kinds import RecordKind, kind_of
 from golow.report.published import PublishedGrid, grid
-from golow.report.records import exported_study, is_study, kind_of
-from golow.report.study.export import read_csv
-from golow.report.study.rows import read
-from golow.report.training.table import heading
-from golow.storage.files import read_text, require_there
+from golow.storage.files import is_folder, read_text, require_there
 
 
 class Shown(NamedTuple):
-    """A record in the page: its title and sections, and itself if it is a comparison."""
+    """A record in the page: its kind, title and sections, and itself if it is a comparison."""
 
+    kind: RecordKind
     title: str
     sections: list[Any]
     compared: Comparison | None = None
@@ -61,7 +53,8 @@ def _write(records: Sequence[Path], file: Path, paper: PublishedGrid | None) -> 
     sections = several.sections(compared)
     sections += [section for one in shown for section in one.sections]
     packed = {
-        f"{number}-{place.resolve().name}": _files(place) for number, place in enumerate(records)
+        f"{number}-{place.resolve().name}": _files(place, one.kind)
+        for number, (place, one) in enumerate(zip(records, shown, strict=True))
     }
     title = "; ".join(dict.fromkeys(one.title for one in shown))
     return write_page(title, sections, packed, file)
@@ -69,45 +62,29 @@ def _write(records: Sequence[Path], file: Path, paper: PublishedGrid | None) -> 
 
 def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
     """name: prefix of the sections' anchors."""
-    kind, exported = kind_of(place), exported_study(place)
-    if kind == "comparison":
-        compared = comparison_store.load(place)
-        found = comparison.sections(compared, name)
-        if life_store.has_life(place):
-            found[2:2] = life.sections(life_store.load(place), name)
-        return Shown(workload_text(compared.workload), found, compared)
-    if kind == "audit":
-        audited = audit_store.load(place)
-        title = f"Audit of {workload_text(audited.workload)}"
-        return Shown(title, audit.sections(audited, name))
-    if kind == "training":
-        trained = training_store.load(place)
-        return Shown(heading(trained), training.sections(trained, name))
-    if kind == "profile":
-        profiled = profile_store.load(place)
-        title = f"Profile of {workload_text(profiled[0].workload)}"
-        return Shown(title, profile.sections(profiled, name))
-    if is_study(place) or exported:
-        rows = read_csv(exported) if exported else read(place)
-        if not rows:
-            raise GolowError(f"the study in {place} has no cells yet", "golow study run NAME")
-        return Shown(f"Study {rows[0].study}", study.sections(rows, name, paper))
-    require_there(place, "golow show runs lists the records in the folder runs.")
-    raise GolowError(
-        f"{place} is no record",
-        "give a folder that golow compare, audit, profile, train or study run wrote, a CSV file of "
-        "golow study export, or a page of golow report.",
-    )
+    kind = kind_of(place)
+    if kind is None:
+        require_there(place, "golow show runs lists the records in the folder runs.")
+        raise GolowError(
+            f"{place} is no record",
+            "give a folder that golow compare, audit, profile, train or study run wrote, a CSV "
+            "file of golow study export, or a page of golow report.",
+        )
+    record = kind.load(place)
+    if not record:  # the rows of a study; no other record is empty
+        raise GolowError(f"the study in {place} has no cells yet", "golow study run NAME")
+    sections = kind.sections(record, name, paper=paper)
+    for other in kind.kinds_beside(place):
+        sections[-1:-1] = other.sections(other.load(place), name)
+    compared = record if isinstance(record, Comparison) else None
+    return Shown(kind, kind.title(record), sections, compared)
 
 
-def _files(folder: Path) -> dict[str, str]:
-    """The record's own files; weights, figures and tables made of them stay outside, as do
-    a profile's traces."""
-    if exported := exported_study(folder):
-        return {exported.name: read_text(exported)}
-    if kind_of(folder) == "profile":
-        return {profile_store.FILE: read_text(folder / profile_store.FILE)}
-    kinds = ("*.json", "study.toml") if is_study(folder) else ("*.json",)
-    found = (path for kind in kinds for path in folder.rglob(kind) if "drafts" not in path.parts)
-    names = sorted(path.relative_to(folder).as_posix() for path in found)
-    return {name: read_text(folder / name) for name in names}
+def _files(place: Path, kind: RecordKind) -> dict[str, str]:
+    """The record's own files; weights, figures and tables made of them stay outside, and the cell
+    that a study is about to measure."""
+    if not is_folder(place):
+        return {place.name: read_text(place)}
+    found = (file.relative_to(place) for pattern in kind.packed for file in place.glob(pattern))
+    names = sorted(file.as_posix() for file in found if "drafts" not in file.parts)
+    return {name: read_text(place / name) for name in names}

@@ -31,6 +31,11 @@ Places = tuple[Place, Place]
 Cell = Callable[[Place, Place], Block]
 
 
+def title(rows: Sequence[StudyRow]) -> str:
+    """What a page calls it; there is at least one row."""
+    return f"Study {rows[0].study}"
+
+
 def sections(
     rows: Sequence[StudyRow], name: str, paper: PublishedGrid | None = None
 ) -> list[Block]:

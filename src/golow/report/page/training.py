@@ -19,7 +19,7 @@ from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.training import series
 from golow.report.training.caption import conditions, machine
-from golow.report.training.table import rows_of, table
+from golow.report.training.table import heading, rows_of, table
 from golow.report.units import share_text
 
 MOST_CLASSES, MOST_PAIRS = 20, 50
@@ -31,6 +31,11 @@ AXES = {
     "joules": "joules of the device",
 }
 """The places of a curve's points, and what they are called."""
+
+
+def title(found: Training) -> str:
+    """What a page calls it."""
+    return heading(found)
 
 
 def sections(found: Training, name: str) -> list[Block]:

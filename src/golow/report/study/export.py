@@ -16,8 +16,9 @@ import msgspec
 from msgspec import inspect
 
 from golow.records.errors import GolowError
-from golow.report.study.rows import StudyRow, read
-from golow.storage.files import read_text, write_whole, writing
+from golow.report.study.rows import StudyRow
+from golow.report.study.rows import load as load_study
+from golow.storage.files import is_file, is_folder, read_text, write_whole, writing
 from golow.storage.spreadsheet import from_cell, to_csv
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ PANDAS = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of the study in that folder, in the order of its axes; plain values or None. Raises
     `GolowError` where there is no study."""
-    return [msgspec.structs.asdict(row) for row in read(folder)]
+    return [msgspec.structs.asdict(row) for row in load_study(folder)]
 
 
 def export(folder: Path, format: str, file: Path) -> Path:
@@ -54,6 +55,24 @@ def export(folder: Path, format: str, file: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, data)
     return file
+
+
+def exported_study(place: Path) -> Path | None:
+    """The CSV file of an exported study: this file, or the only one in this folder, as it lies in a
+    page; None if it is neither."""
+    if is_folder(place):
+        inside = [one for one in place.iterdir() if one.name[:1] != "."]
+        place = inside[0] if len(inside) == 1 else place
+    return place if place.suffix == ".csv" and is_file(place) else None
+
+
+def load(place: Path) -> list[StudyRow]:
+    """The rows of the exported study that is this file, or lies in this folder; raises `GolowError`
+    if there is none."""
+    file = exported_study(place)
+    if file is None:
+        raise GolowError(f"there is no exported study in {place}", HINT)
+    return read_csv(file)
 
 
 def read_csv(file: Path) -> list[StudyRow]:

@@ -19,7 +19,7 @@ from golow.report.study.interactive import write_page
 from golow.report.study.maps import measure_map, ratio_map
 from golow.report.study.measures import MEASURES, MEMORY, is_measured
 from golow.report.study.planes import Plane, planes
-from golow.report.study.rows import read
+from golow.report.study.rows import load
 from golow.report.study.surfaces import has_surface, surface
 from golow.report.style import Format, drawing, save_figure
 
@@ -44,7 +44,7 @@ def write_study_figures(
     `GolowError` without matplotlib or, for ``html``, Plotly, for an unknown reference, or if the
     folder cannot be written.
     """
-    rows, paper = read(study), grid(reference) if reference else None
+    rows, paper = load(study), grid(reference) if reference else None
     still = cast("list[Format]", [kind for kind in formats if kind != "html"])
     files = [
         file

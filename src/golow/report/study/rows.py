@@ -149,7 +149,7 @@ QUANTITIES = (
 """Columns with a run's value of the same name."""
 
 
-def read(folder: Path) -> list[StudyRow]:
+def load(folder: Path) -> list[StudyRow]:
     """The rows of the study in that folder, in the order of its axes, for the cells that the study
     still contains. Raises `GolowError` if there is no study, or its records cannot be read."""
     place = StudyFolder(folder)

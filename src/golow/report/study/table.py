@@ -13,6 +13,7 @@ from rich.text import Text
 
 from golow.programs.study.study_record import STATES
 from golow.report.comparison.columns import STYLES
+from golow.report.console import wide_console
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow, has_few_rounds
 from golow.report.units import bytes_text, seconds_text
@@ -37,8 +38,9 @@ UNCLEAR = "?"  # in text, because a dim number looks like any other in a file
 FEW = "unclear"  # in place of a number from too few rounds, which is no result
 
 
-def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
+def render(rows: Sequence[StudyRow], console: Console | None = None) -> None:
     """Print every level's time relative to eager, over the grid: below 1 is faster."""
+    console = console or wide_console()
     met: set[Outcome] = set()
     unclear = few = False
     for plane in planes(rows):

@@ -1,0 +1,182 @@
+"""The kinds of record, a row each: the file that one is known by, and the modules that load it,
+print it and make its sections of a page.
+
+A new kind is a row here and its modules. They are imported when a record of their kind is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from golow.records.errors import GolowError
+from golow.report.records import Listed, fastest
+from golow.report.study.export import exported_study
+from golow.storage.files import is_file, is_folder
+
+
+class RecordKind(NamedTuple):
+    """A kind of record.
+
+    name: in lists. file: makes a folder a record of this kind. store: the module with
+    ``load(place)``. table: the module with ``render(record)``, which prints it. page: the module
+    with ``title(record)`` and ``sections(record, name)``, name being the prefix of their anchors.
+    options: of `golow show` and `golow report`, that ``render`` or ``sections`` takes as well.
+    packed: patterns of the files that go into a page. beside: records that may lie in the same
+    folder, and are shown with it. by_file: whether `golow show` takes the file without its folder.
+    listed: whether the list of a folder names it.
+    """
+
+    name: str
+    file: str
+    store: str
+    table: str
+    page: str
+    options: tuple[str, ...] = ()
+    packed: tuple[str, ...] = ("**/*.json",)
+    beside: tuple[RecordKind, ...] = ()
+    by_file: bool = False
+    listed: bool = True
+
+    def is_at(self, place: Path) -> bool:
+        """Whether this folder is such a record; raises `GolowError` where its file is a folder."""
+        return is_file(place / self.file)
+
+    def is_named(self, place: Path) -> bool:
+        """Whether a user who gives this place to `golow show` means such a record."""
+        named = self.by_file and place.name == self.file
+        return self.is_at(place) or (named and not is_folder(place))
+
+    def kinds_beside(self, place: Path) -> list[RecordKind]:
+        """The kinds of further records in the folder of this one."""
+        return [kind for kind in self.beside if (place / kind.file).is_file()]
+
+    def load(self, place: Path) -> Any:
+        """The record there; raises `GolowError` if there is none or it cannot be read."""
+        return import_module(self.store).load(place)
+
+    def render(self, record: Any, **options: Any) -> None:
+        """Print the record. options: those of `golow show`; the kind takes its own."""
+        import_module(self.table).render(record, **self._own(options))
+
+    def title(self, record: Any) -> str:
+        """What a page calls it."""
+        return str(import_module(self.page).title(record))
+
+    def sections(self, record: Any, name: str, **options: Any) -> list[Any]:
+        """Its part of a page. options: those of `golow report`; the kind takes its own."""
+        made: list[Any] = import_module(self.page).sections(record, name, **self._own(options))
+        return made
+
+    def _own(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {name: options[name] for name in self.options if name in options}
+
+
+class _ExportedStudy(RecordKind):
+    """Its file has any name: it is the CSV file itself or, as in a page, the only file of a
+    folder."""
+
+    __slots__ = ()
+
+    def is_at(self, place: Path) -> bool:
+        """Whether it is such a file or folder."""
+        return exported_study(place) is not None
+
+
+LIFE = RecordKind(
+    name="life",
+    file="life.json",
+    store="golow.programs.life.store",
+    table="golow.report.life.table",
+    page="golow.report.page.life",
+)
+COMPARISON = RecordKind(
+    name="comparison",
+    file="comparison.json",
+    store="golow.programs.comparison.store",
+    table="golow.report.comparison.formats",
+    page="golow.report.page.comparison",
+    options=("by_layer", "columns", "form"),
+    beside=(LIFE,),
+    by_file=True,
+)
+KINDS = (
+    RecordKind(
+        name="study",
+        file="study.toml",
+        store="golow.report.study.rows",
+        table="golow.report.study.table",
+        page="golow.report.page.study",
+        options=("paper",),
+        packed=("**/*.json", "**/study.toml"),
+        listed=False,
+    ),
+    _ExportedStudy(
+        name="exported study",
+        file="*.csv",
+        store="golow.report.study.export",
+        table="golow.report.study.table",
+        page="golow.report.page.study",
+        options=("paper",),
+        packed=("[!.]*.csv",),
+        listed=False,
+    ),
+    RecordKind(
+        name="profile",
+        file="profile.json",
+        store="golow.programs.profiling.store",
+        table="golow.report.profiling.table",
+        page="golow.report.page.profile",
+        options=("by", "sort", "top"),
+        packed=("profile.json",),  # traces stay outside
+        by_file=True,
+    ),
+    RecordKind(
+        name="audit",
+        file="audit.json",
+        store="golow.programs.auditing.store",
+        table="golow.report.audit.table",
+        page="golow.report.page.audit",
+        by_file=True,
+    ),
+    RecordKind(
+        name="training",
+        file="plan.json",
+        store="golow.programs.training.store",
+        table="golow.report.training.table",
+        page="golow.report.page.training",
+    ),
+    COMPARISON,
+)
+"""In the order in which `golow show` prints them. Of a folder with several, such as a comparison's
+into which a profile was saved, it shows the first; lists and pages take the last."""
+
+
+def kind_of(place: Path, kinds: Sequence[RecordKind] = KINDS) -> RecordKind | None:
+    """The kind of the record at this place; None if it is none."""
+    return next((kind for kind in reversed(kinds) if kind.is_at(place)), None)
+
+
+LISTED = [kind for kind in KINDS if kind.listed]
+
+
+def is_folder_of_records(path: Path) -> bool:
+    """Whether it is no record itself but a folder with at least one in it."""
+    return is_folder(path) and not kind_of(path, LISTED) and bool(records_in(path, read=False))
+
+
+def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
+    """The records in the folder, by name. read: say what each comparison found."""
+    found = []
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise GolowError(f"{folder} cannot be read: {error.strerror}") from error
+    for path in paths:
+        kind = kind_of(path, LISTED) if is_folder(path) else None
+        if kind is not None:
+            says = fastest(path) if read and kind is COMPARISON else ""
+            found.append(Listed(path.name, kind.name, says))
+    return found
