@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from golow.report.page.report import write_report
+from golow.report.html_report import write_report
 from golow.report.study.export import columns
 from golow.report.study.rows import StudyRow
 from golow.storage.spreadsheet import to_csv

@@ -13,15 +13,14 @@ import pytest
 
 import golow.api
 from golow.report.page.file import unpacked
-from golow.report.page.record_kinds import (
+from golow.report.record_kinds import (
     COMPARISON,
     KINDS,
     LIFE,
     RecordKind,
-    is_folder_of_records,
     kind_of,
-    records_in,
 )
+from golow.report.records import is_folder_of_records, records_in
 from golow.report.study.export import export
 from hostile import records
 from support import command

@@ -32,7 +32,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.comparison.advice import advice
 from golow.report.comparison.table import render
-from golow.report.page.record_kinds import records_in
+from golow.report.records import records_in
 from golow.report.units import bytes_text, count_text, seconds_text
 
 WORKLOAD = Workload(

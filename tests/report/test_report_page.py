@@ -19,10 +19,10 @@ from golow.programs.life import store as life_store
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.records.comparison import Comparison, LayerTime, Run
 from golow.records.errors import GolowError
+from golow.report.html_report import write_report
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
-from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import load, rows_of
 from support import audits, lives

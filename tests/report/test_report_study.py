@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from golow.records.errors import GolowError
+from golow.report.html_report import write_report
 from golow.report.page import study
 from golow.report.page.file import unpacked, write_page
-from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
 from golow.report.study.crossover import crossings
 from golow.report.study.export import columns, export, read_csv

@@ -100,7 +100,7 @@ class Result(NamedTuple):
 
     def report(self, file: str | Path) -> Path:
         """Write one HTML page that shows it all and contains the record."""
-        from golow.report.page.report import write_report
+        from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
             return write_report([self.save(folder)], Path(file))

@@ -60,7 +60,7 @@ class ProfileResult(NamedTuple):
     def report(self, file: str | Path) -> Path:
         """Write one HTML page that shows the profile and contains its record."""
         from golow.programs.profiling.store import save
-        from golow.report.page.report import write_report
+        from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
             save(self.profiles, folder)

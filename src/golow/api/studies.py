@@ -48,7 +48,7 @@ class StudyResult(StudyState):
     def report(self, file: str | Path, reference: str = "") -> Path:
         """Write one HTML page that shows the study and contains its records. reference: the name
         of published results to show beside it."""
-        from golow.report.page.report import write_report
+        from golow.report.html_report import write_report
 
         return write_report([self.folder], Path(file), reference)
 

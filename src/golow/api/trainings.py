@@ -65,7 +65,7 @@ class TrainingResult(NamedTuple):
 
     def report(self, file: str | Path) -> Path:
         """Write one HTML page that shows the training and contains its record."""
-        from golow.report.page.report import write_report
+        from golow.report.html_report import write_report
 
         return write_report([self.folder], Path(file))
 

@@ -112,7 +112,7 @@ def _show_and_save(
     """Show the results, then save them: a full disk must not hide the results."""
     from golow.records.record import encode
     from golow.report.audit.table import render
-    from golow.report.page.report import write_report
+    from golow.report.html_report import write_report
     from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"

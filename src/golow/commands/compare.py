@@ -167,8 +167,8 @@ def _show_and_save(
 ) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
     from golow.records.record import encode
+    from golow.report.html_report import write_report
     from golow.report.life import table as life
-    from golow.report.page.report import write_report
     from golow.storage.files import write_whole
 
     to_pipe = json == "-"

@@ -28,7 +28,7 @@ def report(
 
     The page needs no network. The records are inside: golow show report.html reads them back.
     """
-    from golow.report.page.report import write_report
+    from golow.report.html_report import write_report
 
     page = write_report(records, out, reference)
     print(f"report: {page}")

@@ -48,9 +48,9 @@ def show(
     as runs, is listed.
     """
     from golow.report.page.file import is_page, unpacked
-    from golow.report.page.record_kinds import COMPARISON, KINDS, is_folder_of_records, records_in
     from golow.report.profiling.table import require_view
-    from golow.report.records import render_records
+    from golow.report.record_kinds import COMPARISON, KINDS
+    from golow.report.records import is_folder_of_records, records_in, render_records
 
     require_view(by, sort)
     look = Look(names(columns) or [], format.value)
@@ -80,7 +80,7 @@ def _show_comparisons(places: list[Path], look: Look, anyway: bool, by_layer: bo
     given too: there is no comparison in them either."""
     from golow.programs.comparison.store import require_alike
     from golow.report.comparison.changes import render_changes
-    from golow.report.page.record_kinds import COMPARISON
+    from golow.report.record_kinds import COMPARISON
 
     comparisons = [COMPARISON.load(path) for path in places]
     if comparisons and not anyway:

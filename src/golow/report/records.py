@@ -1,4 +1,4 @@
-"""The list of a folder of records, as `golow show runs` prints it."""
+"""What a folder of records holds, as a list: `golow show runs`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from rich.text import Text
 
 from golow.records.errors import GolowError
 from golow.report.console import fits, visible, wide_console
+from golow.report.record_kinds import COMPARISON, KINDS, kind_of
+from golow.storage.files import is_folder
+
+LISTED = [kind for kind in KINDS if kind.listed]
 
 
 class Listed(NamedTuple):
@@ -20,6 +24,26 @@ class Listed(NamedTuple):
     name: str
     kind: str
     says: str
+
+
+def is_folder_of_records(path: Path) -> bool:
+    """Whether it is no record itself but a folder with at least one in it."""
+    return is_folder(path) and not kind_of(path, LISTED) and bool(records_in(path, read=False))
+
+
+def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
+    """The records in the folder, by name. read: say what each comparison found."""
+    found = []
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise GolowError(f"{folder} cannot be read: {error.strerror}") from error
+    for path in paths:
+        kind = kind_of(path, LISTED) if is_folder(path) else None
+        if kind is not None:
+            says = _fastest(path) if read and kind is COMPARISON else ""
+            found.append(Listed(path.name, kind.name, says))
+    return found
 
 
 def render_records(folder: Path, found: list[Listed]) -> None:
@@ -38,7 +62,7 @@ def render_records(folder: Path, found: list[Listed]) -> None:
     console.print(Text(f"golow show {visible(str(folder))}/RECORD shows one", style="dim"))
 
 
-def fastest(path: Path) -> str:
+def _fastest(path: Path) -> str:
     """The fastest level that matches, and its time over eager's; or why there is none.
 
     path: the folder of a comparison."""

@@ -11,8 +11,8 @@ from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
 from golow.report.page import several
 from golow.report.page.file import is_page, unpacked, write_page
-from golow.report.page.record_kinds import RecordKind, kind_of
 from golow.report.published import PublishedGrid, grid
+from golow.report.record_kinds import RecordKind, kind_of
 from golow.storage.files import is_folder, read_text, require_there
 
 

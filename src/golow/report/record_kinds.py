@@ -11,8 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from golow.records.errors import GolowError
-from golow.report.records import Listed, fastest
 from golow.report.study.export import exported_study
 from golow.storage.files import is_file, is_folder
 
@@ -157,26 +155,3 @@ into which a profile was saved, it shows the first; lists and pages take the las
 def kind_of(place: Path, kinds: Sequence[RecordKind] = KINDS) -> RecordKind | None:
     """The kind of the record at this place; None if it is none."""
     return next((kind for kind in reversed(kinds) if kind.is_at(place)), None)
-
-
-LISTED = [kind for kind in KINDS if kind.listed]
-
-
-def is_folder_of_records(path: Path) -> bool:
-    """Whether it is no record itself but a folder with at least one in it."""
-    return is_folder(path) and not kind_of(path, LISTED) and bool(records_in(path, read=False))
-
-
-def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
-    """The records in the folder, by name. read: say what each comparison found."""
-    found = []
-    try:
-        paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise GolowError(f"{folder} cannot be read: {error.strerror}") from error
-    for path in paths:
-        kind = kind_of(path, LISTED) if is_folder(path) else None
-        if kind is not None:
-            says = fastest(path) if read and kind is COMPARISON else ""
-            found.append(Listed(path.name, kind.name, says))
-    return found
