@@ -283,7 +283,7 @@ def test_equal_audits_give_equal_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(AUDITS.keys() - {"hostile names"}))
 def test_what_is_saved_is_read_back(name: str, tmp_path: Path) -> None:
     folder = store.save(AUDITS[name], tmp_path)
-    assert store.is_audit(folder) and store.is_audit(folder / "audit.json")
+    assert store.FILE.is_at(folder) and store.FILE.is_at(folder / "audit.json")
     assert load_audit(folder).audit == AUDITS[name]
     assert load_audit(folder / "audit.json").audit == AUDITS[name]
 

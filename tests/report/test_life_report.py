@@ -99,9 +99,9 @@ def test_the_figure_names_the_levels_and_what_is_missing(tmp_path: Path) -> None
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     store.save(whole(), tmp_path)
-    assert store.has_life(tmp_path)
+    assert store.FILE.is_at(tmp_path)
     assert store.load(tmp_path) == whole()
-    assert store.load(tmp_path / store.FILE) == whole()
+    assert store.load(tmp_path / store.FILE.name) == whole()
     with pytest.raises(GolowError, match="no life cycle"):
         store.load(tmp_path / "elsewhere")
 

@@ -108,6 +108,14 @@ def test_kinds_are_told_apart() -> None:
     assert len({kind.file for kind in ALL}) == len({*NAMES}) == len(ALL)
 
 
+@pytest.mark.parametrize("kind", ALL, ids=NAMES)
+def test_the_file_of_a_kind_is_what_its_store_writes(kind: RecordKind, tmp_path: Path) -> None:
+    file = getattr(import_module(kind.store), "FILE", None)
+    assert file is None or (file.name, file.what.split()[0]) == (kind.file, kind.name)
+    place = EXAMPLES[kind.name](tmp_path / "it")
+    assert len([*place.glob(kind.file)]) == 1
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES[: len(KINDS)])
 def test_a_record_is_known_read_printed_and_reported(kind: RecordKind, tmp_path: Path) -> None:
     place = EXAMPLES[kind.name](tmp_path / "it")

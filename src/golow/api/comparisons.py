@@ -257,7 +257,7 @@ def load(place: str | Path) -> Result:
 
     comparison = store.load(place)
     folder = Path(place).parent if Path(place).name == "comparison.json" else Path(place)
-    life = LifeResult(life_store.load(folder)) if life_store.has_life(folder) else None
+    life = LifeResult(life_store.load(folder)) if life_store.FILE.is_at(folder) else None
     return Result(comparison, life)
 
 

@@ -18,9 +18,10 @@ from golow.programs.comparison.store import with_errors
 from golow.records.comparison import Ratio
 from golow.records.errors import GolowError
 from golow.records.record import encode
-from golow.storage.files import is_folder, read_json, write_whole, writing
+from golow.storage.files import read_json, write_whole, writing
+from golow.storage.record_file import RecordFile
 
-FILE, FORMAT = "audit.json", 1
+FILE = RecordFile("audit.json", "audit", 1, "give a folder that `golow audit` wrote.")
 HINT = "free some space or name another folder with --out."
 LONGEST_NAME = 80  # characters of a level's name in that of a file
 
@@ -31,7 +32,7 @@ def save(audit: Audit, parent: Path) -> Path:
     Raises `GolowError` if the disk is full or the folder cannot be written.
     """
     folder = parent / audit.id
-    tree = {"format_version": FORMAT, **msgspec.to_builtins(audit)}
+    tree = {"format_version": FILE.version, **msgspec.to_builtins(audit)}
     with writing(folder, HINT):
         folder.mkdir(parents=True, exist_ok=True)
         for number, holder in enumerate(_holders(tree)):
@@ -39,27 +40,15 @@ def save(audit: Audit, parent: Path) -> Path:
             name = f"{number:03}-{level}.json"
             write_whole(folder / name, encode(holder["run"]))
             holder["run"] = name
-        write_whole(folder / FILE, encode(tree))
+        write_whole(folder / FILE.name, encode(tree))
     return folder
-
-
-def is_audit(place: Path) -> bool:
-    """Whether the folder, or the file, is a saved audit."""
-    return (place / FILE).is_file() if is_folder(place) else place.name == FILE
 
 
 def load(place: Path) -> Audit:
     """The audit in that folder or file; raises `GolowError` if it cannot be read."""
-    if not is_audit(place):
-        raise GolowError(f"there is no audit in {place}", "give a folder that `golow audit` wrote.")
-    file = place / FILE if is_folder(place) else place
+    file = FILE.at(place)
     tree = read_json(file, dict[str, Any])
-    version = tree.get("format_version")
-    if version != FORMAT:
-        raise GolowError(
-            f"{file} has format version {version}; this golow reads {FORMAT}",
-            "a newer golow may have written it: pip install --upgrade golow",
-        )
+    FILE.require_version(file, tree.get("format_version"))
     try:
         for holder in _holders(tree):
             name = msgspec.convert(holder.get("run"), str)

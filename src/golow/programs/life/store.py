@@ -7,9 +7,12 @@ from pathlib import Path
 from golow.programs.life.life_record import FORMAT_VERSION, Change, LevelLife, Life, LifeCycle
 from golow.records.errors import GolowError
 from golow.records.record import encode
-from golow.storage.files import is_folder, read_json, write_whole, writing
+from golow.storage.files import read_json, write_whole, writing
+from golow.storage.record_file import RecordFile
 
-FILE = "life.json"
+FILE = RecordFile(
+    "life.json", "life cycle", FORMAT_VERSION, "give a folder of golow compare --life."
+)
 HINT = "free some space or name another folder with --out."
 
 
@@ -17,27 +20,14 @@ def save(found: LifeCycle, folder: Path) -> None:
     """Write the record into the folder of its comparison."""
     with writing(folder, HINT):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / FILE, encode(found))
-
-
-def has_life(place: Path) -> bool:
-    """Whether the folder holds a life cycle, or the file is one."""
-    return (place / FILE).is_file() if is_folder(place) else place.name == FILE
+        write_whole(folder / FILE.name, encode(found))
 
 
 def load(place: Path) -> LifeCycle:
     """The life cycle in that folder or file; raises `GolowError` if it cannot be read."""
-    if not has_life(place):
-        raise GolowError(
-            f"there is no life cycle in {place}", "give a folder of golow compare --life."
-        )
-    file = place / FILE if is_folder(place) else place
+    file = FILE.at(place)
     found = read_json(file, LifeCycle)
-    if found.format_version != FORMAT_VERSION:
-        raise GolowError(
-            f"{file} has format version {found.format_version}; this golow reads {FORMAT_VERSION}",
-            "a newer golow may have written it: pip install --upgrade golow",
-        )
+    FILE.require_version(file, found.format_version)
     wrong = next((words for level in found.levels if (words := _broken(level))), "")
     if wrong:
         raise GolowError(f"{file} is not a life cycle: {wrong}")

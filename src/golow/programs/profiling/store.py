@@ -8,22 +8,23 @@ from pathlib import Path
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.records.errors import GolowError
 from golow.records.record import Record, encode
-from golow.storage.files import is_folder, read_json, write_whole, writing
+from golow.storage.files import read_json, write_whole, writing
+from golow.storage.record_file import RecordFile
 
-FILE, FORMAT = "profile.json", 1
+FILE = RecordFile("profile.json", "profile", 1, "give a folder of golow profile --save.")
 HINT = "name another folder: --save FOLDER."
 
 
 class Profiles(Record, frozen=True, kw_only=True):
     """What is in the file: one profile a precision."""
 
-    format_version: int = FORMAT
+    format_version: int = FILE.version
     profiles: tuple[Profile, ...]
 
 
 def make_folder(folder: Path) -> None:
     """Make the folder for a profile; raises `GolowError` if there is one already."""
-    if is_profile(folder):
+    if FILE.is_at(folder):
         raise GolowError(f"{folder} holds a profile already", HINT)
     with writing(folder, HINT):
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,27 +33,14 @@ def make_folder(folder: Path) -> None:
 def save(profiles: tuple[Profile, ...], folder: Path) -> None:
     """Write the profiles into the folder, beside their traces."""
     with writing(folder, HINT):
-        write_whole(folder / FILE, encode(Profiles(profiles=profiles)))
-
-
-def is_profile(place: Path) -> bool:
-    """Whether the folder, or the file, is a saved profile."""
-    return (place / FILE).is_file() if is_folder(place) else place.name == FILE
+        write_whole(folder / FILE.name, encode(Profiles(profiles=profiles)))
 
 
 def load(place: Path) -> tuple[Profile, ...]:
     """The profiles in that folder or file; raises `GolowError` if they cannot be read."""
-    if not is_profile(place):
-        raise GolowError(
-            f"there is no profile in {place}", "give a folder of golow profile --save."
-        )
-    file = place / FILE if is_folder(place) else place
+    file = FILE.at(place)
     found = read_json(file, Profiles)
-    if found.format_version != FORMAT:
-        raise GolowError(
-            f"{file} has format version {found.format_version}; this golow reads {FORMAT}",
-            "a newer golow may have written it: pip install --upgrade golow",
-        )
+    FILE.require_version(file, found.format_version)
     wrong = next((words for level in _levels(found) if (words := _broken(level))), "")
     if wrong or not found.profiles:
         raise GolowError(f"{file} is not a profile: {wrong or 'it is empty'}")
