@@ -18,6 +18,7 @@ from golow.records.errors import GolowError
 from golow.storage.cache import (
     SEAL,
     building_sealed,
+    default_cache,
     discard_damaged,
     is_sealed,
     open_cache,
@@ -44,6 +45,28 @@ def test_it_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.Monke
     finally:
         os.umask(before)
     assert mode(open_cache()) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, "home/.cache/golow"),
+        ({"XDG_CACHE_HOME": ""}, "home/.cache/golow"),
+        ({"XDG_CACHE_HOME": "{}/caches"}, "caches/golow"),
+        ({"GOLOW_CACHE": "", "XDG_CACHE_HOME": "{}/caches"}, "caches/golow"),
+        ({"GOLOW_CACHE": "{}/own", "XDG_CACHE_HOME": "{}/caches"}, "own"),
+    ],
+)
+def test_its_place_is_golows_variable_the_desktops_or_the_home_folder(
+    variables: dict[str, str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("GOLOW_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(tmp_path))
+    assert default_cache() == tmp_path / place
+    assert not (tmp_path / place).exists()
 
 
 @pytest.mark.parametrize("allowed", [0o700, 0o755, 0o750])

@@ -27,9 +27,11 @@ DIGEST_LINE = len(f"sha256 {hashlib.sha256().hexdigest()}\n")
 
 def default_cache() -> Path:
     """golow's cache: ``$GOLOW_CACHE``, or its folder in the user's cache."""
-    given = os.environ.get("GOLOW_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "golow"
+    if given := os.environ.get("GOLOW_CACHE"):
+        return Path(given)
+    from platformdirs import user_cache_path  # here, since workers are given their folder
+
+    return user_cache_path("golow")
 
 
 def open_cache(given: Path | None = None) -> Path:
