@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from golow.levels.direct.cudnn.bindings.cublaslt import Matrix, Problem, library
+from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
 
 KINDS = [  # dtype, result, arithmetic
     ("float32", "float32", "ieee"),
@@ -42,18 +43,8 @@ def places(matrix: Matrix, batch: int) -> np.ndarray:
 
 
 def stored(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Rounded to the storage type; bfloat16 as its bits, since NumPy does not have it."""
-    if dtype != "bfloat16":
-        return values.astype(dtype)
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def read(memory: np.ndarray, dtype: str) -> np.ndarray:
-    """In float64."""
-    if dtype == "bfloat16":
-        memory = (memory.astype(np.uint32) << 16).view(np.float32)
-    return memory.astype(np.float64)
+    """Rounded to the storage type."""
+    return values.astype(NUMPY_TYPES[dtype])
 
 
 @dataclass
@@ -77,7 +68,7 @@ class Case:
     def matrix(self, name: str) -> np.ndarray:
         """As stored, [batch, row, column] in float64."""
         where = places(self.problem.matrices[name], self.problem.batch)
-        return read(self.memory[name], self.dtype(name))[where]
+        return self.memory[name].astype(np.float64)[where]
 
     def factors(self) -> tuple[np.ndarray, np.ndarray]:
         """op(A) and op(B)."""
@@ -91,7 +82,7 @@ class Case:
         if problem.residual:
             total = total + self.matrix("c")
         if problem.bias:
-            total = total + read(self.memory["bias"], problem.result)[: problem.n]
+            total = total + self.memory["bias"][: problem.n].astype(np.float64)
         return total
 
     @cached_property

@@ -19,7 +19,7 @@ from golow.levels.direct.cudnn.steps.built_plan import Call, EngineCall
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Lying
 from golow.lower.operators.attention import Attention, AttentionBackward
 from levels.direct.cudnn.plans.test_plans import Asked, AskedEngines
-from support.cublaslt_cases import places, read, stored
+from support.cublaslt_cases import places, stored
 from support.cuda_on_cpu import Machine
 
 
@@ -88,21 +88,20 @@ class LibrariesMachine(Machine):
 
 def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
     """Compute the product. memory: of each operand, in the problem's order, from its first element
-    on; bfloat16 as its bits."""
+    on."""
     a, b, *others, d = memory
     rest, batch, matrices = iter(others), problem.batch, problem.matrices
     bias = next(rest) if problem.bias else None
     added = next(rest) if problem.residual else None
 
     def matrix(name: str, held: np.ndarray, turned: bool = False) -> np.ndarray:
-        dtype = problem.dtype if name in "ab" else problem.result
-        found = read(held[places(matrices[name], batch)], dtype)
+        found = held[places(matrices[name], batch)].astype(np.float64)
         return found.swapaxes(1, 2) if turned else found
 
     product = matrix("a", a, problem.transpose_a) @ matrix("b", b, problem.transpose_b)
     result = problem.factor * product
     if bias is not None:
-        result = result + read(bias[: problem.n], problem.result)
+        result = result + bias[: problem.n].astype(np.float64)
     if added is not None:
         result = result + matrix("c", added)
     if problem.relu:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.weight_arithmetic import computed
@@ -165,7 +166,9 @@ class SourceExecution:
             assert record is not None and output is not None  # noqa: S101
             if is_cast(node):
                 [name] = node.references()
-                derived[output.name] = value(name).astype(_in_numpy(output.dtype))
+                derived[output.name] = value(name).astype(
+                    bfloat16 if output.dtype == "bfloat16" else output.dtype
+                )
                 continue
             derived[output.name] = computed(record, value)
         read_again = {
@@ -220,15 +223,6 @@ class SourceExecution:
         dtype = self.dtypes.get(key, "float32")
         # Half precision is written as float32, which has all of its numbers.
         return np.array(array, dtype="float32" if dtype in HALF_TYPES else dtype, order="C")
-
-
-def _in_numpy(dtype: str) -> Any:
-    """NumPy's type of that name; bfloat16 comes with the frameworks that have it."""
-    if dtype != "bfloat16":
-        return np.dtype(dtype)
-    from ml_dtypes import bfloat16
-
-    return np.dtype(bfloat16)
 
 
 def _dtypes(graph: Graph) -> dict[Key, str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from golow.levels.direct.cudnn.kernels.copies import strided_copy
 from golow.levels.direct.cudnn.kernels.parts import MOST, Part, copies
-from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, to_bfloat16
+from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
 from golow.levels.direct.views import View
 from support.cuda_host import run
 
@@ -56,8 +56,8 @@ def filled(source: View, target: View, shape: list[int]) -> tuple[np.ndarray, np
     numbers = np.random.default_rng(0).integers(-100, 100, shape)
     given = memory(source, shape)
     exact = numbers.astype(np.float32) if source.dtype != "int64" else numbers
-    seen(given, source, shape)[...] = to_bfloat16(exact) if source.dtype == "bfloat16" else exact
-    return given, to_bfloat16(exact) if target.dtype == "bfloat16" else exact
+    seen(given, source, shape)[...] = exact
+    return given, exact.astype(NUMPY_TYPES[target.dtype])
 
 
 def assert_copied(made: np.ndarray, target: View, shape: list[int], wanted: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
@@ -26,7 +26,6 @@ from golow.levels.direct.cudnn.problems.layouts import (
     Layout,
     packed,
     same_memory,
-    to_bfloat16,
     unpacked,
 )
 from golow.levels.direct.cudnn.problems.precision import TYPES
@@ -335,13 +334,29 @@ def test_a_layout_brings_back_what_it_took(
         assert unpacked(flat[place : place + 1], (1,), Layout(dtype))[0] == array[index]
 
 
-@given(arrays.arrays(np.float32, 50, elements=st.floats(width=32)))
-def test_bfloat16_rounds_as_torch_does(array: np.ndarray) -> None:
-    wanted = torch.from_numpy(array).bfloat16().view(torch.int16).numpy().view(np.uint16)
-    found = to_bfloat16(array)
+# Bits of float32 numbers whose lower half, which rounding drops, is mostly at or beside a tie.
+BITS = st.builds(
+    lambda upper, lower: upper << 16 | lower,
+    st.integers(0, 0xFFFF),
+    st.sampled_from([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]) | st.integers(0, 0xFFFF),
+)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@given(bits=arrays.arrays(np.uint32, 50, elements=BITS))
+@example(bits=np.array([0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x7F800000, 0x7FC00001], np.uint32))
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered in cast")
+def test_half_precision_rounds_as_torch_does(dtype: str, bits: np.ndarray) -> None:
+    array, layout = bits.view(np.float32), Layout(dtype)
+    wanted = torch.from_numpy(array).to(getattr(torch, dtype))
+    found = packed(array, layout)
     numbers = ~np.isnan(array)
-    assert np.array_equal(found[numbers], wanted[numbers])
-    assert np.isnan(unpacked(found[~numbers], ((~numbers).sum(),), Layout("bfloat16"))).all()
+    as_bits = wanted.view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(found.view(np.uint16)[numbers], as_bits[numbers])
+    assert np.isnan(found[~numbers]).all()
+    again = unpacked(found, array.shape, layout)
+    assert again.dtype == np.float32
+    assert np.array_equal(again, wanted.float().numpy(), equal_nan=True)
 
 
 def test_one_pixel_lies_the_same_in_both_orders() -> None:

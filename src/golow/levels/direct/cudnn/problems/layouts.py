@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 
@@ -25,7 +26,7 @@ IMAGES = (4, 5)  # axes of a batch of images, and of volumes
 NUMPY_TYPES = {
     "float32": np.float32,
     "float16": np.float16,
-    "bfloat16": np.uint16,  # its bits, since NumPy has no such type
+    "bfloat16": bfloat16,
     "int64": np.int64,
     "int32": np.int32,
     "bool": np.bool_,
@@ -147,7 +148,8 @@ def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
 
 
 def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Convert an array in PyTorch's order to the layout in memory, as one axis."""
+    """Convert an array in PyTorch's order to the layout in memory, as one axis; 16-bit floats are
+    rounded to the nearest, ties to even."""
     if layout.order == "channels_last":
         padding = [(0, 0)] * array.ndim
         padding[1] = (0, layout.channels - array.shape[1])
@@ -155,16 +157,12 @@ def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
     elif layout.order == "transposed":
         array = array.swapaxes(-1, -2)
     flat = np.ascontiguousarray(array).reshape(-1)
-    return to_bfloat16(flat) if layout.dtype == "bfloat16" else flat.astype(
-        NUMPY_TYPES[layout.dtype], copy=False
-    )  # fmt: skip
+    return flat.astype(NUMPY_TYPES[layout.dtype], copy=False)
 
 
 def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarray:
     """Invert `packed`: the array in PyTorch's order, 16-bit floats as float32."""
-    if layout.dtype == "bfloat16":
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    elif layout.dtype == "float16":
+    if layout.dtype in ("bfloat16", "float16"):
         flat = flat.astype(np.float32)
     if layout.order == "channels_last":
         images, channels, *size = shape
@@ -177,11 +175,3 @@ def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarr
         steps = [flat.itemsize * step for step in layout.steps]
         return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, shape, steps))
     return flat.reshape(tuple(shape))
-
-
-def to_bfloat16(array: np.ndarray) -> np.ndarray:
-    """Round float32 to the nearest bfloat16, ties to even; return its bits. NaN stays NaN."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    quiet = (bits >> 16) | 0x40
-    return np.where(np.isnan(array), quiet, rounded).astype(np.uint16)
