@@ -1,55 +1,81 @@
-"""The interactive page of a study has every number, and asks the network for nothing."""
+"""The page among a study's figures is that of `golow report`: it has the study's numbers and its
+record, and asks the network for nothing."""
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from golow.records.errors import GolowError
+from golow.report.page import study
+from golow.report.page.file import unpacked, write_page
+from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
-from golow.report.study.interactive import write_page
+from golow.report.study.figures import write_study_figures
+from golow.report.study.measures import ratio_text
 from golow.report.study.planes import planes
-from golow.report.study.rows import StudyRow, rows_of
-from support.drawn_studies import SMALL, cell, measured, run, small, studies, unmeasured
+from golow.report.study.rows import StudyRow, read, rows_of
+from support.command import golow
+from support.drawn_studies import SMALL, cell, measured, run, small, studies, unmeasured, write
+from support.pages import EVIL, in_page
 
 PAPER = levental2020_grid()
 
 
-def in_page(page: str, name: str) -> object:
-    [found] = re.findall(rf"^const {name} = (.*);$", page, re.MULTILINE)
-    return json.loads(found)
+def maps(sections: list[Any], name: str) -> dict[str, list[list[Any]]]:
+    """The rows of the section's maps without the labels of their rows, by caption."""
+    [section] = [one for one in sections if one["id"] == f"r0-0-{name}"]
+    beside = [one for one in section["blocks"] if one["kind"] == "beside"]
+    tables = [table for one in beside for table in one["blocks"]]
+    return {table["caption"]: [row[1:] for row in table["rows"]] for table in tables}
 
 
-def test_the_page_has_every_number_and_asks_the_network_for_nothing(tmp_path: Path) -> None:
-    page = write_page(rows_of("a-study", SMALL), tmp_path / "study.html", PAPER).read_text()
-    shown = in_page(page, "FIGURES")["train"]  # type: ignore[index]
-    [fastest] = shown["map: fastest level"].values()
-    assert fastest["layout"]["title"]["text"] == "fastest level: ratio to eager"
-    assert list(shown["map: ratio to eager"]) == ["torchscript", "libtorch", "cudnn"]
-    assert list(shown["lines: memory over batch"]) == [f"resolution {n}" for n in (8, 64, 1024)]
-    assert list(shown["surface: time per sample"]) == ["all levels"]
-    plain = small()
-    _, numbers = shown["map: ratio to eager"]["cudnn"]["data"]
-    ratios = plain.grid("cudnn", lambda row: row.ratio)
-    assert np.exp(np.array(numbers["z"], np.float64)) == pytest.approx(ratios, nan_ok=True)
-    hover = in_page(page, "HOVER")
-    text = hover[numbers["customdata"][0][0]]  # type: ignore[index]
-    first = plain.of("cudnn")[8, 8]
-    assert f"relative to eager {first.ratio:.3f} ({first.ratio_low:.3f} to" in text
-    assert "<b>cudnn</b> measured" in text
-    outside = page.replace(page[page.index("<script>") : page.index("</script>")], "")
-    assert "http://" not in outside and "https://" not in outside
-    assert "default-src 'none'" in outside
-    assert len(page) < 7e6
+def texts(rows: list[list[Any]]) -> list[list[str]]:
+    return [[one["text"] for one in row] for row in rows]
 
 
-def test_the_page_shows_the_fastest_level_of_each_cell(tmp_path: Path) -> None:
+def test_it_is_the_page_of_the_report_with_every_number(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a-study", SMALL)
+    [page] = write_study_figures(folder, tmp_path / "figures", ("html",), "levental2020")
+    assert page == tmp_path / "figures" / "study.html"
+    reported = write_report([folder], tmp_path / "report.html", "levental2020")
+    assert page.read_bytes() == reported.read_bytes()
+    with unpacked(page) as [inside]:
+        assert read(inside) == read(folder)
+    sections = in_page(page, "golow-view")["sections"]
+    plane = small()
+    found = maps(sections, "ratio")
+    assert list(found)[:2] == ["torchscript (train)", "libtorch (train)"]
+    assert "cudnn, as published: 2020 (V100) (train)" in found
+    rows = plane.of("cudnn")
+    for y, row in zip(plane.ys, found["cudnn (train)"], strict=True):
+        for x, shown in zip(plane.xs, row, strict=True):
+            ratio = rows[x, y].ratio
+            assert (ratio is None) == (shown.get("order") is None)
+            if ratio is not None:
+                assert shown["text"].removesuffix("?") == ratio_text(ratio)
+                assert shown["order"] == ratio
+    text = page.read_text()
+    assert "default-src 'none'" in text and "connect-src" not in text
+    assert "src=" not in text.partition("<script")[0]
+    assert len(text) < 1e6
+
+
+def test_the_command_writes_it_beside_the_figures(tmp_path: Path) -> None:
+    write(tmp_path / "studies" / "a-study", SMALL[:1])
+    ended = golow(
+        *("study", "figures", "a-study", "--studies", "studies", "--out", "out"),
+        *("--formats", "html"),
+        folder=tmp_path,
+    )
+    assert (ended.status, ended.output) == (0, "out/study.html\n")
+    with unpacked(tmp_path / "out" / "study.html") as [inside]:
+        assert read(inside) == read(tmp_path / "studies" / "a-study")
+
+
+def test_it_shows_the_fastest_level_of_each_cell() -> None:
     levels = ("eager", "libtorch", "cudnn")
     asked = [cell(batch, 32, levels) for batch in (8, 16, 32)]
     times = ((1.0, 0.5, 0.25), (1.0, 0.5, 0.501), (1.0, 2.0, 3.0))
@@ -58,16 +84,12 @@ def test_the_page_shows_the_fastest_level_of_each_cell(tmp_path: Path) -> None:
         for one, all_times in zip(asked, times, strict=True)
     ]
     cells.append(unmeasured(cell(64, 32, levels), "skipped", "too large"))
-    page = write_page(rows_of("a-study", cells), tmp_path / "study.html").read_text()
-    [found] = in_page(page, "FIGURES")["infer"]["map: fastest level"].values()  # type: ignore[index]
-    grey, won = found["data"]
-    assert won["text"] == [["cudnn<br>0.25", "libtorch<br>0.50<br>unclear", "eager<br>1.00", ""]]
-    assert won["z"] == [[2, 1, 0, None]]
-    assert won["colorbar"]["ticktext"] == list(levels)
-    assert grey["text"][0][3] == "skip"
+    [found] = maps(study.sections(rows_of("a-study", cells), "r0"), "fastest").values()
+    won = ["cudnn\n0.25 of eager", "libtorch\n0.50 of eager", "eager\n1.00 of eager", "-"]
+    assert texts(found) == [won]
 
 
-def test_what_has_too_few_rounds_is_pale_and_hollow_in_the_page(tmp_path: Path) -> None:
+def test_what_has_too_few_rounds_has_no_colour_in_it() -> None:
     levels = ("eager", "cudnn")
     asked = {rounds: cell(rounds, 32, levels) for rounds in (1, 3, 12)}
     cells = [
@@ -76,45 +98,29 @@ def test_what_has_too_few_rounds_is_pale_and_hollow_in_the_page(tmp_path: Path) 
         )
         for n, one in asked.items()
     ]
-    rows = rows_of("a-study", cells)
-    page = write_page(rows, tmp_path / "study.html").read_text()
-    shown = in_page(page, "FIGURES")["infer"]  # type: ignore[index]
-    pale, numbers = shown["map: ratio to eager"]["cudnn"]["data"]
-    assert pale["text"][0][:2] == ["0.50<br>unclear", "0.50<br>unclear"]
-    assert pale["z"][0] == [1, 1, 0]
-    assert numbers["z"][0][:2] == [None, None] and numbers["text"][0] == ["", "", "0.50"]
-    lines = shown["lines: time per sample over batch"]["resolution 32"]
-    assert lines["layout"]["title"]["text"].endswith("hollow: fewer than 5 rounds")
-    hollow, line, *_ = lines["data"]
-    assert hollow["marker"]["symbol"] == "circle-open" and hollow["mode"] == "markers"
-    assert [y is None for y in hollow["y"]] == [False, False, True]
-    assert [y is None for y in line["y"]] == [True, True, False]
-    assert any("3 rounds: too few for a conclusion" in text for text in in_page(page, "HOVER"))  # type: ignore[attr-defined]
+    [found] = maps(study.sections(rows_of("a-study", cells), "r0"), "ratio").values()
+    assert texts(found) == [["0.50"] * 3]
+    assert [one["heat"] > 0 for one in found[0]] == [False, False, True]
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(studies())
+@given(studies().filter(bool))
 def test_no_study_breaks_the_page(
     tmp_path_factory: pytest.TempPathFactory, rows: list[StudyRow]
 ) -> None:
-    page = write_page(rows, tmp_path_factory.mktemp("page") / "study.html", PAPER).read_text()
-    assert page.count("</script>") == 2
-    found = in_page(page, "FIGURES")
-    assert isinstance(found, dict) and len(found) == len(planes(rows))
-    hover = in_page(page, "HOVER")
-    assert not any("</script>" in text for text in hover)  # type: ignore[union-attr]
+    sections = study.sections(rows, "r0", PAPER)
+    file = tmp_path_factory.mktemp("page") / "study.html"
+    page = write_page("a study", sections, {}, file).read_text()
+    assert page.count("</script>") == 3
+    planned = {one["id"] for one in in_page(file, "golow-view")["sections"]}
+    assert {f"r0-{number}-fastest" for number in range(len(planes(rows)))} <= planned
 
 
 def test_a_name_does_not_end_the_script_that_it_stands_in(tmp_path: Path) -> None:
-    asked = cell(8, 8, ("eager",), model="</script><b>.py:Net")
-    rows = rows_of("</title>", [measured(asked, [run(asked, "eager", 1.0, 1.0)])])
-    page = write_page(rows, tmp_path / "study.html").read_text()
-    assert page.count("</script>") == 2 and "<h1>golow study &lt;/title&gt;</h1>" in page
-    assert "</script><b>.py:Net" in in_page(page, "CAPTIONS")["infer"][0]  # type: ignore[index]
-
-
-def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(GolowError) as told:
-        write_page(rows_of("a-study", SMALL), tmp_path / "study.html")
-    assert "golow[interactive]" in told.value.hint
+    asked = cell(8, 8, ("eager", EVIL))
+    levels = [run(asked, "eager", 1.0, 1.0), run(asked, EVIL, 0.5, 0.5)]
+    rows = rows_of("a-study", [measured(asked, levels)])
+    page = write_page("</title>", study.sections(rows, "r0"), {}, tmp_path / "study.html")
+    assert page.read_text().count("</script>") == 3
+    assert "<title>&lt;/title&gt;</title>" in page.read_text()
+    assert EVIL in str(in_page(page, "golow-view"))

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from golow.programs.study.store import StudyFolder
+from golow.report.page.report import write_report
 from golow.report.published import PublishedGrid, grid
 from golow.report.study.cuts import cuts, overview
 from golow.report.study.fastest import fastest_map
-from golow.report.study.interactive import write_page
 from golow.report.study.maps import measure_map, ratio_map
 from golow.report.study.measures import MEASURES, MEMORY, is_measured
 from golow.report.study.planes import Plane, planes
@@ -37,12 +37,11 @@ def write_study_figures(
     reference: str = "",
 ) -> list[Path]:
     """Write every figure of the study in that folder into another one; returns the files, none if
-    nothing was measured yet. ``html`` is one interactive page; the other formats are one file per
-    figure.
+    nothing was measured yet. ``html`` is the page of ``golow report``; the other formats are one
+    file per figure.
 
     Equal records give equal files. reference: name of published figures to draw with them. Raises
-    `GolowError` without matplotlib or, for ``html``, Plotly, for an unknown reference, or if the
-    folder cannot be written.
+    `GolowError` without matplotlib, for an unknown reference, or if the folder cannot be written.
     """
     rows, paper = load(study), grid(reference) if reference else None
     still = cast("list[Format]", [kind for kind in formats if kind != "html"])
@@ -53,7 +52,7 @@ def write_study_figures(
         for file in save_figure(draw(), folder, f"{name}-{plane.name}", still)
     ]
     if "html" in formats and rows:
-        files.append(write_page(rows, folder / "study.html", paper))
+        files.append(write_report([study], folder / "study.html", reference))
     return files
 
 
