@@ -1,22 +1,16 @@
-"""A profile as figures and as TensorBoard logs."""
+"""A profile as figures."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
-from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
-from golow.records.errors import GolowError
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
-from golow.report.profiling.tensorboard import write_tensorboard
 from support.figure_checks import defects, said, spilt
 from support.profiles import PROFILES, gpu_profiles, level, profile
 
@@ -95,53 +89,3 @@ def test_equal_records_give_equal_files(tmp_path: Path) -> None:
 def test_no_record_is_too_odd_for_a_figure(profiles: Sequence[Profile]) -> None:
     for figure in figures(profiles).values():
         assert defects(figure) == []
-
-
-# ---------------------------------------------------------------- TensorBoard
-
-
-def events(folder: Path) -> EventAccumulator:
-    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0}).Reload()
-
-
-def test_scalars_histograms_and_pictures_are_those_of_the_record(tmp_path: Path) -> None:
-    write_tensorboard(GPU, tmp_path)
-    folders = {file.parent.relative_to(tmp_path) for file in tmp_path.rglob("events.*")}
-    levels = ("eager", "compile-max-autotune", "libtorch")
-    runs = {f"{name}/{precision}" for name in levels for precision in ("default", "bf16")}
-    assert set(map(str, folders)) == runs | {"figures"}
-    found = events(tmp_path / "eager" / "bf16")
-    expected = {
-        "step/seconds": 0.0048,
-        "step/seconds with profiler": 0.008,
-        "GPU/GPU busy": 0.8,
-        "GPU/SM efficiency (estimate)": 0.7,
-        "GPU/occupancy (estimate)": 0.4,
-        "GPU/tensor cores": 0.9,
-        **{f"share of the step/{part.role}": part.share for part in GPU[1].levels[0].summary},
-    }
-    assert set(found.Tags()["scalars"]) == set(expected)
-    for tag, value in expected.items():
-        [point] = found.Scalars(tag)
-        assert (point.step, point.value) == (0, pytest.approx(value, rel=1e-6))
-    for tag, count in (("operators/own seconds on the host", 12), ("kernels/seconds", 14)):
-        [histogram] = found.Histograms(tag)
-        assert histogram.histogram_value.num == count
-    pictures = events(tmp_path / "figures")
-    for name in ("summary", "layers", "operators"):
-        [image] = pictures.Images(name)
-        pixels = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
-        assert pixels.shape == (image.height, image.width, 3)
-        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 5
-
-
-def test_logs_replace_those_of_before(tmp_path: Path) -> None:
-    for _ in range(2):
-        write_tensorboard(GPU[:1], tmp_path)
-    assert len(list((tmp_path / "eager" / "default").iterdir())) == 1
-
-
-def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "logs").touch()
-    with pytest.raises(GolowError, match="logs/eager/default cannot be written"):
-        write_tensorboard(GPU, tmp_path / "logs")

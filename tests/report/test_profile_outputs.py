@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from golow.levels import ladder
 from golow.lower.analysis.arithmetic import LayerWork
@@ -46,13 +45,13 @@ GPU = gpu_profiles()
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder with ``out`` and ``logs``, and what the command printed."""
+    """A folder with ``out``, and what the command printed."""
     folder = tmp_path_factory.mktemp("written")
     vendor = ladder.choose("onednn", "infer").level.probe().available
     done = run(
         *("profile", "mlp", "--batch", "4", "--steps", "2", "--time-limit", "0.3", "--top", "2"),
         *("--threads", "1", "--levels", "eager,onednn" if vendor else "eager"),
-        *("--save", "out", "--tensorboard", "logs"),
+        *("--save", "out"),
         folder=folder,
     )
     assert done.returncode == 0, done.stderr
@@ -79,8 +78,6 @@ def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Pat
     rows = list(csv.DictReader((folder / "out" / "operators.csv").open(newline="")))
     assert len(rows) == sum(len(one.operators) for one in found.levels)
     assert float(rows[0]["self_host_seconds"]) == found.levels[0].operators[0].self_host
-    tags = EventAccumulator(str(folder / "logs" / "eager" / "default")).Reload().Tags()
-    assert "step/seconds" in tags["scalars"]
 
 
 def test_show_divides_a_saved_profile_as_asked(written: tuple[Path, str]) -> None:
@@ -108,13 +105,6 @@ def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(
     assert "pip install 'golow[figures]'" in done.stdout
     assert (tmp_path / "out" / "summary.csv").is_file()
     assert not list((tmp_path / "out").glob("*.svg"))
-
-
-def test_without_tensorboard_nothing_is_measured(tmp_path: Path) -> None:
-    done = run("profile", "mlp", "--tensorboard", "logs", folder=tmp_path, without="tensorboard")
-    assert done.returncode == 2
-    assert "pip install 'golow[tensorboard]'" in done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def run(*arguments: str, folder: Path, without: str = "") -> subprocess.CompletedProcess[str]:

@@ -66,12 +66,6 @@ class ProfileResult(NamedTuple):
             save(self.profiles, folder)
             return write_report([folder], Path(file))
 
-    def tensorboard(self, folder: str | Path) -> None:
-        """Write TensorBoard's logs into the folder. Needs ``pip install golow[tensorboard]``."""
-        from golow.report.profiling.tensorboard import write_tensorboard
-
-        write_tensorboard(self.profiles, Path(folder))
-
 
 class ProfileDiff(NamedTuple):
     """What `ProfileResult.diff` returns: the record, and its table."""

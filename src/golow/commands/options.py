@@ -121,14 +121,6 @@ ReportFile = Annotated[
     Path | None,
     typer.Option("--report", help="Also write one HTML page that shows it all to this file."),
 ]
-TensorboardFolder = Annotated[
-    Path | None,
-    typer.Option(
-        help="Also write TensorBoard logs to this folder.",
-        show_default=False,
-        callback=no_stream,
-    ),
-]
 
 
 def names(text: str | None) -> list[str] | None:

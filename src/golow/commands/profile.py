@@ -14,11 +14,9 @@ from golow.commands.options import (
     ProfileSort,
     ProfileTop,
     ReportFile,
-    TensorboardFolder,
     Workers,
     names,
     no_stream,
-    require_package,
     workers,
 )
 from golow.commands.workload_flags import (
@@ -81,7 +79,6 @@ def profile(
             callback=no_stream,
         ),
     ] = None,
-    tensorboard: TensorboardFolder = None,
     report: ReportFile = None,
     diff: Annotated[
         tuple[Path, Path] | None,
@@ -102,7 +99,7 @@ def profile(
 
     require_view(by, sort)
     if diff is not None:
-        _require_alone(model, save, tensorboard, report)
+        _require_alone(model, save, report)
         before, after = (api.load_profile(folder) for folder in diff)
         before.diff(after).table(by=by, top=top, names=(str(diff[0]), str(diff[1])))
         return
@@ -111,9 +108,6 @@ def profile(
             "golow profile needs a model, or two saved profiles",
             "for example: golow profile lenet5, or golow profile --diff out/a out/b",
         )
-    if tensorboard is not None:
-        require_package("tensorboard", "tensorboard")
-        require_package("matplotlib", "tensorboard")  # draws the images
     wanted = [_precision(name) for name in names(precision) or []]
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         result = api.profile(
@@ -131,8 +125,6 @@ def profile(
             observer=display,
         )
     result.table(by=by, sort=sort, top=top)
-    if tensorboard is not None:
-        result.tensorboard(tensorboard)
     if save is not None:
         _draw(result, save)
         print(f"profile: {save}")
@@ -152,7 +144,7 @@ def _require_alone(model: str | None, *written: Path | None) -> None:
             "leave out the model, or leave out --diff.",
         )
     if any(place is not None for place in written):
-        raise GolowError("--diff writes nothing", "leave out --save and --tensorboard.")
+        raise GolowError("--diff writes nothing", "leave out --save and --report.")
 
 
 def _draw(result: ProfileResult, folder: Path) -> None:

@@ -18,7 +18,6 @@ from golow.commands.options import (
     PrecisionName,
     PrecisionOption,
     ReportFile,
-    TensorboardFolder,
     Threads,
     Workers,
     names,
@@ -144,7 +143,14 @@ def train(
             help="Also write figures to this folder.", show_default=False, callback=no_stream
         ),
     ] = None,
-    tensorboard: TensorboardFolder = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write TensorBoard logs to this folder.",
+            show_default=False,
+            callback=no_stream,
+        ),
+    ] = None,
     report: ReportFile = None,
     resume: Annotated[
         Path | None,

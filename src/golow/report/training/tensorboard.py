@@ -11,7 +11,7 @@ import contextlib
 import copy
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,18 +22,22 @@ from safetensors import SafetensorError, safe_open
 from golow.programs.training.store import run_folder
 from golow.programs.training.training_record import Epoch, Training, TrainingRun
 from golow.records.comparison import Quantity
-from golow.report.tensorboard import log_writer, picture
+from golow.records.errors import GolowError
+from golow.report.style import drawing
 from golow.report.training.caption import conditions, machine
 from golow.report.training.confusion import run_confusion
 from golow.report.training.series import best_epoch, mean_loss
+from golow.storage.files import writing
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure
     from torch import nn
     from torch.utils.tensorboard import SummaryWriter
 
 CHECKPOINTS = ("best.safetensors", "weights.safetensors")
 BINS = 64
+SUFFIX = ".golow"  # of event files, so that a later call finds and replaces them
 
 
 def write_tensorboard(
@@ -51,9 +55,9 @@ def write_tensorboard(
         if run.epochs:
             files = run_folder(training_folder, run.level, run.initialisation, run.seed).path
             place = folder / files.relative_to(training_folder)
-            with log_writer(place) as writer:
+            with _log_writer(place) as writer:
                 notes += _write_run(writer, training, run, files)
-    with log_writer(folder / "model") as writer:
+    with _log_writer(folder / "model") as writer:
         writer.add_text("conditions", f"{conditions(training.plan)} {machine(training.plan)}", 0)
         if module is not None:
             notes += _write_graph(writer, module, training.plan.dataset.shape)
@@ -73,7 +77,7 @@ def _write_run(
             writer.add_scalar(tag, value, epoch.epoch, walltime=seconds)
     best = best_epoch(run)
     if best is not None:
-        image = picture(run_confusion(training, run, best))
+        image = _picture(run_confusion(training, run, best))
         writer.add_image("confusion/best epoch", image, best.epoch, dataformats="HWC")
     return _write_weights(writer, run, files)
 
@@ -157,3 +161,35 @@ def _write_graph(writer: SummaryWriter, module: nn.Module, shape: Sequence[int])
         reason = str(error).strip().splitlines()[:1]
         return [f"no graph of the model: {type(error).__name__}: {' '.join(reason)}"]
     return []
+
+
+# ---------------------------------------------------------------- files and pictures
+
+
+@contextlib.contextmanager
+def _log_writer(place: Path) -> Iterator[SummaryWriter]:
+    """A writer into that folder, from which golow's earlier logs are removed. Raises `GolowError`
+    without TensorBoard, or when the folder cannot be written."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise GolowError(
+            "TensorBoard logs need the package tensorboard, which is not installed",
+            "pip install 'golow[tensorboard]'",
+        ) from error
+    with writing(place, "free some space or name another folder with --tensorboard."):
+        place.mkdir(parents=True, exist_ok=True)
+        for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
+            old.unlink()
+        with SummaryWriter(str(place), filename_suffix=SUFFIX, max_queue=1000) as writer:
+            yield writer
+
+
+def _picture(figure: Figure) -> np.ndarray:
+    """The figure as uint8 [height, width, 3]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with drawing():
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
