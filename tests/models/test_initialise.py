@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from golow import models
-from golow.models.initialise import INITIALISATIONS, describe, initialise
+from golow.models.initialise import INITIALISATIONS, initialise
 
 State = dict[str, Tensor]
 
@@ -271,12 +270,9 @@ def test_a_layer_with_its_own_reset_must_be_on_the_cpu() -> None:
 def test_names() -> None:
     names = ["default", "kaiming", "xavier", "zero_gamma", "fixup", "normal", "transformer"]
     assert list(INITIALISATIONS) == names
-    for name, description in INITIALISATIONS.items():
-        assert describe(name) == f"{name}: {description}"
-        assert "\n" not in description
+    assert not any("\n" in description for description in INITIALISATIONS.values())
 
 
-@pytest.mark.parametrize("call", [describe, lambda name: initialise(nn.Linear(1, 1), name, 0)])
-def test_an_unknown_name_is_refused_with_the_known_ones(call: Callable[[str], object]) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no initialisation named 'he'; there are default, kai"):
-        call("he")
+        initialise(nn.Linear(1, 1), "he", 0)

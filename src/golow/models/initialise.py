@@ -149,11 +149,6 @@ and fresh running statistics, embeddings at normal(0, 1) unless the description 
 """
 
 
-def describe(name: str) -> str:
-    """The description of an initialisation for records. Raises ValueError for an unknown name."""
-    return f"{name}: {_rule(name).description}"
-
-
 def initialise(module: nn.Module, name: str, seed: int) -> None:
     """Set every parameter and running statistic of the module in place.
 

@@ -8,7 +8,8 @@ from golow.lower.aten.aliasing import SharedMemory, is_whole
 from golow.lower.ir.graph import Argument, Graph, Node, Ref, Value
 from golow.lower.ir.rewriting import Names
 
-STRIDED = READS, WRITES = "aten.as_strided.default", "aten.as_strided_scatter.default"
+READS = "aten.as_strided.default"
+STRIDED = (READS, "aten.as_strided_scatter.default")
 
 
 def stride_over_whole_memory(graph: Graph) -> Graph:

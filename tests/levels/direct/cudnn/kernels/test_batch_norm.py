@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import product
-from math import inf, isnan
+from math import isnan
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from golow.levels.direct.cudnn.kernels.batch_norm import (
     SomePixels,
     batch_norm,
     batch_norm_backward,
-    batch_norm_inference,
     mask_bytes,
 )
 from golow.levels.direct.cudnn.kernels.blocks import Launches
@@ -62,7 +61,6 @@ def kernels(clusters: bool = True) -> Iterator[Kernel]:
             yield from batch_norm_backward(
                 dtype, rows, channels, clip=RELU, masked=masked, clusters=clusters
             ).kernels
-        yield batch_norm_inference(dtype, rows, channels)
 
 
 # ------------------------------------------------------------ without a GPU
@@ -162,7 +160,7 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="float64"):
         batch_norm_backward("float64", 8, 8)
     with pytest.raises(ValueError, match="5 rows, 0 channels"):
-        batch_norm_inference("float32", 5, 0)
+        batch_norm("float32", 5, 0, momentum=MOMENTUM, epsilon=EPSILON)
 
 
 # ------------------------------------------------------------ on a GPU
@@ -380,21 +378,10 @@ def test_repeats_bitwise(gpu: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("channels", [64, 7])
-@pytest.mark.parametrize("dtype", TYPES)
-def test_inference(gpu: Any, dtype: str, channels: int) -> None:
-    x, residual = drawn(999, channels, dtype=dtype), drawn(999, channels, dtype=dtype, seed=1)
-    factor, offset, y = drawn(channels), drawn(channels, seed=1), unset(x)
-    kernel = batch_norm_inference(dtype, 999, channels, clip=(0.0, inf))
-    run(gpu, kernel, [x, residual, factor, offset, y], [])
-    expected = x.double() * factor.double() + offset.double() + residual.double()
-    assert_near(y, expected.clamp(min=0), 4 * ROUNDING[dtype])
-
-
-@pytest.mark.gpu
 def test_nan_passes_the_clip(gpu: Any) -> None:
-    x, y = drawn(10, 4), torch.zeros(10, 4)
+    x = drawn(10, 4)
     x[3, 1] = torch.nan
-    kernel = batch_norm_inference("float32", 10, 4, clip=RELU)
-    run(gpu, kernel, [x, NOTHING, torch.ones(4), torch.zeros(4), y], [])
-    assert torch.equal(y.isnan(), x.isnan())
+    y, mean, inverse = unset(x), torch.empty(4), torch.empty(4)
+    forward = batch_norm("float32", 10, 4, momentum=MOMENTUM, epsilon=EPSILON, clip=RELU)
+    launch(gpu, forward, [x, *[NOTHING] * 3, y, mean, inverse, *[NOTHING] * 3])
+    assert torch.equal(y.isnan(), x.isnan().any(0).expand(10, 4))

@@ -10,10 +10,10 @@ import pytest
 from golow.levels.direct.cudnn.kernels import (
     FOLDER,
     Kernel,
+    cast,
     dropout,
     fetch,
     geometry,
-    layout,
     loss_scale,
     pixels,
     updates,
@@ -55,16 +55,13 @@ def layouts() -> Iterator[Kernel]:
     for source, dtype in product(FLOATING, FLOATING):
         for padded in (*range(1, 9), 16):
             sizes = (32, 1, 28, 28, padded)
-            yield layout.to_channels_last(source, dtype, *sizes)
-            yield layout.to_rows(source, dtype, *sizes)
             yield fetch.fetch_image(source, dtype, *sizes)
-        yield layout.transpose(dtype, 1000, 2048)
     for source in C_TYPES:
         for dtype in FLOATING if source not in FLOATING else C_TYPES:
             if dtype not in FLOATING and dtype != source:
                 continue
             for count in (1, 6, 1024):
-                yield layout.cast(source, dtype, count)
+                yield cast.cast(source, dtype, count)
                 yield fetch.fetch_rows(source, dtype, count)
     yield fetch.fetch_rows("int64", "int64", 32)
     for shape in ((128, 3, 224, 224), (1, 1, 1, 300)):
@@ -157,7 +154,7 @@ def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
 
 
 def test_constants_of_both_languages_agree() -> None:
-    for file, name, number_there in (("layout.cu", "TILE", layout.TILE),):
+    for file, name, number_there in (("fetch.cu", "TILE", fetch.TILE),):
         assert f"constexpr int {name} = {number_there};" in (FOLDER / file).read_text()
 
 
@@ -194,10 +191,9 @@ def test_vectors_divide_the_channels(dtype: str, channels: int, length: int) -> 
 
 def test_shapes_choose_the_kernel() -> None:
     half = ("float32", "float16")
-    assert "narrow" in layout.to_channels_last(*half, 2, 3, 32, 32, 8).expression
-    assert "tiled" in layout.to_channels_last(*half, 2, 64, 32, 32, 64).expression
-    assert "cast" in layout.to_rows(*half, 2, 64, 1, 1, 64).expression
-    assert "tiled" in layout.to_rows(*half, 2, 64, 1, 1, 72).expression
+    assert "fetch_narrow" in fetch.fetch_image(*half, 2, 3, 32, 32, 8).expression
+    assert "fetch_tiled" in fetch.fetch_image(*half, 2, 64, 32, 32, 64).expression
+    assert "fetch_tiled" in fetch.fetch_image(*half, 2, 64, 1, 1, 72).expression
     assert "fetch_rows" in fetch.fetch_image(*half, 2, 64, 1, 1, 64).expression
 
 
@@ -241,14 +237,20 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: layout.to_rows("int64", "float32", 1, 1, 1, 1, 1), "source is int64"),
-        (lambda: layout.to_rows("float32", "float32", 1, 9, 2, 2, 8), "fewer than the 9 channels"),
-        (lambda: layout.to_rows("float32", "float32", 0, 9, 2, 2, 16), "n is 0"),
-        (lambda: layout.to_rows("float32", "float32", 1, 1, 2**13, 2**13, 1), "one launch takes"),
-        (lambda: layout.to_rows("float32", "float32", 2**25, 64, 64, 64, 64), "one launch"),
-        (lambda: layout.cast("float32", "int64", 1), "no cast from float32 to int64"),
-        (lambda: layout.cast("float64", "float32", 1), "no type float64"),
-        (lambda: layout.cast("float32", "float16", 0), "count is 0"),
+        (lambda: fetch.fetch_image("int64", "float32", 1, 1, 1, 1, 1), "source is int64"),
+        (
+            lambda: fetch.fetch_image("float32", "float32", 1, 9, 2, 2, 8),
+            "fewer than the 9 channels",
+        ),
+        (lambda: fetch.fetch_image("float32", "float32", 0, 9, 2, 2, 16), "n is 0"),
+        (
+            lambda: fetch.fetch_image("float32", "float32", 1, 1, 2**13, 2**13, 1),
+            "one launch takes",
+        ),
+        (lambda: fetch.fetch_image("float32", "float32", 2**25, 64, 64, 64, 64), "one launch"),
+        (lambda: cast.cast("float32", "int64", 1), "no cast from float32 to int64"),
+        (lambda: cast.cast("float64", "float32", 1), "no type float64"),
+        (lambda: cast.cast("float32", "float16", 0), "count is 0"),
         (lambda: fetch.fetch_rows("int64", "int32", 1), "no cast from int64 to int32"),
         (lambda: pixels.normalise(1, 0, 2, 2), "c is 0"),
         (lambda: pixels.normalise(2**20, 64, 64, 64), "rows is 4294967296"),

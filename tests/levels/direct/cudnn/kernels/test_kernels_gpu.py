@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.kernels import Kernel, fetch, layout
+from golow.levels.direct.cudnn.kernels import Kernel, cast, fetch
 from golow.levels.direct.cudnn.kernels.pixels import normalise
 from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.kernels.pooling import Images, Window
@@ -57,27 +57,15 @@ def padded_last(x: Tensor, padded: int) -> Tensor:
 
 @pytest.mark.parametrize("shape", IMAGES)
 @pytest.mark.parametrize(("source", "dtype"), [("float32", t) for t in TYPES] + [("float16",) * 2])
-def test_layouts_there_and_back(
+def test_current_batch_of_images(
     gpu: Any, source: str, dtype: str, shape: tuple[int, int, int, int, int]
 ) -> None:
     n, c, h, w, padded = shape
-    x = drawn(n, c, h, w, dtype=source)
+    batches = drawn(3, n, c, h, w, dtype=source)
+    position = torch.tensor([2], dtype=torch.int32)
     last = torch.empty(n, h, w, padded, dtype=torch_type(dtype))
-    run(gpu, layout.to_channels_last(source, dtype, *shape), [x], [last])
-    assert torch.equal(last, padded_last(x, padded).to(last.dtype))
-    last[..., c:] = 7  # what stands in the padding must not matter
-    back = torch.empty(n, c, h, w, dtype=torch_type(source))
-    run(gpu, layout.to_rows(dtype, source, *shape), [last], [back])
-    assert torch.equal(back, x.to(last.dtype).to(back.dtype))
-
-
-@pytest.mark.parametrize("shape", IMAGES)
-def test_current_batch_of_images(gpu: Any, shape: tuple[int, int, int, int, int]) -> None:
-    n, c, h, w, padded = shape
-    batches, position = drawn(3, n, c, h, w), torch.tensor([2], dtype=torch.int32)
-    last = torch.empty(n, h, w, padded, dtype=torch.bfloat16)
-    run(gpu, fetch.fetch_image("float32", "bfloat16", *shape), [batches, position], [last])
-    assert torch.equal(last, padded_last(batches[2], padded).bfloat16())
+    run(gpu, fetch.fetch_image(source, dtype, *shape), [batches, position], [last])
+    assert torch.equal(last, padded_last(batches[2], padded).to(last.dtype))
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 3, 5, 7), (2, 4, 40, 300), (64, 3, 32, 32)])
@@ -127,16 +115,8 @@ def test_current_batch_of_rows(gpu: Any, source: str, dtype: str, count: int) ->
 def test_cast(gpu: Any, source: str, dtype: str, count: int) -> None:
     x = (drawn(count) * 10).to(torch_type(source))
     assert torch.equal(
-        result(gpu, layout.cast(source, dtype, count), [x], x, dtype), x.to(torch_type(dtype))
+        result(gpu, cast.cast(source, dtype, count), [x], x, dtype), x.to(torch_type(dtype))
     )
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("size", [(1, 1), (33, 70), (64, 32), (5, 100)])
-def test_transpose(gpu: Any, dtype: str, size: tuple[int, int]) -> None:
-    x = drawn(*size, dtype=dtype)
-    found = result(gpu, layout.transpose(dtype, *size), [x], x.T, dtype)
-    assert torch.equal(found, x.T.contiguous())
 
 
 # ---------------------------------------------------------------- pooling

@@ -259,20 +259,3 @@ __global__ void normalize(const T* x, const T* residual, const float* scale, con
   }
   apply(x, residual, y, mask, at, channels, by, low, high);
 }
-
-// Inference: y = clip(x * factor + offset + residual).
-template <typename T, int V>
-__global__ void scale_and_shift(const T* x, const T* residual, const float* factor,
-                                const float* offset, T* y, int rows, int channels, float low,
-                                float high) {
-  const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
-  if (at.channel >= channels) return;
-  Affine<V> by;
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    by.center[i] = 0.f;
-    by.factor[i] = factor[at.channel + i];
-    by.offset[i] = offset[at.channel + i];
-  }
-  apply(x, residual, y, (unsigned char*)nullptr, at, channels, by, low, high);
-}

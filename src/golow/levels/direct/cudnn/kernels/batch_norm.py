@@ -157,17 +157,6 @@ def mask_bytes(dtype: str, rows: int, channels: int) -> int:
     return rows * channels // channel_vector(dtype, channels)
 
 
-def batch_norm_inference(dtype: str, rows: int, channels: int, *, clip: Clip = NO_CLIP) -> Kernel:
-    """y = clip(x * factor + offset + residual).
-
-    Pointers: x, residual (0: absent), factor [channels], offset [channels] (float32), y.
-    """
-    _check(rows, channels)
-    tiling = _tiling_in_parts(dtype, rows, channels)
-    scalars = (*integers(rows, channels), *_limits(clip))
-    return _result(FORWARD, "scale_and_shift", C_TYPES[dtype], tiling, scalars)
-
-
 # ------------------------------------------------------------ tilings
 
 
