@@ -1,103 +1,123 @@
-"""The part of oneDNN's enumerations that golow uses: the values of version 3's ``dnnl_types.h``,
-which are stable within a major version."""
+"""The numbers of oneDNN's API under the names that golow gives them."""
 
-# dnnl_status_t
-STATUS = {
-    1: "out_of_memory",
-    2: "invalid_arguments",
-    3: "unimplemented",
-    4: "last_impl_reached",
-    5: "runtime_error",
-    6: "not_required",
+from __future__ import annotations
+
+from golow.levels.direct.onednn.bindings.api import (
+    MACROS,
+    dnnl_alg_kind_t,
+    dnnl_cpu_isa_t,
+    dnnl_data_type_t,
+    dnnl_engine_kind_t,
+    dnnl_format_kind_t,
+    dnnl_format_tag_t,
+    dnnl_normalization_flags_t,
+    dnnl_prop_kind_t,
+    dnnl_query_t,
+    dnnl_rnn_direction_t,
+    dnnl_rnn_flags_t,
+    dnnl_scratchpad_mode_t,
+    dnnl_status_t,
+    dnnl_stream_flags_t,
+)
+
+STATUS = {number: name.removeprefix("dnnl_") for name, number in dnnl_status_t.items()}
+
+CPU = dnnl_engine_kind_t["dnnl_cpu"]
+DEFAULT_STREAM = dnnl_stream_flags_t["dnnl_stream_default_flags"]
+USER_SCRATCHPAD = dnnl_scratchpad_mode_t["dnnl_scratchpad_mode_user"]
+
+UNDEFINED_TYPE = dnnl_data_type_t["dnnl_data_type_undef"]
+DATA_TYPES = {
+    "float32": dnnl_data_type_t["dnnl_f32"],
+    "int32": dnnl_data_type_t["dnnl_s32"],
+    "uint8": dnnl_data_type_t["dnnl_u8"],
 }
+MAX_DIMENSIONS = MACROS["DNNL_MAX_NDIMS"]
 
-DATA_TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
+ANY = dnnl_format_tag_t["dnnl_format_tag_any"]
+BLOCKED_BY_8 = dnnl_format_tag_t["dnnl_aBcd8b"]  # channels in blocks of 8, one AVX register
+BLOCKED_BY_16 = dnnl_format_tag_t["dnnl_aBcd16b"]  # in blocks of 16, one AVX-512 register
+CHANNELS_LAST = dnnl_format_tag_t["dnnl_acdb"]
+OPAQUE = dnnl_format_kind_t["dnnl_format_kind_opaque"]
 
-# dnnl_format_tag_t
-ANY = 1
-BLOCKED_BY_8 = 102  # aBcd8b: channels in blocks of 8, one AVX register
-BLOCKED_BY_16 = 78  # aBcd16b: channels in blocks of 16, one AVX-512 register
-CHANNELS_LAST = 22  # acdb
+# The bit that is set for every AVX-512 variant and for nothing below it.
+AVX_512 = dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx2_vnni_2"]
 
-# dnnl_cpu_isa_t: the bit that is set for every AVX-512 variant and for nothing below it
-AVX_512 = 0x20
+FORWARD_TRAINING = dnnl_prop_kind_t["dnnl_forward_training"]
+FORWARD_INFERENCE = dnnl_prop_kind_t["dnnl_forward_inference"]
+BACKWARD = dnnl_prop_kind_t["dnnl_backward"]
 
-# dnnl_prop_kind_t
-FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
-BACKWARD = 128
-
-# dnnl_alg_kind_t
-CONVOLUTION_DIRECT = 1
-POOLING_MAX, POOLING_AVERAGE, POOLING_AVERAGE_EXCLUDING = 511, 767, 1023
-BINARY_ADD, BINARY_MUL, BINARY_DIV, BINARY_SUB = 131056, 131057, 131060, 131061
-REDUCTION_SUM, REDUCTION_MEAN = 196596, 196598
-RESAMPLING_NEAREST, RESAMPLING_LINEAR = 196592, 196593
+CONVOLUTION_DIRECT = dnnl_alg_kind_t["dnnl_convolution_direct"]
+POOLING_MAX = dnnl_alg_kind_t["dnnl_pooling_max"]
+POOLING_AVERAGE = dnnl_alg_kind_t["dnnl_pooling_avg_include_padding"]
+POOLING_AVERAGE_EXCLUDING = dnnl_alg_kind_t["dnnl_pooling_avg_exclude_padding"]
+BINARY_ADD = dnnl_alg_kind_t["dnnl_binary_add"]
+BINARY_MUL = dnnl_alg_kind_t["dnnl_binary_mul"]
+BINARY_DIV = dnnl_alg_kind_t["dnnl_binary_div"]
+BINARY_SUB = dnnl_alg_kind_t["dnnl_binary_sub"]
+REDUCTION_SUM = dnnl_alg_kind_t["dnnl_reduction_sum"]
+REDUCTION_MEAN = dnnl_alg_kind_t["dnnl_reduction_mean"]
+RESAMPLING_NEAREST = dnnl_alg_kind_t["dnnl_resampling_nearest"]
+RESAMPLING_LINEAR = dnnl_alg_kind_t["dnnl_resampling_linear"]
 # The library's names. "_use_dst_for_bwd": the gradient reads the result instead of the argument.
 ELTWISE = {
-    "relu": 32,
-    "tanh": 33,
-    "elu": 34,
-    "square": 35,
-    "abs": 36,
-    "sqrt": 37,
-    "linear": 38,
-    "soft_relu": 39,
-    "hardsigmoid": 40,
-    "logistic": 41,
-    "exp": 42,
-    "gelu_tanh": 43,
-    "swish": 44,
-    "log": 45,
-    "clip": 46,
-    "clip_v2": 47,
-    "pow": 48,
-    "gelu_erf": 49,
-    "round": 50,
-    "mish": 51,
-    "hardswish": 52,
-    "relu_use_dst_for_bwd": 256,
-    "tanh_use_dst_for_bwd": 257,
-    "elu_use_dst_for_bwd": 258,
-    "sqrt_use_dst_for_bwd": 259,
-    "logistic_use_dst_for_bwd": 260,
-    "exp_use_dst_for_bwd": 261,
-    "clip_v2_use_dst_for_bwd": 262,
+    name.removeprefix("dnnl_eltwise_"): number
+    for name, number in dnnl_alg_kind_t.items()
+    if name.startswith("dnnl_eltwise_")
 }
 
-# dnnl_rnn_direction_t, dnnl_rnn_flags_t
-LEFT_TO_RIGHT, RIGHT_TO_LEFT = 1, 2
-OVERWRITE_GRADIENTS = 1
+LEFT_TO_RIGHT = dnnl_rnn_direction_t["dnnl_unidirectional_left2right"]
+RIGHT_TO_LEFT = dnnl_rnn_direction_t["dnnl_unidirectional_right2left"]
+OVERWRITE_GRADIENTS = dnnl_rnn_flags_t["dnnl_rnn_flags_diff_weights_overwrite"]
 
-# dnnl_normalization_flags_t
-GLOBAL_STATISTICS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8
+GLOBAL_STATISTICS = dnnl_normalization_flags_t["dnnl_use_global_stats"]
+USE_SCALE = dnnl_normalization_flags_t["dnnl_use_scale"]
+USE_SHIFT = dnnl_normalization_flags_t["dnnl_use_shift"]
+FUSE_RELU = dnnl_normalization_flags_t["dnnl_fuse_norm_relu"]
 
-# DNNL_ARG_...
-SRC, SRC_1, DST, WEIGHTS, BIAS = 1, 2, 17, 33, 41
-MEAN, VARIANCE, SCALE, SHIFT, WORKSPACE, SCRATCHPAD = 49, 50, 51, 52, 64, 80
-DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
-MULTIPLE_SRC = 1024
+SRC, SRC_1 = MACROS["DNNL_ARG_SRC"], MACROS["DNNL_ARG_SRC_1"]
+DST, WEIGHTS, BIAS = MACROS["DNNL_ARG_DST"], MACROS["DNNL_ARG_WEIGHTS"], MACROS["DNNL_ARG_BIAS"]
+MEAN, VARIANCE = MACROS["DNNL_ARG_MEAN"], MACROS["DNNL_ARG_VARIANCE"]
+SCALE, SHIFT = MACROS["DNNL_ARG_SCALE"], MACROS["DNNL_ARG_SHIFT"]
+WORKSPACE, SCRATCHPAD = MACROS["DNNL_ARG_WORKSPACE"], MACROS["DNNL_ARG_SCRATCHPAD"]
+DIFF_SRC, DIFF_DST = MACROS["DNNL_ARG_DIFF_SRC"], MACROS["DNNL_ARG_DIFF_DST"]
+DIFF_WEIGHTS, DIFF_BIAS = MACROS["DNNL_ARG_DIFF_WEIGHTS"], MACROS["DNNL_ARG_DIFF_BIAS"]
+DIFF_SCALE, DIFF_SHIFT = MACROS["DNNL_ARG_DIFF_SCALE"], MACROS["DNNL_ARG_DIFF_SHIFT"]
+MULTIPLE_SRC = MACROS["DNNL_ARG_MULTIPLE_SRC"]
 # Of recurrent layers.
-SRC_ITER, SRC_ITER_C, DST_ITER, DST_ITER_C = 2, 3, 18, 19
-WEIGHTS_ITER, WEIGHTS_PROJECTION = 34, 36
-DIFF_SRC_ITER, DIFF_SRC_ITER_C, DIFF_DST_ITER, DIFF_DST_ITER_C = 130, 131, 146, 147
-DIFF_WEIGHTS_ITER, DIFF_WEIGHTS_PROJECTION = 162, 164
-POST_OP_STRIDE = 32768  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) is (n + 1) times this
+SRC_ITER, SRC_ITER_C = MACROS["DNNL_ARG_SRC_ITER"], MACROS["DNNL_ARG_SRC_ITER_C"]
+DST_ITER, DST_ITER_C = MACROS["DNNL_ARG_DST_ITER"], MACROS["DNNL_ARG_DST_ITER_C"]
+WEIGHTS_ITER = MACROS["DNNL_ARG_WEIGHTS_ITER"]
+WEIGHTS_PROJECTION = MACROS["DNNL_ARG_WEIGHTS_PROJECTION"]
+DIFF_SRC_ITER, DIFF_SRC_ITER_C = (
+    MACROS["DNNL_ARG_DIFF_SRC_ITER"], MACROS["DNNL_ARG_DIFF_SRC_ITER_C"]
+)  # fmt: skip
+DIFF_DST_ITER, DIFF_DST_ITER_C = (
+    MACROS["DNNL_ARG_DIFF_DST_ITER"], MACROS["DNNL_ARG_DIFF_DST_ITER_C"]
+)  # fmt: skip
+DIFF_WEIGHTS_ITER = MACROS["DNNL_ARG_DIFF_WEIGHTS_ITER"]
+DIFF_WEIGHTS_PROJECTION = MACROS["DNNL_ARG_DIFF_WEIGHTS_PROJECTION"]
+# DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) is (n + 1) times this.
+POST_OP_STRIDE = MACROS["DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE"]
 
-# dnnl_query_t
 QUERY = {
-    SRC: 129,
-    DIFF_SRC: 130,
-    WEIGHTS: 131,
-    DIFF_WEIGHTS: 132,
-    DST: 133,
-    DIFF_DST: 134,
-    WORKSPACE: 135,
-    SCRATCHPAD: 136,
+    SRC: dnnl_query_t["dnnl_query_src_md"],
+    DIFF_SRC: dnnl_query_t["dnnl_query_diff_src_md"],
+    WEIGHTS: dnnl_query_t["dnnl_query_weights_md"],
+    DIFF_WEIGHTS: dnnl_query_t["dnnl_query_diff_weights_md"],
+    DST: dnnl_query_t["dnnl_query_dst_md"],
+    DIFF_DST: dnnl_query_t["dnnl_query_diff_dst_md"],
+    WORKSPACE: dnnl_query_t["dnnl_query_workspace_md"],
+    SCRATCHPAD: dnnl_query_t["dnnl_query_scratchpad_md"],
 }
-QUERY_IMPLEMENTATION = 8
-QUERY_ARGUMENT = 255  # dnnl_query_exec_arg_md: the index is an argument's number
-QUERY_STRIDES, QUERY_NDIMS, QUERY_DIMS, QUERY_DATA_TYPE = 14, 256, 257, 258
-QUERY_OFFSET = 259
-QUERY_FORMAT_KIND = 262
-QUERY_INNER_COUNT, QUERY_INNER_BLOCKS, QUERY_INNER_INDICES = 263, 264, 265
-OPAQUE = 3  # dnnl_format_kind_t
+QUERY_IMPLEMENTATION = dnnl_query_t["dnnl_query_impl_info_str"]
+QUERY_ARGUMENT = dnnl_query_t["dnnl_query_exec_arg_md"]  # the index is an argument's number
+QUERY_STRIDES = dnnl_query_t["dnnl_query_strides"]
+QUERY_NDIMS = dnnl_query_t["dnnl_query_ndims_s32"]
+QUERY_DIMS = dnnl_query_t["dnnl_query_dims"]
+QUERY_DATA_TYPE = dnnl_query_t["dnnl_query_data_type"]
+QUERY_OFFSET = dnnl_query_t["dnnl_query_submemory_offset_s64"]
+QUERY_FORMAT_KIND = dnnl_query_t["dnnl_query_format_kind"]
+QUERY_INNER_COUNT = dnnl_query_t["dnnl_query_inner_nblks_s32"]
+QUERY_INNER_BLOCKS = dnnl_query_t["dnnl_query_inner_blks"]
+QUERY_INNER_INDICES = dnnl_query_t["dnnl_query_inner_idxs"]

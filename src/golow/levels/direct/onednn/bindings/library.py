@@ -1,25 +1,31 @@
-"""oneDNN's C API through ctypes: the part that golow uses, under the library's own names.
+"""oneDNN's C API through ctypes: its functions, and classes that own its objects.
 
-Each object of the library has one Python owner and is destroyed with it. The version is checked
-when the library is loaded. Nothing here imports a framework.
+The functions' types are those of the library's header (`api.py`). Each object of the library has
+one Python owner and is destroyed with it. The version is checked when the library is loaded.
+Nothing here imports a framework.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_void_p
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from golow.levels.direct.onednn.bindings.api import FUNCTIONS, dnnl_exec_arg_t
 from golow.levels.direct.onednn.bindings.constants import (
     ANY,
     AVX_512,
     BLOCKED_BY_8,
     BLOCKED_BY_16,
+    CPU,
     DATA_TYPES,
+    DEFAULT_STREAM,
+    MAX_DIMENSIONS,
     OPAQUE,
     QUERY_DATA_TYPE,
     QUERY_DIMS,
@@ -35,8 +41,8 @@ from golow.levels.direct.onednn.bindings.constants import (
 
 PACKAGE = "onednn-cpu-gomp"
 MAJOR = 3
-MAX_DIMENSIONS = 12
 Dims = c_int64 * MAX_DIMENSIONS
+ExecArg = dnnl_exec_arg_t  # which argument, and its memory
 
 
 class OneDnnError(Exception):
@@ -45,25 +51,6 @@ class OneDnnError(Exception):
     def __init__(self, call: str, status: int) -> None:
         super().__init__(f"{call}: {STATUS.get(status, status)}")
         self.status = status
-
-
-class _Version(ctypes.Structure):
-    """dnnl_version_t."""
-
-    _fields_ = [
-        ("major", c_int),
-        ("minor", c_int),
-        ("patch", c_int),
-        ("hash", c_char_p),
-        ("cpu_runtime", c_uint),
-        ("gpu_runtime", c_uint),
-    ]
-
-
-class ExecArg(ctypes.Structure):
-    """dnnl_exec_arg_t: which argument, and its memory."""
-
-    _fields_ = [("arg", c_int), ("memory", c_void_p)]
 
 
 def find_library() -> Path | None:
@@ -79,23 +66,23 @@ def find_library() -> Path | None:
 
 
 @cache
-def library() -> ctypes.CDLL:
-    """Return the loaded library. Raises OSError if it is missing or has another major version."""
+def library() -> SimpleNamespace:
+    """Return the functions of the loaded library. Raises OSError if it is missing or has another
+    major version."""
     path = find_library()
     if path is None:
         raise OSError(f"the package {PACKAGE} is not installed")
     loaded = ctypes.CDLL(str(path))
-    loaded.dnnl_version.restype = POINTER(_Version)
-    found = loaded.dnnl_version().contents
+    found = _typed(loaded, "dnnl_version")().contents
     if found.major != MAJOR:
         raise OSError(f"{path} is oneDNN {found.major}.{found.minor}, golow needs {MAJOR}")
-    loaded.dnnl_memory_desc_get_size.restype = c_size_t
-    loaded.dnnl_memory_desc_get_size.argtypes = [c_void_p]
-    loaded.dnnl_memory_desc_equal.argtypes = [c_void_p, c_void_p]
-    loaded.dnnl_primitive_desc_query_md.restype = c_void_p
-    loaded.dnnl_primitive_desc_query_md.argtypes = [c_void_p, c_int, c_int]
-    loaded.dnnl_primitive_execute.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
-    return loaded
+    return SimpleNamespace(**{name: _typed(loaded, name) for name in FUNCTIONS})
+
+
+def _typed(loaded: ctypes.CDLL, name: str) -> Any:
+    function = getattr(loaded, name)
+    function.restype, function.argtypes = FUNCTIONS[name]
+    return function
 
 
 class ChannelBlock(NamedTuple):
@@ -148,7 +135,7 @@ class Engine(Owned):
 
     def __init__(self) -> None:
         super().__init__(c_void_p())
-        call("dnnl_engine_create", byref(self.handle), 1, c_size_t(0))
+        call("dnnl_engine_create", byref(self.handle), CPU, c_size_t(0))
         self.stream = _Stream(self)
 
 
@@ -157,7 +144,7 @@ class _Stream(Owned):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(c_void_p())
-        call("dnnl_stream_create", byref(self.handle), engine.handle, 1)
+        call("dnnl_stream_create", byref(self.handle), engine.handle, DEFAULT_STREAM)
 
 
 # ---------------------------------------------------------------- memory descriptors

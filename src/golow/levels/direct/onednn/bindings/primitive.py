@@ -17,6 +17,8 @@ from golow.levels.direct.onednn.bindings.constants import (
     QUERY_ARGUMENT,
     QUERY_IMPLEMENTATION,
     SCRATCHPAD,
+    UNDEFINED_TYPE,
+    USER_SCRATCHPAD,
     WEIGHTS,
 )
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine, Owned, call, library
@@ -41,7 +43,8 @@ class _Attributes(Owned):
     def __init__(self, post_ops: Sequence[PostOp]) -> None:
         super().__init__(c_void_p())
         call("dnnl_primitive_attr_create", byref(self.handle))
-        call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, 1)  # golow allocates it
+        # golow allocates it.
+        call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, USER_SCRATCHPAD)
         if post_ops:
             chain = _PostOps(post_ops)  # must live until the call has copied it
             call("dnnl_primitive_attr_set_post_ops", self.handle, chain.handle)
@@ -55,7 +58,8 @@ class _PostOps(Owned):
         call("dnnl_post_ops_create", byref(self.handle))
         for item in post_ops:
             if item.kind == "sum":
-                call("dnnl_post_ops_append_sum", self.handle, c_float(item.alpha), 0, 0)
+                factor = c_float(item.alpha)
+                call("dnnl_post_ops_append_sum", self.handle, factor, 0, UNDEFINED_TYPE)
             elif item.descriptor is not None:
                 kind = {"add": BINARY_ADD, "mul": BINARY_MUL}[item.kind]
                 call("dnnl_post_ops_append_binary", self.handle, kind, item.descriptor.handle)
