@@ -3,7 +3,7 @@ lowered graph in the level's cache.
 
 ``python -m golow.levels.direct.cudnn.run.program [autotune] FOLDER [LAST]`` speaks the worker
 protocol. FOLDER has the lowered graph, LAST that of an epoch's smaller last batch. The worker
-imports NumPy, safetensors, msgspec and NVIDIA's bindings, and no framework.
+imports NumPy, ml_dtypes, safetensors, msgspec and NVIDIA's bindings, and no framework.
 """
 
 from __future__ import annotations
