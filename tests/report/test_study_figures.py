@@ -268,14 +268,14 @@ def test_equal_records_on_disk_give_equal_files(tmp_path: Path) -> None:
     folder = write(tmp_path / "a-study", cells)
 
     def written(out: str) -> dict[str, bytes]:
-        files = write_study_figures(folder, tmp_path / out, ("svg", "html"), "levental2020")
+        files = write_study_figures(folder, tmp_path / out, ("svg",), "levental2020")
         assert set(files) == {*(tmp_path / out).iterdir()}
         return {file.name: file.read_bytes() for file in files}
 
     first = written("first")
     assert set(first) == {
         *(f"{name}-infer.svg" for name in ("overview", "time-over-batch", "time-map")),
-        *("ratio-map-infer.svg", "fastest-infer.svg", "study.html"),
+        *("ratio-map-infer.svg", "fastest-infer.svg"),
         *("utilization-over-batch-infer.svg", "utilization-map-infer.svg"),
     }
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):

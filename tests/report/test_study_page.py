@@ -3,17 +3,18 @@ record, and asks the network for nothing."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from golow.programs.study.store import StudyFolder
 from golow.report.page import study
 from golow.report.page.file import unpacked, write_page
 from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
-from golow.report.study.figures import write_study_figures
 from golow.report.study.measures import ratio_text
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, read, rows_of
@@ -22,6 +23,17 @@ from support.drawn_studies import SMALL, cell, measured, run, small, studies, un
 from support.pages import EVIL, in_page
 
 PAPER = levental2020_grid()
+
+
+def write_page_of(folder: Path, *options: str) -> Path:
+    """The page that the command writes."""
+    out = folder.parent / "figures"
+    ended = golow(
+        *("study", "figures", folder.name, "--studies", str(folder.parent), "--out", str(out)),
+        *("--formats", "html", *options),
+    )
+    assert (ended.status, ended.output) == (0, f"{out / 'study.html'}\n")
+    return out / "study.html"
 
 
 def maps(sections: list[Any], name: str) -> dict[str, list[list[Any]]]:
@@ -38,8 +50,7 @@ def texts(rows: list[list[Any]]) -> list[list[str]]:
 
 def test_it_is_the_page_of_the_report_with_every_number(tmp_path: Path) -> None:
     folder = write(tmp_path / "a-study", SMALL)
-    [page] = write_study_figures(folder, tmp_path / "figures", ("html",), "levental2020")
-    assert page == tmp_path / "figures" / "study.html"
+    page = write_page_of(folder, "--reference", "levental2020")
     reported = write_report([folder], tmp_path / "report.html", "levental2020")
     assert page.read_bytes() == reported.read_bytes()
     with unpacked(page) as [inside]:
@@ -63,16 +74,14 @@ def test_it_is_the_page_of_the_report_with_every_number(tmp_path: Path) -> None:
     assert len(text) < 1e6
 
 
-def test_the_command_writes_it_beside_the_figures(tmp_path: Path) -> None:
-    write(tmp_path / "studies" / "a-study", SMALL[:1])
+def test_a_study_without_cells_has_no_page(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a-study", SMALL[:1])
+    shutil.rmtree(StudyFolder(folder).cells)
     ended = golow(
-        *("study", "figures", "a-study", "--studies", "studies", "--out", "out"),
-        *("--formats", "html"),
-        folder=tmp_path,
+        *("study", "figures", "a-study", "--studies", str(tmp_path)),
+        *("--out", str(tmp_path / "figures"), "--formats", "html"),
     )
-    assert (ended.status, ended.output) == (0, "out/study.html\n")
-    with unpacked(tmp_path / "out" / "study.html") as [inside]:
-        assert read(inside) == read(tmp_path / "studies" / "a-study")
+    assert (ended.status, ended.output) == (0, "")
 
 
 def test_it_shows_the_fastest_level_of_each_cell() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,6 +21,7 @@ from golow.storage.files import is_file, is_folder, require_place
 if TYPE_CHECKING:
     from golow.api import StudyResult
     from golow.programs.study.study_record import Study
+    from golow.report.style import Format
 
 study_app = typer.Typer(
     help="Run grids of comparisons over models, batch sizes, resolutions, precisions and thread "
@@ -231,11 +232,16 @@ def figures(
     studies: Annotated[Path, typer.Option(help="Folder that holds the studies.")] = STUDIES,
 ) -> None:
     """Draw time, memory and ratio over the grid of a study. Needs matplotlib."""
+    from golow.report.page.report import write_report
     from golow.report.study.figures import write_study_figures
+    from golow.report.study.rows import read
 
-    for file in write_study_figures(
-        _folder(study, studies), out, tuple(names(formats) or ()), reference
-    ):
+    folder, kinds = _folder(study, studies), names(formats) or []
+    still = cast("list[Format]", [kind for kind in kinds if kind != "html"])
+    files = write_study_figures(folder, out, still, reference)
+    if "html" in kinds and read(folder):  # a study without cells has no page
+        files.append(write_report([folder], out / "study.html", reference))
+    for file in files:
         print(file)
 
 

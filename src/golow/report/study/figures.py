@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from golow.programs.study.store import StudyFolder
-from golow.report.page.report import write_report
 from golow.report.published import PublishedGrid, grid
 from golow.report.study.cuts import cuts, overview
 from golow.report.study.fastest import fastest_map
@@ -33,27 +32,22 @@ Draw = Callable[[], "Figure"]
 def write_study_figures(
     study: Path,
     folder: Path,
-    formats: Sequence[str] = ("svg", "png", "html"),
+    formats: Sequence[Format] = ("svg", "png"),
     reference: str = "",
 ) -> list[Path]:
     """Write every figure of the study in that folder into another one; returns the files, none if
-    nothing was measured yet. ``html`` is the page of ``golow report``; the other formats are one
-    file per figure.
+    nothing was measured yet.
 
     Equal records give equal files. reference: name of published figures to draw with them. Raises
     `GolowError` without matplotlib, for an unknown reference, or if the folder cannot be written.
     """
-    rows, paper = load(study), grid(reference) if reference else None
-    still = cast("list[Format]", [kind for kind in formats if kind != "html"])
-    files = [
+    paper = grid(reference) if reference else None
+    return [
         file
-        for plane in planes(rows, StudyFolder(study).study())
+        for plane in planes(load(study), StudyFolder(study).study())
         for name, draw in figures(plane, paper)
-        for file in save_figure(draw(), folder, f"{name}-{plane.name}", still)
+        for file in save_figure(draw(), folder, f"{name}-{plane.name}", formats)
     ]
-    if "html" in formats and rows:
-        files.append(write_report([study], folder / "study.html", reference))
-    return files
 
 
 def figures(plane: Plane, paper: PublishedGrid | None = None) -> Iterator[tuple[str, Draw]]:
