@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golow.report.page.report import write_report
 from hypothesis import HealthCheck, given, settings
 
 from golow.programs.study.store import StudyFolder
 from golow.report.page import study
 from golow.report.page.file import unpacked, write_page
-from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
 from golow.report.study.measures import ratio_text
 from golow.report.study.planes import planes
