@@ -1,8 +1,14 @@
-"""The windows of pooling: which pixels each reads, how many of them count, and with which share."""
+"""The windows of pooling: which pixels each reads, and how many of them count."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.lower.operators.average_pool import AveragePool
+from golow.lower.operators.max_pool import MaxPool
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 Sizes = tuple[int, ...]
 
@@ -23,7 +29,23 @@ def padded_ends(
     return tuple(found)
 
 
-def pixels(
+def largest_pixels(writer: Writer, padded: str, given: MaxPool, output: Sizes) -> str:
+    """The largest pixel of every window, written as a comparison of pixel after pixel. padded: the
+    image with channels last. output: how many windows there are along each axis."""
+    found = ""
+    for row in range(given.kernel[0]):
+        for column in range(given.kernel[1]):
+            taken = _pixels(padded, (row, column), given.dilation, output, given.stride)
+            # An earlier pixel wins a tie, as in PyTorch, and takes the whole gradient.
+            pixel = writer.line(f"at_{row}_{column}", taken)
+            if found:
+                chosen = f"{writer.dialect.module}.where({pixel} > {found}, {pixel}, {found})"
+                pixel = writer.line(f"largest_{row}_{column}", chosen)
+            found = pixel
+    return found
+
+
+def _pixels(
     padded: str, place: Sizes, dilation: Sizes, output: tuple[int, ...], stride: Sizes
 ) -> str:
     """The source of one pixel of every window."""
@@ -44,12 +66,3 @@ def counted(given: AveragePool, axis: int, size: int, output: int) -> list[float
         inside = end - start if given.with_padding else min(end, size) - max(start, 0)
         found.append(float(inside))
     return found
-
-
-def shares(size: int, parts: int) -> list[list[float]]:
-    """What each of ``size`` pixels gives to each of so many windows that share them out."""
-    rows = []
-    for part in range(parts):
-        start, end = part * size // parts, -(-(part + 1) * size // parts)
-        rows.append([1 / (end - start) if start <= i < end else 0.0 for i in range(size)])
-    return rows

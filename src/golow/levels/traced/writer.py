@@ -9,12 +9,14 @@ value is held, and converts a value once, where an operator asks for the other o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from golow.levels.direct.implementation import Implementation, refusals, require_supported
 from golow.levels.direct.weight_arithmetic import ARITHMETIC
+from golow.levels.traced.dialect import Dialect
+from golow.levels.traced.layouts import CHANNELS_LAST, CHANNELS_SECOND, FILTER
 from golow.levels.traced.widening import HALF_TYPES, computes_wide, is_cast
 from golow.lower.ir.graph import Graph, GraphInput, Node, Ref, Value
 from golow.lower.ir.operator import record_of, references
@@ -22,9 +24,6 @@ from golow.lower.operators.convolution import Convolution
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 
-CHANNELS_LAST = (0, 2, 3, 1)  # an image [N, C, H, W] as [N, H, W, C]
-CHANNELS_SECOND = (0, 3, 1, 2)  # and back
-FILTER = (2, 3, 1, 0)  # a convolution's weight [K, C, R, S] as [R, S, C, K]
 # Names that every source uses itself; a layer may have the same.
 TAKEN = frozenset("math weights parameters buffers batch key active".split())
 
@@ -52,30 +51,24 @@ def derived_nodes(graph: Graph) -> list[Node]:
     return found
 
 
-def number(value: float | int | bool) -> str:
-    """The number as Python's source."""
-    if isinstance(value, bool | int):
-        return repr(value)
-    if value != value:
-        return "math.nan"
-    if value in (float("inf"), float("-inf")):
-        return "math.inf" if value > 0 else "-math.inf"
-    return repr(value)
+def refused_nodes(
+    graph: Graph, dialect: Dialect, operators: Mapping[str, Implementation]
+) -> Iterator[Unsupported]:
+    """Yield every node that the level cannot run."""
+    return refusals(dialect.level, _without_derived(graph), operators, dialect.dtypes)
 
 
 class Writer:
-    """Writes one graph. An operator's file asks it for values and puts its results into it. A
-    framework's own writer has its name, its operators and its words.
+    """Writes one graph. An operator's file asks it for values and puts its results into it.
 
+    dialect: the framework's words. operators: every operator of the level, by its name in nodes.
     held: the order of axes in which a worker holds an input, where it is not PyTorch's.
     """
 
-    level = ""
-    dtypes: Collection[str] = ()
-    taken: frozenset[str] = frozenset()  # names that the source uses, further to `TAKEN`
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(
+        self, graph: Graph, dialect: Dialect, operators: Mapping[str, Implementation]
+    ) -> None:
+        self.graph, self.dialect, self.operators = graph, dialect, operators
         self.values = graph.values()
         self.trained = set(trained_parameters(graph))
         self.trains = any(item.kind == "loss" for item in graph.outputs)
@@ -96,42 +89,14 @@ class Writer:
                 if value is not None:
                     self._hold(value, f"derived/{value.name}", f"weights[{value.name!r}]")
 
-    # ------------------------------------------------------------ what a framework says
-
-    @classmethod
-    def implemented(cls) -> Mapping[str, Implementation]:
-        """Return every operator of the level, by its name in nodes."""
-        raise NotImplementedError
-
-    def transposed(self, expression: str, order: Sequence[int]) -> str:
-        """The expression with its axes in another order."""
-        raise NotImplementedError
-
-    def reshaped(self, expression: str, shape: Sequence[int]) -> str:
-        """The expression in another shape."""
-        raise NotImplementedError
-
-    def key(self, index: int) -> str:
-        """What the draw with that index is made from."""
-        raise NotImplementedError
-
-    def converted(self, expression: str, dtype: str) -> str:
-        """The expression in another type."""
-        raise NotImplementedError
-
     # ------------------------------------------------------------ the whole
-
-    @classmethod
-    def refused(cls, graph: Graph) -> Iterator[Unsupported]:
-        """Yield every node that the level cannot run."""
-        return refusals(cls.level, _without_derived(graph), cls.implemented(), cls.dtypes)
 
     def source(self, workload: Workload, header: str, step: str, definitions: str = "") -> str:
         """Return the source. header: what it imports. step: the training step around ``forward``.
         definitions: of what operators call. Raises `Unsupported` for the first node that the level
         cannot run."""
         given = _without_derived(self.graph)
-        require_supported(self.level, given, self.implemented(), self.dtypes)
+        require_supported(self.dialect.level, given, self.operators, self.dialect.dtypes)
         body = self._body()
         mode = "a training step" if workload.mode == "train" else "inference"
         title = f'"""{workload.model}, {mode}, written by golow from the captured graph."""\n\n'
@@ -153,7 +118,7 @@ class Writer:
                 module = node.module
                 self._line(f"# {module}" if module else "#")
             self.node, self._wide = node, self._computes_wide(node)
-            self.implemented()[node.op].build(self, record_of(node))
+            self.operators[node.op].build(self, record_of(node))
         self._wide = False
         self._line(f"return {self._returned()}")
         return "\n".join(f"    {line}".rstrip() for line in self._lines) + "\n"
@@ -172,8 +137,8 @@ class Writer:
         """Return the value with its axes in PyTorch's order."""
         name = reference.name
         if name not in self._plain:
-            plain = f"{self._identifier(name)}__plain"
-            self._line(f"{plain} = {self.transposed(self._image[name], CHANNELS_SECOND)}")
+            plain = f"{self.identifier(name)}__plain"
+            self._line(f"{plain} = {self.dialect.transposed(self._image[name], CHANNELS_SECOND)}")
             self._plain[name] = plain
         return self._argument(self._plain[name], name)
 
@@ -181,8 +146,8 @@ class Writer:
         """Return the value, of four axes, with its channels last."""
         name = reference.name
         if name not in self._image:
-            image = f"{self._identifier(name)}__image"
-            self._line(f"{image} = {self.transposed(self._plain[name], CHANNELS_LAST)}")
+            image = f"{self.identifier(name)}__image"
+            self._line(f"{image} = {self.dialect.transposed(self._plain[name], CHANNELS_LAST)}")
             self._image[name] = image
         return self._argument(self._image[name], name)
 
@@ -190,7 +155,7 @@ class Writer:
         """Return a convolution's weight in the order of axes `FILTER`."""
         name = reference.name
         if name not in self._filter:
-            return self.transposed(self.plain(reference), FILTER)
+            return self.dialect.transposed(self.plain(reference), FILTER)
         return self._filter[name]
 
     def is_image(self, reference: Ref) -> bool:
@@ -211,9 +176,9 @@ class Writer:
         value = self.output(index)
         if value is None:
             return
-        name = self._identifier(value.name)
+        name = self.identifier(value.name)
         if self._wide and value.dtype in HALF_TYPES:
-            expression = self.converted(f"({expression})", value.dtype)
+            expression = self.dialect.converted(f"({expression})", value.dtype)
         self._line(f"{name} = {expression}")
         (self._image if image else self._plain)[value.name] = name
 
@@ -221,23 +186,29 @@ class Writer:
         """Name the result, the argument in another type, in each order in which that is held."""
         [value] = self.node.outputs
         assert value is not None  # noqa: S101
-        name, held = self._identifier(value.name), (self._image, self._filter, self._plain)
+        name, held = self.identifier(value.name), (self._image, self._filter, self._plain)
         found = next(kind for kind in held if given.name in kind)
-        self._line(f"{name} = {self.converted(found[given.name], dtype)}")
+        self._line(f"{name} = {self.dialect.converted(found[given.name], dtype)}")
         found[value.name] = name
 
     def line(self, name: str, expression: str) -> str:
         """Write ``name = expression`` for a value that is no result; return the name, which gets
         the first result's in front. Two underscores: the graph's own names have no two in a row."""
         first = next(value.name for value in self.node.outputs if value is not None)
-        full = f"{self._identifier(first)}__{name}"
+        full = f"{self.identifier(first)}__{name}"
         self._line(f"{full} = {expression}")
         return full
+
+    def identifier(self, name: str) -> str:
+        """The name of a value as Python's: those that decompositions make may have dots."""
+        cleaned = re.sub(r"\W", "___", name)
+        cleaned = f"v___{cleaned}" if cleaned[0].isdigit() else cleaned
+        return f"{cleaned}__" if cleaned in TAKEN | self.dialect.taken else cleaned
 
     def draw(self) -> str:
         """What the next draw is made from, each time another."""
         self._draws += 1
-        return self.key(self._draws)
+        return self.dialect.key(self._draws)
 
     # ------------------------------------------------------------ inputs and outputs
 
@@ -280,7 +251,7 @@ class Writer:
 
     def _argument(self, expression: str, name: str) -> str:
         if self._wide and self.values[name].dtype in HALF_TYPES:
-            return self.converted(expression, "float32")
+            return self.dialect.converted(expression, "float32")
         return expression
 
     def _returned(self) -> str:
@@ -308,23 +279,13 @@ class Writer:
         if not shape:
             return self.plain(reference)
         four = (1,) * (4 - len(shape)) + shape
+        plain = self.plain(reference)
         if sum(size != 1 for size in four) <= 1:  # its elements keep their order
-            return self.reshaped(self.plain(reference), [four[axis] for axis in CHANNELS_LAST])
-        return self.transposed(self.reshaped(self.plain(reference), four), CHANNELS_LAST)
-
-    def _identifier(self, name: str) -> str:
-        """The name of a value as Python's: those that decompositions make may have dots."""
-        cleaned = re.sub(r"\W", "___", name)
-        cleaned = f"v___{cleaned}" if cleaned[0].isdigit() else cleaned
-        return f"{cleaned}__" if cleaned in TAKEN | self.taken else cleaned
+            return self.dialect.reshaped(plain, [four[axis] for axis in CHANNELS_LAST])
+        return self.dialect.transposed(self.dialect.reshaped(plain, four), CHANNELS_LAST)
 
     def _line(self, text: str) -> None:
         self._lines.append(text)
-
-
-def image_axis(axis: int) -> int:
-    """Where an image with channels last has that axis of [N, C, H, W]."""
-    return CHANNELS_LAST.index(axis)
 
 
 def _is_convolved(node: Node, name: str) -> bool:

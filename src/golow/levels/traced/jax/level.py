@@ -142,10 +142,10 @@ def passes(workload: Workload) -> tuple[Pass, ...]:
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no JAX."""
-    from golow.levels.traced.jax.writer import Writer
+    from golow.levels.traced.jax.writer import refused
     from golow.lower.ir.passes import apply
 
-    return Writer.refused(apply(graph, passes(workload)))
+    return refused(apply(graph, passes(workload)))
 
 
 def source(graph: Graph, workload: Workload) -> str:

@@ -54,10 +54,10 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no TensorFlow."""
-    from golow.levels.traced.tensorflow.writer import Writer
+    from golow.levels.traced.tensorflow.writer import refused
     from golow.lower.ir.passes import apply
 
-    return Writer.refused(apply(graph, passes(workload)))
+    return refused(apply(graph, passes(workload)))
 
 
 def source(graph: Graph, workload: Workload) -> str:

@@ -1,1 +1,1 @@
-"""JAX's spelling of every operator, found by looking into this folder."""
+"""Operators that JAX has in a form of its own, found by looking into this folder."""

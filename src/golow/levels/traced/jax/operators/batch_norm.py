@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.jax.operators.activation import activated
-from golow.levels.traced.jax.writer import Writer
+from golow.levels.traced.operators.activation import activated
+from golow.levels.traced.refusals import refuse_residual
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormInference
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 
 def inference(writer: Writer, given: BatchNormInference) -> None:
@@ -42,9 +46,7 @@ def training(writer: Writer, given: BatchNorm) -> None:
     factor = inverse if given.scale is None else f"({inverse} * {writer.plain(given.scale)})"
     centred = writer.line("centred", f"{distance} - {spread(offset)}")
     result = f"{centred} * {spread(factor)}" + _shift(writer, given.shift, spread)
-    if given.activation is not None:
-        result = activated(writer.line("normed", result), given.activation)
-    writer.put(result, image)
+    writer.put(activated(writer, result, given.activation, "normed"), image)
     writer.put(mean, index=1)
     writer.put(inverse, index=2)
     for index, running, new in (
@@ -69,12 +71,7 @@ def _shift(writer: Writer, shift: Ref | None, spread) -> str:  # type: ignore[no
     return "" if shift is None else f" + {spread(writer.plain(shift))}"
 
 
-def refuse(given: BatchNorm, question: object) -> str:
-    """Refuse what a pass of another level fused."""
-    return "" if given.residual is None else "a batch norm with a residual"
-
-
 IMPLEMENTATIONS = (
     Implementation(BatchNormInference, inference),
-    Implementation(BatchNorm, training, refuse),
+    Implementation(BatchNorm, training, refuse_residual),
 )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.traced.jax.operators.activation import activated
-from golow.levels.traced.jax.writer import Writer
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.operators.activation import activated
+from golow.levels.traced.refusals import refuse_gradient_of_weight
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
+
+if TYPE_CHECKING:
+    from golow.levels.traced.jax.writer import JaxWriter
 
 NUMBERS = '("NHWC", "HWIO", "NHWC")'
 
 
-def build(writer: Writer, given: Convolution) -> None:
+def build(writer: JaxWriter, given: Convolution) -> None:
     """``activation(convolution(x, weight) + bias + residual)``."""
     top, left, bottom, right = given.padding
     arguments = [
@@ -31,12 +36,10 @@ def build(writer: Writer, given: Convolution) -> None:
         result += f" + {writer.plain(given.bias)}"
     if given.residual is not None:
         result += f" + {writer.image(given.residual)}"
-    if given.activation is not None:
-        result = activated(writer.line("sum", result), given.activation)
-    writer.put(result, image=True)
+    writer.put(activated(writer, result, given.activation), image=True)
 
 
-def transposed(writer: Writer, given: ConvolutionBackward) -> None:
+def transposed(writer: JaxWriter, given: ConvolutionBackward) -> None:
     """The gradient of x alone: what a transposed convolution is."""
     output = writer.output()
     if output is None:
@@ -54,13 +57,7 @@ def transposed(writer: Writer, given: ConvolutionBackward) -> None:
     writer.put(f"jax.vjp({forward}, {zeros})[1]({gradient})[0]", image=True)
 
 
-def refuse(given: ConvolutionBackward, question: Question) -> str:
-    """Refuse the gradient of a weight, which no forward pass needs."""
-    further = any(question.output(index) is not None for index in (1, 2))
-    return "the gradient of a convolution's weight in a forward pass" if further else ""
-
-
 IMPLEMENTATIONS = (
     Implementation(Convolution, build),
-    Implementation(ConvolutionBackward, transposed, refuse),
+    Implementation(ConvolutionBackward, transposed, refuse_gradient_of_weight),
 )

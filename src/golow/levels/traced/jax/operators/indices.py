@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.jax.writer import Writer, number
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 from golow.lower.operators.index import Index, IndexPut
 from golow.lower.operators.take import Take
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 
 def take(writer: Writer, given: Take) -> None:
@@ -29,7 +33,7 @@ def scatter(writer: Writer, given: Scatter) -> None:
         parts = ", ".join(f":{size}" for size in writer.value(given.index).shape)
         text = f"{writer.plain(source)}[{parts}]"
     else:
-        text = number(source)
+        text = writer.dialect.number(source)
     places = _places(writer, given.index, given.axis)
     writer.put(f"{writer.plain(given.x)}.at[{places}].{verb}({text})")
 

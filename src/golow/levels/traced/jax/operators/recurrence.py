@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.jax.writer import Writer
 from golow.lower.operators.recurrence import Recurrence
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 
 def recurrence(writer: Writer, given: Recurrence) -> None:

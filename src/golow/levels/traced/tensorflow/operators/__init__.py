@@ -1,1 +1,1 @@
-"""TensorFlow's spelling of every operator, found by looking into this folder."""
+"""Operators that TensorFlow has in a form of its own, found by looking into this folder."""

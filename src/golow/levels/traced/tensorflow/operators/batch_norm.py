@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.tensorflow.operators.activation import activated
-from golow.levels.traced.tensorflow.writer import Writer
+from golow.levels.traced.operators.activation import activated
+from golow.levels.traced.refusals import refuse_residual
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormInference
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 NOTHING = "tf.constant([], tf.float32)"
 
@@ -37,8 +41,7 @@ def training(writer: Writer, given: BatchNorm) -> None:
         arguments = f"{x}, {mean}, {variance}, {shift}, {scale}, {given.epsilon!r}"
         normed = f"tf.nn.batch_normalization({arguments})"
         corrected = f"{variance} * {count / max(count - 1, 1)!r}"
-    if given.activation is not None:
-        normed = activated(writer.line("normed", normed), given.activation)
+    normed = activated(writer, normed, given.activation, "normed")
     _put_result(writer, given.x, normed, image)
     writer.put(mean, index=1)
     writer.put(f"tf.math.rsqrt({variance} + {given.epsilon!r})", index=2)
@@ -87,12 +90,7 @@ def _or_none(writer: Writer, given: Ref | None) -> str:
     return "None" if given is None else writer.plain(given)
 
 
-def refuse(given: BatchNorm, question: object) -> str:
-    """Refuse what a pass of another level fused."""
-    return "" if given.residual is None else "a batch norm with a residual"
-
-
 IMPLEMENTATIONS = (
     Implementation(BatchNormInference, inference),
-    Implementation(BatchNorm, training, refuse),
+    Implementation(BatchNorm, training, refuse_residual),
 )

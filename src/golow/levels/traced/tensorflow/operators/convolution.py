@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.traced.tensorflow.operators.activation import activated
-from golow.levels.traced.tensorflow.writer import Writer
+from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.operators.activation import activated
+from golow.levels.traced.refusals import refuse_gradient_of_weight
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 
 def build(writer: Writer, given: Convolution) -> None:
@@ -19,9 +23,7 @@ def build(writer: Writer, given: Convolution) -> None:
         call = f"tf.nn.bias_add({call}, {writer.plain(given.bias)})"
     if given.residual is not None:
         call += f" + {writer.image(given.residual)}"
-    if given.activation is not None:
-        call = activated(writer.line("sum", call), given.activation)
-    writer.put(call, image=True)
+    writer.put(activated(writer, call, given.activation), image=True)
 
 
 def _plain(writer: Writer, given: Convolution) -> str:
@@ -78,13 +80,7 @@ def _padding(given: Sequence[int]) -> str:
     return f"((0, 0), ({top}, {bottom}), ({left}, {right}), (0, 0))"
 
 
-def refuse(given: ConvolutionBackward, question: Question) -> str:
-    """Refuse the gradient of a weight, which no forward pass needs."""
-    further = any(question.output(index) is not None for index in (1, 2))
-    return "the gradient of a convolution's weight in a forward pass" if further else ""
-
-
 IMPLEMENTATIONS = (
     Implementation(Convolution, build),
-    Implementation(ConvolutionBackward, transposed, refuse),
+    Implementation(ConvolutionBackward, transposed, refuse_gradient_of_weight),
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.tensorflow.writer import DTYPES, Writer
-from golow.levels.traced.writer import number
+from golow.levels.traced.tensorflow.dialect import TENSORFLOW
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 from golow.lower.operators.index import Index, IndexPut
 from golow.lower.operators.take import Take
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 
 def take(writer: Writer, given: Take) -> None:
@@ -31,8 +35,7 @@ def scatter(writer: Writer, given: Scatter) -> None:
         parts = ", ".join(f":{size}" for size in shape)
         text = f"{writer.plain(given.source)}[{parts}]"
     else:
-        value = given.source if x.dtype == "float32" else int(given.source)
-        text = f"tf.fill({tuple(shape)}, tf.constant({number(value)}, {DTYPES[x.dtype]}))"
+        text = TENSORFLOW.filled(shape, given.source, x.dtype)
     places = _places(writer, given.index, given.axis)
     writer.put(f"tf.tensor_scatter_nd_{verb}({writer.plain(given.x)}, {places}, {text})")
 
@@ -45,7 +48,7 @@ def index(writer: Writer, given: Index) -> None:
         [axis] = axes
         named = given.indices[axis]
         assert named is not None  # noqa: S101
-        writer.put(f"tf.gather({x}, {writer.index(named, shape[axis])}, axis={axis})")
+        writer.put(f"tf.gather({x}, {_from_start(writer, named, shape[axis])}, axis={axis})")
         return
     first, _ = _first(len(shape), axes)
     moved = x if first is None else f"tf.transpose({x}, {first})"
@@ -126,18 +129,24 @@ def _stacked(writer: Writer, x: Ref, given: tuple[Ref | None, ...], axes: list[i
     for axis in axes:
         item = given[axis]
         assert item is not None  # noqa: S101
-        text = writer.index(item, shape[axis])
+        text = _from_start(writer, item, shape[axis])
         dtype = writer.value(item).dtype
-        text = writer.cast(text, dtype, "int64")
+        text = TENSORFLOW.cast(text, dtype, "int64")
         same = tuple(writer.value(item).shape) == named
         parts.append(text if same else f"tf.broadcast_to({text}, {named})")
     return writer.line("places", f"tf.stack([{', '.join(parts)}], axis=-1)")
 
 
+def _from_start(writer: Writer, index: Ref, size: int) -> str:
+    """An index of an axis of that size, which may be negative: TensorFlow knows no such index."""
+    name = f"{writer.identifier(index.name)}_from_start"
+    return writer.line(name, f"tf.math.floormod({writer.plain(index)}, {size})")
+
+
 def _places(writer: Writer, index: Ref, axis: int) -> str:
     """An index for every axis: the given one, and each place of the others."""
     shape = tuple(writer.value(index).shape)
-    text = writer.cast(writer.plain(index), writer.value(index).dtype, "int64")
+    text = TENSORFLOW.cast(writer.plain(index), writer.value(index).dtype, "int64")
     counts = ", ".join(f"tf.range({size}, dtype=tf.int64)" for size in shape)
     if len(shape) == 1:
         return writer.line("places", f"tf.expand_dims({text}, -1)")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.tensorflow.writer import Writer
-from golow.levels.traced.windows import Sizes, counted, padded_ends, pixels, shares
-from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
+from golow.levels.traced.windows import Sizes, counted, largest_pixels, padded_ends
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.max_pool import MaxPool
+
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
 
 
 def largest(writer: Writer, given: MaxPool) -> None:
@@ -24,17 +27,7 @@ def largest(writer: Writer, given: MaxPool) -> None:
         pooled = f'tf.nn.max_pool2d({x}, {given.kernel}, {given.stride}, "VALID")'
         writer.put(pooled, image=True)
         return
-    found = ""
-    for row in range(given.kernel[0]):
-        for column in range(given.kernel[1]):
-            taken = pixels(x, (row, column), given.dilation, output.shape[2:], given.stride)
-            # An earlier pixel wins a tie, as in PyTorch, and takes the whole gradient.
-            pixel = writer.line(f"at_{row}_{column}", taken)
-            if found:
-                chosen = f"tf.where({pixel} > {found}, {pixel}, {found})"
-                pixel = writer.line(f"largest_{row}_{column}", chosen)
-            found = pixel
-    writer.put(found, image=True)
+    writer.put(largest_pixels(writer, x, given, output.shape[2:]), image=True)
 
 
 def average(writer: Writer, given: AveragePool) -> None:
@@ -63,27 +56,6 @@ def average(writer: Writer, given: AveragePool) -> None:
     writer.put(f"{mean} * tf.constant({outer})", image=True)
 
 
-def adaptive(writer: Writer, given: AdaptiveAveragePool) -> None:
-    """The mean over all pixels, or a product with the share of each pixel in each window."""
-    shape = writer.value(given.x).shape[2:]
-    x = writer.image(given.x)
-    if tuple(given.size) == (1, 1):
-        writer.put(f"tf.reduce_mean({x}, axis=(1, 2), keepdims=True)", image=True)
-        return
-    if tuple(given.size) == tuple(shape):
-        writer.put(x, image=True)
-        return
-    if all(size % parts == 0 for size, parts in zip(shape, given.size, strict=True)):
-        kernel = (shape[0] // given.size[0], shape[1] // given.size[1])
-        writer.put(f'tf.nn.avg_pool2d({x}, {kernel}, {kernel}, "VALID")', image=True)
-        return
-    rows, columns = (
-        writer.line(name, f"tf.constant({shares(size, parts)})")
-        for name, size, parts in zip(("rows", "columns"), shape, given.size, strict=True)
-    )
-    writer.put(f'tf.einsum("nhwc,ih,jw->nijc", {x}, {rows}, {columns})', image=True)
-
-
 def _padded(writer: Writer, x: str, ends: tuple[Sizes, ...], value: str) -> str:
     """x with pixels added: XLA pools without padding of its own."""
     if not any(map(any, ends)):
@@ -94,5 +66,4 @@ def _padded(writer: Writer, x: str, ends: tuple[Sizes, ...], value: str) -> str:
 IMPLEMENTATIONS = (
     Implementation(MaxPool, largest),
     Implementation(AveragePool, average),
-    Implementation(AdaptiveAveragePool, adaptive),
 )

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.jax.writer import DTYPES, Writer, number
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.iota import Iota
 
+if TYPE_CHECKING:
+    from golow.levels.traced.writer import Writer
+
 
 def fill(writer: Writer, given: Fill) -> None:
     """One number everywhere."""
-    dtype = DTYPES[given.dtype]
-    whole = "int" in dtype and abs(given.value) != float("inf")
-    value = number(int(given.value) if whole else given.value)
-    writer.put(f"jnp.full({tuple(given.shape)}, {value}, {dtype})")
+    writer.put(writer.dialect.filled(given.shape, given.value, given.dtype))
 
 
 def iota(writer: Writer, given: Iota) -> None:
     """start, start + step, ..."""
-    dtype = DTYPES[given.dtype]
+    dialect = writer.dialect
     whole = isinstance(given.start, int) and isinstance(given.step, int)
-    counted = f"jnp.arange({given.count}" + ("" if whole else ", dtype=jnp.float32") + ")"
-    text = counted if given.step == 1 else f"{counted} * {number(given.step)}"
-    text = text if given.start == 0 else f"{text} + {number(given.start)}"
-    writer.put(f"({text}).astype({dtype})")
+    dtype = "int64" if whole else "float32"
+    counted = dialect.counted(given.count, dtype)
+    text = counted if given.step == 1 else f"{counted} * {dialect.number(given.step)}"
+    text = text if given.start == 0 else f"{text} + {dialect.number(given.start)}"
+    writer.put(dialect.cast(text, dtype, given.dtype))
 
 
 def dropout(writer: Writer, given: Dropout) -> None:
     """Elements set to zero by chance, the others scaled up; nothing unless it is active."""
+    dialect = writer.dialect
     [x], image = writer.together(given.x)
-    keep = 1 - given.probability
-    drawn = f"jax.random.bernoulli({writer.draw()}, {keep!r}, {x}.shape)"
-    mask = writer.line("kept", f"{drawn} if active else jnp.ones({x}.shape, bool)")
+    shape, keep = f"{x}.shape", 1 - given.probability
+    drawn = dialect.drawn(shape, writer.draw(), keep)
+    mask = writer.line("kept", f"{drawn} if active else {dialect.trues(shape)}")
     scale = 1 / keep if keep else 0.0
-    writer.put(f"jnp.where({mask}, {x} * {scale!r}, 0) if active else {x}", image)
+    dropped = f"{dialect.module}.where({mask}, {x} * {scale!r}, {dialect.zero})"
+    writer.put(f"{dropped} if active else {x}", image)
     writer.put(mask, image, index=1)
 
 
