@@ -181,7 +181,7 @@ def print_python(graph: Graph) -> str:
     """
     lines = ["import torch", "from torch.ops import aten"]
     if any(node.op.startswith("golow.") for node in graph.nodes):
-        lines += ["from golow.lower import meaning as golow"]
+        lines += ["from golow.lower.ir import meaning as golow"]
     lines += ["", ""]
     lines += [f"def {graph.name}(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:"]
     lines += [f"    {_input_line(item)}" for item in graph.inputs]
