@@ -8,11 +8,14 @@ a gradient has to pass through it, and gives it values in the layout that the co
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from support.activation_examples import ACTIVATION_LAYERS
 
 
 class Function(nn.Module):
@@ -126,9 +129,9 @@ def same(width: int = 16, **settings: object) -> nn.Conv2d:
     return nn.Conv2d(width, width, 3, padding=1, **settings)  # type: ignore[arg-type]
 
 
-def act(function: Callable[..., Tensor]) -> Case:
+def act(layer: nn.Module) -> Case:
     """An activation where the convolution takes it in, and where there is none to do so."""
-    return after_conv(Function(function), nn.MaxPool2d(2), Function(function))
+    return after_conv(layer, nn.MaxPool2d(2), deepcopy(layer))
 
 
 # With other weights a relu may fall on the other side of zero.
@@ -275,20 +278,9 @@ CASES: dict[str, Case] = {
         (8, 6),
     ),
     # activations
-    "relu": act(torch.relu),
+    **{str(layer): act(layer) for layer in ACTIVATION_LAYERS},
     "relu in place": after_conv(nn.ReLU(inplace=True), same(), nn.ReLU(inplace=True)),
-    "relu6": act(functional.relu6),
-    "hardtanh": act(lambda x: functional.hardtanh(x, -0.5, 0.75)),
-    "tanh": act(torch.tanh),
-    "sigmoid": act(torch.sigmoid),
     "sigmoid on odd channels": after_conv(nn.Sigmoid(), same(20), nn.Sigmoid(), width=20),
-    "silu": act(functional.silu),
-    "gelu": act(functional.gelu),
-    "gelu by tanh": act(lambda x: functional.gelu(x, approximate="tanh")),
-    "elu": act(functional.elu),
-    "elu, own slope": act(lambda x: functional.elu(x, 0.3)),
-    "hardswish": act(functional.hardswish),
-    "hardsigmoid": act(functional.hardsigmoid),
     "softmax": after_conv(nn.Flatten(), nn.Softmax(1)),
     "log-softmax": after_conv(nn.Flatten(), nn.LogSoftmax(1)),
     "softmax over channels": after_conv(nn.Softmax(1), same()),

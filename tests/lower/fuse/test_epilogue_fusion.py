@@ -19,6 +19,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
+from support.activation_examples import ACTIVATION_LAYERS
 from support.lowering import Case, count, only, ops, record, records
 
 FUSED = (*CANONICAL, fuse_padding, fuse_residual, fuse_activation, eliminate_dead_code)
@@ -241,26 +242,10 @@ def test_these_additions_stay(function: Callable[..., object], left: int) -> Non
 
 # ---------------------------------------------------------------- activations
 
-ACTIVATIONS = [
-    (nn.ReLU(), RELU),
-    (nn.ReLU(inplace=True), RELU),
-    (nn.ReLU6(), Activation(name="clip", numbers=(0.0, 6.0))),
-    (nn.Hardtanh(-0.5, 0.25), Activation(name="clip", numbers=(-0.5, 0.25))),
-    (nn.Hardtanh(), Activation(name="clip", numbers=(-1.0, 1.0))),
-    (nn.Tanh(), Activation(name="tanh")),
-    (nn.Sigmoid(), Activation(name="sigmoid")),
-    (nn.SiLU(), Activation(name="silu")),
-    (nn.GELU(), Activation(name="gelu")),
-    (nn.GELU("tanh"), Activation(name="gelu_tanh")),
-    (nn.ELU(), Activation(name="elu", numbers=(1.0,))),
-    (nn.ELU(0.5), Activation(name="elu", numbers=(0.5,))),
-    (nn.LeakyReLU(0.1), Activation(name="leaky_relu", numbers=(0.1,))),
-    (nn.Hardswish(), Activation(name="hardswish")),
-    (nn.Hardsigmoid(), Activation(name="hardsigmoid")),
-]
 
-
-@pytest.mark.parametrize(("layer", "wanted"), ACTIVATIONS, ids=[str(a) for a, _ in ACTIVATIONS])
+@pytest.mark.parametrize(
+    ("layer", "wanted"), ACTIVATION_LAYERS.items(), ids=map(str, ACTIVATION_LAYERS)
+)
 def test_activations_go_into_what_makes_their_argument(
     layer: nn.Module, wanted: Activation
 ) -> None:

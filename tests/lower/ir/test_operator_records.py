@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from golow.lower.ir.graph import (
-    Activation,
     Argument,
     Graph,
     Node,
@@ -33,162 +32,13 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 from support.lowering import Case, ops, record
 from support.one_call import call, tensor
+from support.operator_examples import RECORDS
 
 # ---------------------------------------------------------------- records
 
 
-def examples() -> dict[str, Node]:
-    """A node for every operator of the vocabulary."""
-    x, pair = Ref(name="x"), (1, 1)
-    window = {"kernel": pair, "stride": pair, "padding": pair, "ceil": True}
-    relu = Activation(name="relu")
-    heads = {"query": x, "key": x, "value": x, "added": None, "causal": True, "scale": None}
-    layer = {
-        "kind": "lstm", "backwards": True, "x": x, "hidden": x, "cell": x, "input_weight": x,
-        "hidden_weight": x, "input_bias": x, "hidden_bias": x, "projection": x,
-    }  # fmt: skip
-    stack = {
-        "kind": "lstm", "bidirectional": False, "biased": False, "x": x, "hidden": (x, x),
-        "cell": (x, x), "weights": (x, x, x, x),
-    }  # fmt: skip
-    fields: dict[str, dict[str, Any]] = {
-        "activate": {"x": x, "activation": relu},
-        "activate_backward": {
-            "gradient": x, "value": x, "activation": relu, "from_result": True
-        },
-        "adam_step": {"steps": x, "learning_rate": x, "betas": (0.9, 0.999)},
-        "adam_update": {
-            "parameter": x, "momentum": x, "square": x, "gradient": x, "learning_rate": x,
-            "rate": x, "root": x, "betas": (0.9, 0.999), "epsilon": 1e-8, "weight_decay": 0.01,
-            "decoupled": True, "clip": None,
-        },
-        "adaptive_average_pool": {"x": x, "size": pair},
-        "adaptive_average_pool_backward": {"gradient": x, "shape": (1, 2, 3, 4)},
-        "attention": heads,
-        "attention_backward": heads
-        | {"added": x, "gradient": x, "output": x, "logarithm": x},
-        "average_pool": {"x": x, "with_padding": True, "divisor": 2, **window},
-        "average_pool_backward": {
-            "gradient": x, "x": x, "with_padding": True, "divisor": None, **window
-        },
-        "arg_reduce": {"function": "maximum", "x": x, "axis": 1, "keep": True},
-        "batch_norm": {
-            "x": x, "scale": x, "shift": None, "running_mean": x, "running_variance": x,
-            "momentum": 0.1, "epsilon": 1e-5, "residual": x, "activation": relu,
-        },
-        "batch_norm_backward": {
-            "gradient": x, "x": x, "scale": None, "mean": x, "inverse_deviation": x,
-            "epsilon": 1e-5, "wanted": (True, False, True, False), "second": x, "result": x,
-            "activation": relu, "step": (1, 1),
-        },
-        "batch_norm_inference": {
-            "x": x, "scale": x, "shift": x, "mean": x, "variance": x, "epsilon": 1e-5
-        },
-        "binary": {"function": "add", "a": x, "b": 2, "activation": None},
-        "clip_factor": {"gradients": (x, x), "norm": 1.0},
-        "concatenate": {"parts": (x, x), "axis": 1},
-        "fused": {"inputs": (x, x), "program": ("{}",), "yields": ("y",)},
-        "convolution": {
-            "x": x, "weight": x, "bias": None, "residual": x, "stride": pair,
-            "padding": (1, 2, 3, 4), "dilation": pair, "groups": 1, "activation": relu,
-        },
-        "convolution_backward": {
-            "gradient": x, "x": x, "weight": x, "stride": pair, "padding": (1, 1, 1, 1),
-            "dilation": pair, "groups": 1, "wanted": (True, True, False),
-            "compact": False,
-        },
-        "copy": {"x": x},
-        "cross_entropy": {"x": x, "target": x, "reduction": "mean", "ignored": -100},
-        "cross_entropy_backward": {
-            "gradient": x, "x": x, "target": x, "largest": x, "logarithm": x, "total_weight": x,
-            "reduction": "sum", "ignored": 1,
-        },
-        "cumulative_sum": {"x": x, "axis": 0, "dtype": "int64"},
-        "dropout": {"x": x, "probability": 0.5},
-        "dropout_backward": {"gradient": x, "mask": x, "scale": 2.0},
-        "expand": {"x": x, "shape": (2, 3)},
-        "fill": {"shape": (), "value": 1.0, "dtype": "float32"},
-        "folded_bias": {
-            "bias": None, "scale": x, "shift": x, "mean": x, "variance": x, "epsilon": 1e-5
-        },
-        "folded_weight": {"weight": x, "scale": None, "variance": x, "epsilon": 1e-5},
-        "flip": {"x": x, "axes": (0, 1)},
-        "gather": {"x": x, "index": x, "axis": 0},
-        "group_moments": {"x": x, "groups": 4, "epsilon": 1e-5},
-        "group_norm_gradients": {
-            "gradient": x, "x": x, "mean": x, "deviation": x, "weight": None, "groups": 4
-        },
-        "index": {"x": x, "indices": (None, x)},
-        "index_put": {"x": x, "indices": (x,), "values": x, "add": True},
-        "iota": {"start": 0, "step": 1.5, "count": 3, "dtype": "int64"},
-        "grouped_product": {"x": x, "weight": x, "ends": x, "turned": True},
-        "grouped_sums": {"x": x, "gradient": x, "ends": x},
-        "layer_norm": {"x": x, "weight": x, "bias": None, "axes": 1, "epsilon": 1e-5},
-        "layer_norm_backward": {
-            "gradient": x, "x": x, "mean": x, "deviation": x, "weight": x, "bias": None, "axes": 1
-        },
-        "linear": {"x": x, "weight": x, "bias": x, "residual": None, "activation": relu},
-        "loss_gradient": {"dtype": "float32"},
-        "matrix_product": {"a": x, "b": x},
-        "max_pool": {"x": x, "dilation": pair, "indices": True, **window},
-        "max_pool_backward": {"gradient": x, "x": x, "indices": x, "dilation": pair, **window},
-        "nll_loss": {"logs": x, "target": x, "reduction": "mean", "ignored": -100},
-        "nll_loss_backward": {
-            "gradient": x, "logs": x, "target": x, "reduction": "sum",
-            "ignored": 1, "total_weight": x,
-        },
-        "pad": {"x": x, "before": (0, 1), "after": (1, 0), "value": float("-inf")},
-        "permute": {"x": x, "order": (1, 0)},
-        "pixel_unshuffle": {"x": x, "factor": 2},
-        "pointwise": {"function": "power", "operands": (x, 2.0, True), "dtype": "float32"},
-        "recurrence": layer,
-        "recurrence_backward": layer | {"gradient": x, "last_gradient": x, "output": x},
-        "recurrent_layers": {
-            "kind": "gru", "layers": 2, "bidirectional": True, "batch_first": True, "biased": False,
-            "x": x, "hidden": x, "cell": None, "weights": (x, x),
-        },
-        "recurrent_stack": stack,
-        "recurrent_stack_backward": stack | {"gradient": x, "output": x},
-        "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
-        "reshape": {"x": x, "shape": (6,)},
-        "rms_norm": {"x": x, "residual": x, "weight": None, "axes": 1, "epsilon": 1e-6},
-        "rms_norm_backward": {
-            "gradient": x, "x": x, "deviation": x, "weight": x, "added": None, "axes": 1,
-        },
-        "rmsprop_update": {
-            "parameter": x, "square": x, "momentum": None, "gradient": x, "learning_rate": x,
-            "smoothing": 0.99, "epsilon": 1e-8, "factor": 0.0, "weight_decay": 0.0, "clip": x,
-        },
-        "resample": {"x": x, "size": (4, 6), "mode": "nearest"},
-        "resample_backward": {"gradient": x, "size": (2, 3), "mode": "linear"},
-        "roll": {"x": x, "axes": (0, 1), "starts": (1, 2)},
-        "scatter": {"x": x, "index": x, "source": x, "axis": 0, "add": True},
-        "sgd_update": {
-            "parameter": x, "momentum": x, "gradient": x, "learning_rate": x, "factor": 0.9,
-            "weight_decay": 0.0, "nesterov": True, "clip": x,
-        },
-        "slice": {"x": x, "axis": 0, "start": 0, "stop": 2, "step": 1},
-        "softmax": {"x": x, "axis": 1, "log": True},
-        "softmax_backward": {"gradient": x, "result": x, "axis": 0, "log": False},
-        "sort": {"x": x, "axis": 0, "descending": True},
-        "add_rows": {"x": x, "gradient": x, "index": x, "axis": 0, "skipped": 1},
-        "take": {"x": x, "index": x, "axis": 0},
-        "take_backward": {"gradient": x, "index": x, "axis": 0, "size": 5, "skipped": 1},
-        "fused_softmax": {
-            "inputs": (x,), "program": ("{}",), "log": False, "rounded": True,
-        },
-        "joined_weight": {"parts": (x, x)},
-        "trimmed_weight": {"weight": x, "rows": (0, 1), "columns": pair},
-        "unit_norm": {"x": x, "factor": None, "epsilon": 1e-12},
-    }  # fmt: skip
-    empty = Node(name="y", op="", arguments=())
-    return {
-        PREFIX + name: written(empty, vocabulary()[PREFIX + name](**given))
-        for name, given in fields.items()
-    }
-
-
-EXAMPLES = examples()
+EMPTY = Node(name="y", op="", arguments=())
+EXAMPLES = {op: written(EMPTY, record) for op, record in RECORDS.items()}
 
 
 def test_every_operator_has_an_example_with_all_its_fields() -> None:

@@ -19,6 +19,7 @@ from golow.levels.direct.formulas.activation_formulas import derivative, formula
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised
+from support.activation_examples import ACTIVATIONS, text
 from support.kernel_launches import (
     TYPES,
     assert_close,
@@ -226,17 +227,11 @@ def _check_average(
 
 # ---------------------------------------------------------------- pointwise
 
-ACTIVATIONS: list[tuple[Any, ...]] = [
-    ("relu",), ("clip", 0.0, 6.0), ("clip", -0.5, 0.25), ("tanh",), ("sigmoid",), ("silu",),
-    ("hardswish",), ("hardsigmoid",), ("gelu",), ("gelu_tanh",), ("elu", 1.0), ("elu", 0.3),
-]  # fmt: skip
-
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("chosen", ACTIVATIONS)
-def test_activations_and_their_gradients(gpu: Any, dtype: str, chosen: tuple[Any, ...]) -> None:
-    name, *numbers = chosen
-    activation = Activation(name=name, numbers=tuple(numbers))
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=text)
+def test_activations_and_their_gradients(gpu: Any, dtype: str, activation: Activation) -> None:
+    name, numbers = activation.name, activation.numbers
     function = activation_functions()[name]
     x = (drawn(1003) * 4).to(torch_type(dtype))
     x[:4] = torch.tensor([torch.nan, 0.0, 300.0, -300.0])

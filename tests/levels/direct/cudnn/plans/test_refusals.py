@@ -46,6 +46,7 @@ from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
 from support.many_networks import Function
+from support.operator_examples import not_implemented
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -269,9 +270,9 @@ def test_an_average_that_the_kernel_takes_is_not_refused() -> None:
 
 
 def test_the_level_has_the_whole_vocabulary() -> None:
-    """Copies are dropped by a pass; sums over groups of rows are kept whole for onednn alone."""
+    """But for those whose examples say that it does not."""
     missing = vocabulary().keys() - implemented().keys()
-    assert missing == {"golow.copy", "golow.grouped_sums"}
+    assert missing == not_implemented("cudnn")
 
 
 def test_the_gradient_of_a_loss_in_double_is_refused() -> None:

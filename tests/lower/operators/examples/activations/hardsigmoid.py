@@ -1,0 +1,11 @@
+"""Examples of hardsigmoid."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from support.drawn_arguments import of_argument, of_one
+
+CALLS = {"aten.hardsigmoid.default": of_one(), "aten.hardsigmoid_backward.default": of_argument()}
+
+LAYERS = {nn.Hardsigmoid(): ()}
