@@ -1,8 +1,9 @@
-"""Graphs of operators written by hand, with a tensor for each input."""
+"""Graphs of operators written by hand, with a tensor for each input; what rules make of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -13,7 +14,9 @@ from golow.lower.ir.operator import Operator, written
 from golow.lower.ir.patterns import Rule, fuse
 from golow.lower.ir.verify import interpret, run_node, verify
 from golow.lower.operators.activation import Activate
+from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import Convolution
 from support.lowering import assert_close
 
 RELU, TANH = Activation(name="relu"), Activation(name="tanh")
@@ -86,3 +89,28 @@ def add(a: str, b: str | float) -> Binary:
 
 def activate(x: str, activation: Activation = RELU) -> Activate:
     return Activate(x=ref(x), activation=activation)
+
+
+# ---------------------------------------------------------------- examples of rules
+
+
+class Fires(NamedTuple):
+    """A graph on which a rule fires, and the operators that it then consists of, in order."""
+
+    graph: Written
+    becomes: Sequence[Operator]
+
+
+class Stays(NamedTuple):
+    """A graph that a rule must leave as it is."""
+
+    graph: Written
+
+
+IMAGES = {"x": numbers(2, 3, 4, 4), "w": numbers(3, 3, 3, 3), "z": numbers(2, 3, 4, 4) + 1}
+CHANNELS = {name: numbers(3).abs() + 0.5 for name in ("scale", "shift", "mean", "variance")}
+SAME = Convolution(x=ref("x"), weight=ref("w"), padding=(1, 1, 1, 1))  # keeps the shape
+NORM = BatchNormInference(
+    x=ref("c"), scale=ref("scale"), shift=ref("shift"), mean=ref("mean"), variance=ref("variance"),
+    epsilon=1e-5,
+)  # fmt: skip
