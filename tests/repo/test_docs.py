@@ -14,7 +14,7 @@ import pytest
 
 from repo.rooms import pictures
 from support.one_run import program_cache
-from support.places import ROOT
+from support.places import ROOT, TESTS
 
 SOURCES = ROOT / "src" / "golow"
 PAGES = sorted(
@@ -25,6 +25,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 TESTED = re.compile(r"^<!-- tested -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^<!-- file: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TEST = re.compile(r"^<!-- test: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run(command: list[str], folder: Path, *import_from: Path) -> subprocess.CompletedProcess[str]:
@@ -181,6 +182,13 @@ def other_than_in_the_package(files: dict[str, str]) -> list[str]:
 def test_the_example_operator_is_that_of_the_package() -> None:
     assert len(EXAMPLE) == 3
     assert other_than_in_the_package(EXAMPLE) == []
+
+
+def test_the_examples_of_the_example_operator_are_those_of_the_tests() -> None:
+    examples = dict(TEST.findall(OPERATOR))
+    [name] = examples
+    assert Path(name).stem == "leaky_relu"
+    assert examples[name] == (TESTS / name).read_text()
 
 
 def test_an_example_that_differs_is_seen() -> None:
