@@ -17,16 +17,15 @@ from golow.levels import gpu, ladder
 from golow.levels.choosing import choices
 from golow.levels.torch.device import host_copies
 from golow.records.errors import GolowError, WorkerFailure
-from golow.records.workload import Device, Precision
+from golow.records.workload import Precision
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device
-from support.bundles import NETWORKS, network_bundle, product_bundle
-from support.places import WORKERS
+from support.bundles import network_bundle, product_bundle
+from support.out_of_memory import require_out_of_memory_recorded
 
-GREEDY = WORKERS / "greedy.py"
 EAGER = [sys.executable, "-m", "golow.worker.serve", "golow.levels.torch.eager"]
 
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="torch has CUDA here")
@@ -184,26 +183,6 @@ def test_copies_are_read_from_a_trace() -> None:
 
 def test_out_of_memory_is_a_recorded_result(tmp_path: Path) -> None:
     require_out_of_memory_recorded(tmp_path, "cpu")
-
-
-def require_out_of_memory_recorded(cache: Path, device: Device) -> None:
-    """A level that wants more memory than there is fails by name, and the others go on."""
-    result = golow.compare(
-        f"{NETWORKS}:Linear",
-        levels=["eager"],
-        workers={"greedy": [sys.executable, str(GREEDY)]},
-        batch=4,
-        input_shape=(16,),
-        device=device,
-        time_limit=2,
-        cache=cache,
-    )
-    greedy = result.run("greedy")
-    assert greedy.check.verdict == "failed"
-    assert greedy.check.reason.startswith("out of memory:")
-    print(result.run("eager").check.reason, result.run("eager").log)
-    assert result.run("eager").check.verdict == "match"
-    assert result.run("eager").time is not None
 
 
 # ---------------------------------------------------------------- the workload's tries

@@ -11,7 +11,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,23 +20,15 @@ from golow.check.rule import Check
 from golow.levels.starter import Starter
 from golow.levels.torch import eager
 from golow.levels.torch.program import TorchProgram
-from golow.records.record import encode
-from golow.records.workload import Device, Mode, Precision
-from golow.workload.bundle import Bundle
+from golow.records.workload import Mode, Precision
 from support.bundles import network_bundle
 from support.kept_workers import kept_workers
 from support.planted import INFERENCE, TRAINING, gradient_times, with_settings
+from support.precisions import in_precision
 
 pytestmark = pytest.mark.usefixtures("forked")
 
 Trials = Callable[[Precision, Mode], "Trial"]
-
-
-def in_precision(bundle: Bundle, precision: Precision, device: Device = "cpu") -> Bundle:
-    """The bundle with another precision written into it."""
-    workload = msgspec.structs.replace(bundle.workload, precision=precision, device=device)
-    bundle.file("workload.json").write_bytes(encode(workload))
-    return Bundle(bundle.folder)
 
 
 class Trial:

@@ -17,7 +17,7 @@ from golow.report.page.file import unpacked, write_page
 from golow.report.published import levental2020_grid
 from golow.report.study.measures import ratio_text
 from golow.report.study.planes import planes
-from golow.report.study.rows import StudyRow, read, rows_of
+from golow.report.study.rows import StudyRow, load, rows_of
 from support.command import golow
 from support.drawn_studies import SMALL, cell, measured, run, small, studies, unmeasured, write
 from support.pages import EVIL, in_page
@@ -54,7 +54,7 @@ def test_it_is_the_page_of_the_report_with_every_number(tmp_path: Path) -> None:
     reported = write_report([folder], tmp_path / "report.html", "levental2020")
     assert page.read_bytes() == reported.read_bytes()
     with unpacked(page) as [inside]:
-        assert read(inside) == read(folder)
+        assert load(inside) == load(folder)
     sections = in_page(page, "golow-view")["sections"]
     plane = small()
     found = maps(sections, "ratio")

@@ -18,9 +18,9 @@ from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
 from golow.levels.direct.cudnn.steps.built_plan import Call, EngineCall
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Lying
 from golow.lower.operators.attention import Attention, AttentionBackward
-from levels.direct.cudnn.plans.test_plans import Asked, AskedEngines
 from support.cublaslt_cases import places, stored
 from support.cuda_on_cpu import Machine
+from support.cudnn_plans import Asked, AskedEngines
 
 
 class Known(Asked):

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from support.many_networks import Case, Function, after_conv, same
-from support.many_operators import TOKENS, Recurrent, function, of_tokens, resized, signal, volume
+from support.many_operators import (
+    NETWORKS,
+    TOKENS,
+    Recurrent,
+    function,
+    of_tokens,
+    resized,
+    signal,
+    volume,
+)
 
 
 class Layers(nn.Module):
@@ -249,3 +258,5 @@ RARE: dict[str, Case] = {
         lstm=nn.LSTMCell(16, 8), gru=nn.GRUCell(16, 8), rnn=nn.RNNCell(16, 8),
     ),
 }  # fmt: skip
+
+FURTHER = NETWORKS | RARE

@@ -22,15 +22,15 @@ from golow.records.errors import Unsupported, WorkerFailure
 from golow.records.workload import Precision
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
-from golow.worker.protocol import LoadReport
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from levels.test_precision import in_precision
 from support import epochs
 from support.bundles import product_bundle
+from support.captured_on_cpu import CapturedOnCpu
 from support.courses import BATCH, BATCHES, OPTIMIZER, RATES, SCALE, SHIFT, Course, make_course
 from support.epochs import CHECKS, INFERENCE, TRAINING, InProcess, Students, epoch, students
+from support.precisions import in_precision
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -76,13 +76,6 @@ def test_frozen_weights_are_frozen_anew(course: Course) -> None:
 
 
 # ---------------------------------------------------------------- programs of this process
-
-
-class CapturedOnCpu(CapturedProgram):
-    """`cudagraph` as far as a CPU has it: its optimizer and its state, without the graphs."""
-
-    def load(self, bundle: Path) -> LoadReport:
-        return TorchProgram.load(self, bundle)
 
 
 PROGRAMS: dict[str, tuple[Callable[[], TorchProgram], float]] = {

@@ -23,8 +23,8 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from levels.test_precision import in_precision
-from worker.test_epoch import CapturedOnCpu
+from support.captured_on_cpu import CapturedOnCpu
+from support.precisions import in_precision
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -234,12 +234,12 @@ def figures(
     """Draw time, memory and ratio over the grid of a study. Needs matplotlib."""
     from golow.report.page.report import write_report
     from golow.report.study.figures import write_study_figures
-    from golow.report.study.rows import read
+    from golow.report.study.rows import load
 
     folder, kinds = _folder(study, studies), names(formats) or []
     still = cast("list[Format]", [kind for kind in kinds if kind != "html"])
     files = write_study_figures(folder, out, still, reference)
-    if "html" in kinds and read(folder):  # a study without cells has no page
+    if "html" in kinds and load(folder):  # a study without cells has no page
         files.append(write_report([folder], out / "study.html", reference))
     for file in files:
         print(file)

@@ -18,11 +18,11 @@ from golow.records.record import encode
 from golow.records.workload import Mode, Optimizer, Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
-from levels.libtorch.test_build import Everything, loss
 from support import optimizers
 from support.bundles import network_bundle
 from support.conformance import CHECKS, ENDINGS
 from support.conversation import Conversation, Subject
+from support.everything import Everything, loss
 from support.libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
 from support.one_run import program_cache
 from support.protocol_driver import RawWorker

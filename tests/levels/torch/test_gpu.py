@@ -13,22 +13,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import golow
-from golow.levels import ladder
 from golow.levels.torch import cudagraph, eager
 from golow.levels.torch.program import TorchProgram
 from golow.records.workload import Mode, Optimizer, Precision
-from golow.worker.client import Worker
-from golow.worker.process import worker_environment
 from golow.worker.protocol import CopiesReport
-from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from levels.test_device import require_out_of_memory_recorded
-from levels.test_precision import in_precision
-from support.bundles import NETWORKS, network_bundle
-from support.conformance import CHECKS
-from support.conformance_timing import uses_no_more_threads_than_it_was_given
-from support.conversation import Conversation, Subject
+from support.bundles import NETWORKS
+from support.conversation import Conversation
+from support.gpu_precisions import MEANT, Convolution, Product, outputs
+from support.gpu_subjects import ON_GPU, gpu_bundle, gpu_subject
+from support.out_of_memory import require_out_of_memory_recorded
 from support.workers_kept import kept_loaded
 
 pytestmark = [
@@ -42,21 +38,6 @@ MODES: list[Mode] = ["infer", "train"]
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where bundles and builds of this session lie."""
     return tmp_path_factory.mktemp("gpu")
-
-
-def gpu_bundle(workshop: Path, mode: Mode, precision: Precision) -> Bundle:
-    folder = workshop / f"{mode}-{precision}"
-    if folder.exists():
-        return Bundle(folder)
-    return in_precision(network_bundle(folder, mode), precision, "cuda")
-
-
-def gpu_subject(workshop: Path, name: str, mode: Mode, precision: Precision) -> Subject:
-    bundle = gpu_bundle(workshop, mode, precision)
-    chosen = ladder.choose(name, mode, "cuda")
-    launch = chosen.prepare(bundle, workshop / "cache")
-    environment = worker_environment(launch.command[0], 1, launch.environment)
-    return Subject(launch.command, environment, bundle)
 
 
 # ---------------------------------------------------------------- the protocol
@@ -82,8 +63,6 @@ WORKERS = [
     for name, modes, precision in LEVELS
     for mode in modes
 ]
-# The GPU computes, and torch's thread of the backward pass feeds it.
-ON_GPU = [check for check in CHECKS if check is not uses_no_more_threads_than_it_was_given]
 
 
 @pytest.fixture(scope="module")
@@ -128,39 +107,6 @@ def test_a_plain_loop_copies_its_batch(conversation: Callable[[], Conversation])
 # ---------------------------------------------------------------- precisions
 
 
-class Product(nn.Module):
-    """A product whose sums are long enough to show how its operands were rounded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(512, 512, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
-
-
-class Convolution(nn.Module):
-    """The same by a convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(64, 64, 3, padding=1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
-
-
-# Least and largest error, relative to the result, of the arithmetic meant.
-IEEE, IN_TF32, IN_BF16, IN_FP16 = (0, 1e-5), (1e-4, 2e-3), (1e-3, 2e-2), (1e-4, 2e-3)
-MEANT = [
-    ("default", IEEE, IN_TF32),
-    ("ieee", IEEE, IEEE),
-    ("tf32", IN_TF32, IN_TF32),
-    ("bf16", IN_BF16, IN_BF16),
-    ("fp16", IN_FP16, IN_FP16),
-]
-
-
 @pytest.mark.parametrize("name", ["eager", "cudagraph"])
 @pytest.mark.parametrize(("precision", "product", "convolution"), MEANT)
 def test_a_precision_is_in_force(
@@ -185,15 +131,6 @@ def test_a_precision_is_in_force(
         error = float((found.double() - exact).norm() / exact.norm())
         print(f"{type(module).__name__} in {precision}: {error:.1e}")
         assert least <= error <= most
-
-
-def outputs(name: str, bundle: Bundle, file: Path) -> Tensor:
-    chosen = ladder.choose(name, "infer", "cuda")
-    launch = chosen.prepare(bundle, bundle.folder)
-    with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
-        worker.load(bundle.folder)
-        worker.outputs([0], 0.1, file)
-    return load_file(file)["0/output/0"]
 
 
 @pytest.mark.parametrize(("variant", "size"), [("float64", 2**29), ("", 2**28)])

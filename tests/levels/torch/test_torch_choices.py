@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from golow.levels.choices import all_choices, find
+from golow.levels.choices import find
 from golow.levels.choices.choice import Alternative, Choice
 from golow.levels.ladder import choose
 from golow.levels.level import python_worker
@@ -22,23 +22,9 @@ from golow.workload.bundle import Bundle
 from support.bundles import network_bundle
 from support.one_run import program_cache
 from support.protocol_driver import RawWorker
+from support.torch_choices import CHOICES, FLAGS, VARIABLES
 
 pytestmark = pytest.mark.usefixtures("forked")
-
-# What a call sets without a GPU.
-FLAGS = (
-    "cudnn_benchmark cudnn_deterministic cudnn_enabled tf32_products tf32_convolutions "
-    "bf16_reductions fp16_reductions fp16_accumulation attention_kernel"
-).split()
-# The variables that the driver or cuBLAS reads and nobody returns.
-VARIABLES = ("cuda_connections", "cublas_workspace")
-OF_A_GPU = {
-    *FLAGS,
-    *VARIABLES,
-    *"autocast_cache batch_source blas_library cuda_allocator cuda_modules cuda_launches".split(),
-    *"cuda_stack gpu_persistence gpu_clocks".split(),
-}
-CHOICES = {choice.name: choice for choice in all_choices() if choice.name in OF_A_GPU}
 
 
 @pytest.fixture(scope="module")

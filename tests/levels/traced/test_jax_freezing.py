@@ -19,10 +19,10 @@ from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
-from levels.test_precision import in_precision
 from support.bundles import network_bundle
 from support.conversation import Conversation, Subject
 from support.in_process import assert_right
+from support.precisions import in_precision
 
 if not level.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)

@@ -20,8 +20,9 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from levels.torch.test_gpu import MEANT, ON_GPU, Convolution, Product, gpu_subject, outputs
 from support.conversation import Conversation, Subject
+from support.gpu_precisions import MEANT, Convolution, Product, outputs
+from support.gpu_subjects import ON_GPU, gpu_subject
 from support.workers_kept import kept_loaded
 
 

@@ -27,9 +27,9 @@ from golow.worker.protocol import Marks
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from levels.test_precision import in_precision
 from support.bundles import network_bundle
 from support.drawn_operators import FAMILIES
+from support.precisions import in_precision
 
 if not jax.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)

@@ -24,9 +24,9 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.dropout import Dropout
 from golow.lower.plan.plan import Step
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support import onednn_in_process
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound
 from support.in_process import Network, assert_right
 from support.lowering import Case, ops
 from support.written_graphs import Written, one, ref

@@ -15,7 +15,7 @@ from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.slice import Slice
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_plans import assert_sound, built
+from support.cudnn_plans import assert_sound, built
 from support.lowering import Case, assert_close, count
 from support.written_graphs import RELU, Written, activate, add, numbers, one, ref
 

@@ -18,7 +18,7 @@ from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
+from support.drawn_values import drawn
 from support.lowering import Case, count
 
 FUNCTIONS = {

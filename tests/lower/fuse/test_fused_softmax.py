@@ -24,10 +24,10 @@ from golow.lower.ir.verify import verify
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.softmax import Softmax
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
 from support.cuda_host import run
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, lowered
+from support.drawn_values import drawn
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import ROUNDING, torch_type
 from support.lowering import Case, count

@@ -13,7 +13,7 @@ from golow.lower.operators.adaptive_average_pool import (
 from golow.lower.operators.reduce import Reduce
 from golow.lower.plan.memory_traffic import moves_only
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_plans import built
+from support.cudnn_plans import built
 from support.lowering import Case, assert_close, count
 
 

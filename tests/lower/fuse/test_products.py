@@ -18,7 +18,7 @@ from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
-from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
+from support.cudnn_plans import AskedEngines, lowered
 from support.lowering import Case, assert_close, count, records
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.operators.activation import Activate
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines
-from levels.direct.cudnn.plans.test_plans import lowered as of_shape
-from lower.recognise.test_rms_norm import lowered
 from support.cuda_on_cpu import follow
+from support.cudnn_graphs import lowered
+from support.cudnn_plans import AskedEngines
+from support.cudnn_plans import lowered as of_shape
+from support.drawn_values import drawn
 from support.lowering import Case, count
 
 if TYPE_CHECKING:

@@ -23,9 +23,10 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.recurrence import RecurrenceBackward
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines
+from support.cudnn_plans import AskedEngines
+from support.drawn_values import drawn
 from support.lowering import Case
+from support.recurrent_networks import Recurrences
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -66,19 +67,6 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(torch.tanh(self.first(x)) * self.scale).mean(1)
-
-
-class Recurrences(nn.Module):
-    """Recurrent layers with sums around them, as in GNMT: each reads a sum of those below."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.LSTM(16, 16, batch_first=True) for _ in range(layers))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = x + layer(x)[0]
-        return x.mean(1)
 
 
 def grouped(module: nn.Module) -> Graph:

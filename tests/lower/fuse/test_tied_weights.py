@@ -18,9 +18,9 @@ from golow.lower.analysis.liveness import gradient_places
 from golow.lower.ir.graph import Graph, GraphOutput
 from golow.lower.operators.take import AddRows, TakeBackward
 from golow.records.workload import Precision
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound
+from support.drawn_values import drawn
 from support.lowering import Case, count, records
 
 if TYPE_CHECKING:

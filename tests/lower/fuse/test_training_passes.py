@@ -33,11 +33,11 @@ from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
-from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.records.workload import KEPT, Optimizer
 from support import optimizers
 from support.lowering import Case, applied, assert_close, count, only, record, records, run
+from support.parameter_updates import assert_updates_follow_the_last_read
 
 NAMED = (*CANONICAL, name_global_pooling, take_gradients_from_results, eliminate_dead_code)
 IMAGES = (3, 3, 6, 6)
@@ -275,20 +275,6 @@ def test_each_parameter_is_updated_once() -> None:
     updates = [node for node in graph.nodes if SgdUpdate.of(node) is not None]
     assert [node.phase for node in updates] == ["update"] * 4
     assert all(None not in node.outputs for node in updates)  # momentum and parameter
-
-
-def assert_updates_follow_the_last_read(graph: Graph) -> None:
-    """A level writes the new parameter over the old: no later node may read that or a view."""
-    for position, node in enumerate(graph.nodes):
-        update = SgdUpdate.of(node)
-        if update is None:
-            continue
-        looking = {update.parameter.name}
-        for index, other in enumerate(graph.nodes):
-            if looking & set(other.references()):
-                assert index <= position, (node.name, other.name)
-                if other.op in (Permute.op(), Reshape.op(), Expand.op()):
-                    looking |= {value.name for value in other.outputs}
 
 
 def float_value(name: str, *shape: int) -> Value:

@@ -23,11 +23,11 @@ from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.views.view_sinking import activate_before_views
 from golow.records.workload import Mode, Precision
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound, built
-from lower.images.test_volumes import NETWORKS, conv, seeded
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound, built
+from support.drawn_values import drawn
 from support.lowering import Case, assert_close, count, records
+from support.volume_networks import NETWORKS, conv, seeded
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from golow.levels.direct.cudnn.kernels.rows import blocks_of_sums
 from golow.levels.direct.cudnn.operators import layer_norm as kernels
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES as PRECISIONS
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
 from support.cuda_host import run, run_sums
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, lowered
+from support.drawn_values import drawn
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import ROUNDING, torch_type
+from support.norm_cases import Normed, empty, seen
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 # Few lengths, since each is compiled: odd ones, a vector, several of a thread, too many to hold.
 LENGTHS = st.sampled_from([1, 6, 32, 200, 2056])
 TYPES = st.sampled_from(["float32", "bfloat16", "float16"])
-
-
-def seen(*tensors: Tensor | None) -> list[np.ndarray | None]:
-    return [None if t is None else t.view(torch.uint8).numpy() for t in tensors]
-
-
-def empty(*shape: int, dtype: str = "float32") -> Tensor:
-    return torch.full(shape, torch.nan, dtype=torch_type(dtype))
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -104,17 +96,6 @@ def test_vectors_against_float64(
         if found is not None:
             limit = 1e-6 * rows
             torch.testing.assert_close(found.double(), terms.sum(0), rtol=1e-5, atol=limit)
-
-
-class Normed(nn.Module):
-    """Layers whose vectors have gradients that are sums over rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(8, 24), nn.LayerNorm(24), nn.Linear(24, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.norm(torch.tanh(self.first(x)))))
 
 
 def test_many_rows_are_read_once() -> None:

@@ -26,8 +26,8 @@ from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.workload.losses import token_cross_entropy
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support.cuda_host import run
+from support.cudnn_plans import AskedEngines, assert_sound
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import ROUNDING, torch_type
 from support.lowering import Case, assert_close, count, record, records

@@ -18,14 +18,14 @@ from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, built, lowered
-from lower.operators.test_layer_norm import empty, seen
 from support.cuda_host import run, run_sums
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, built, lowered
+from support.drawn_values import drawn
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import torch_type
 from support.lowering import Case, count
+from support.norm_cases import empty, seen
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

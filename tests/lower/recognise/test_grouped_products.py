@@ -26,8 +26,8 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.records.workload import Mode, Precision
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound
 from support.in_process import assert_right
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import drawn, gpu, on_host, run

@@ -22,6 +22,7 @@ from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrenc
 from golow.records.workload import Mode
 from support.drawn_recurrences import Drawn, Recurrent, recurrent
 from support.lowering import Case, count
+from support.recurrent_networks import First, sides
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "4"))
 needs_library = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
@@ -32,11 +33,6 @@ several = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 MODES: tuple[Mode, ...] = ("infer", "train")
-
-
-def sides(drawn: Drawn) -> int:
-    """Layers and directions."""
-    return int(drawn.settings["num_layers"]) * (2 if drawn.settings["bidirectional"] else 1)
 
 
 def foreign(graph: Graph) -> list[str]:
@@ -65,19 +61,6 @@ def test_unfolded_it_is_a_loop_that_means_the_same(mode: Mode, drawn: Drawn) -> 
     graph = case.after(*CLEAN_UP, name_recurrences, unfold_recurrences, *CANONICAL)
     assert count(graph, Recurrence) == count(graph, RecurrenceBackward) == 0
     assert not foreign(graph)
-
-
-class First(nn.Module):
-    """The mean of what a recurrent layer makes of an input that has no gradient."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, M, inputs] -> [N, hidden]"""
-        y: Tensor = self.layer(x)[0]
-        return y.mean(1)
 
 
 def test_an_lstm_at_the_models_input_is_captured_as_any_other() -> None:

@@ -14,23 +14,18 @@ from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators import rms_norm as kernels
-from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
 from golow.models.llama import Llama, LlamaSizes
 from golow.records.workload import Mode
-from golow.workload.captured import capture
-from golow.workload.prepare import prepare
-from golow.workload.request import Request
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines
 from support.cuda_host import run, run_sums
 from support.cuda_on_cpu import follow
+from support.cudnn_graphs import lowered
+from support.cudnn_plans import AskedEngines
+from support.drawn_values import drawn
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import ROUNDING, torch_type
 from support.lowering import Case, count, records
@@ -276,11 +271,6 @@ def test_kernels_compile() -> None:
 
 
 # ---------------------------------------------------------------- plans
-
-
-def lowered(model: str | nn.Module, mode: Mode, x: Tensor | None = None, **size: int) -> Graph:
-    prepared = prepare(Request(model, x, mode=mode, **size))  # type: ignore[arg-type]
-    return apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
 
 
 @both_modes

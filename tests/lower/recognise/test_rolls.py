@@ -21,10 +21,10 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
 from golow.lower.recognise.rolls import name_rolls
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
 from support.cuda_host import run
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, lowered
+from support.drawn_values import drawn
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import torch_type
 from support.lowering import Case, count, records

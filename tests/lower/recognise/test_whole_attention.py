@@ -19,9 +19,9 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
 from golow.records.workload import Mode, Precision
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound
+from support.drawn_values import drawn
 from support.heads import Heads
 from support.libraries_on_cpu import KnownEngines, LibrariesMachine
 from support.lowering import Case, assert_close, count

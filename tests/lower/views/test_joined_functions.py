@@ -19,9 +19,9 @@ from golow.lower.operators.slice import Slice
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.views.joined_functions import compute_before_joining
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound, built
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound, built
+from support.drawn_values import drawn
 from support.lowering import Case, assert_close, count, only, records
 
 if TYPE_CHECKING:

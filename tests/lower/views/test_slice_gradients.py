@@ -24,10 +24,10 @@ from golow.lower.operators.pad import Pad
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support import onednn_in_process
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound
+from support.drawn_values import drawn
 from support.in_process import assert_right
 from support.libraries_on_cpu import KnownEngines, LibrariesMachine
 from support.lowering import Case, count

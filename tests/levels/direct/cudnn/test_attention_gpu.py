@@ -15,10 +15,10 @@ if not probe().available:
 
 from golow.lower.operators.attention import Attention
 from golow.models.windows import WindowAttention
-from lower.recognise.test_attention_fusion import Written
 from support.cudnn_in_process import OnGpu, compute, lowered
 from support.heads import Heads
 from support.lowering import count
+from support.written_attention import Written
 
 pytestmark = pytest.mark.gpu
 

@@ -25,7 +25,6 @@ from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwor
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack
-from lower.fuse.test_rematerialisation import Recurrences
 from support.cudnn_in_process import (
     OF_CUDNNS_LSTM,
     ROUNDING,
@@ -38,6 +37,7 @@ from support.cudnn_in_process import (
 from support.drawn_recurrences import Recurrent
 from support.in_process import assert_right
 from support.lowering import count
+from support.recurrent_networks import Recurrences
 
 pytestmark = pytest.mark.gpu
 

@@ -12,8 +12,8 @@ import pytest
 
 from golow.levels.direct.cudnn.level import probe
 from golow.records.workload import Mode
-from levels.torch.test_gpu import ON_GPU, gpu_subject
 from support.conversation import Conversation
+from support.gpu_subjects import ON_GPU, gpu_subject
 from support.workers_kept import kept_loaded
 
 pytestmark = [

@@ -28,11 +28,11 @@ from golow.lower.operators.softmax import Softmax
 from golow.lower.recognise.whole_attention import HIDDEN
 from golow.models.windows import WindowAttention
 from golow.records.workload import Mode
-from levels.direct.onednn.test_kernels import run
-from lower.recognise.test_attention_fusion import HIDING, Other
 from support.heads import Heads
 from support.in_process import assert_right
 from support.lowering import ops
+from support.onednn_kernels import run
+from support.written_attention import HIDING, Other
 
 pytestmark = [
     pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),

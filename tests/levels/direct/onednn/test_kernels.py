@@ -3,7 +3,6 @@ functions over all layouts, and what happens without a compiler."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.levels.compiler import Compiler, find_compiler
-from golow.levels.direct.onednn.kernels import WORTH_A_THREAD, Kernel, columns, rows
+from golow.levels.direct.onednn.kernels import WORTH_A_THREAD, columns, rows
 from golow.levels.direct.onednn.kernels.copies import parts_joined, rows_taken
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements
 from golow.levels.direct.onednn.kernels.line import line_product
@@ -25,22 +24,13 @@ from golow.levels.direct.views import View
 from golow.lower.ir.graph import Activation
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import Drawn, Step, steps_drawn
+from support.drawn_functions import Drawn, Step, steps_drawn
+from support.onednn_kernels import run
 
 pytestmark = [
     pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler"),
 ]
-
-
-def run(kernel: Kernel, *arrays: np.ndarray) -> None:
-    """Compile the kernel and run it on these arrays, inputs first."""
-    from golow.levels.direct.onednn.run.kernel_compilation import pool
-    from support.onednn_in_process import workshop
-
-    function = workshop().functions([kernel.code])[kernel.code]
-    pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-    function(pointers, (ctypes.c_long * len(kernel.numbers))(*kernel.numbers), pool())
 
 
 def of_one(expression: str, x: np.ndarray) -> np.ndarray:

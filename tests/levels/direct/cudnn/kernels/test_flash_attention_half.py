@@ -18,7 +18,7 @@ from torch import Tensor
 from golow.levels.direct.cudnn.engines.golow_attention import own_attention
 from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
-from levels.direct.cudnn.kernels.test_flash_attention import (
+from support.flash_attention_cases import (
     NOTHING,
     SHAPES,
     WIDE,

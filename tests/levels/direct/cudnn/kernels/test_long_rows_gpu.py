@@ -14,8 +14,8 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.level import probe
 from golow.levels.direct.cudnn.operators import cross_entropy, take
 from golow.records.workload import Precision
-from levels.direct.cudnn.plans.test_long_rows import HEADS, TOKENS
 from support.kernel_launches import assert_close, drawn, gpu, run, torch_type
+from support.long_rows import HEADS, TOKENS
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)

@@ -15,9 +15,9 @@ from golow.levels.direct.cudnn.operators.take import FEW, Rows, collect_kernel
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.operators.take import TakeBackward
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound
+from support.drawn_values import drawn
 from support.kernel_compilation import assert_compile
 from support.kernel_launches import gpu, on_host, run, torch_type
 from support.lowering import Case

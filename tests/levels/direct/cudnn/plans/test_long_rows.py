@@ -4,7 +4,7 @@ steps of language models are right where their scores lie so."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -31,16 +31,15 @@ from golow.workload.captured import capture
 from golow.workload.losses import token_cross_entropy
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
-from levels.direct.cudnn.plans.test_plans import assert_sound
 from support.cublaslt_cases import Case as Operands
 from support.cublaslt_cases import places
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import assert_sound
 from support.libraries_on_cpu import Known, KnownEngines, LibrariesMachine, multiply
+from support.long_rows import HEADS, TOKENS, VOCABULARY, Language
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
-
-VOCABULARY = 1027  # pitches: 1028 in float32, 1032 in halves
 
 
 # ---------------------------------------------------------------- parts of a product
@@ -121,26 +120,6 @@ def parts_of(problem: Problem) -> list[Product]:
 # ---------------------------------------------------------------- plans
 
 
-class Language(nn.Module):
-    """An embedding, a layer and a head, as small as they can be with a long odd vocabulary.
-    tied: the head has the embedding's weight; scaled: something else reads the scores."""
-
-    def __init__(self, tied: bool = True, bias: bool = False, scaled: bool = False) -> None:
-        super().__init__()
-        self.table, self.layer = nn.Embedding(VOCABULARY, 8), nn.Linear(8, 8)
-        self.head = nn.Linear(8, VOCABULARY, bias=bias)
-        if tied:
-            self.head.weight = self.table.weight
-        self.scaled = scaled
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.layer(self.table(tokens)).tanh())
-        return scores * 2 if self.scaled else scores
-
-
-TOKENS = torch.tensor([[5, 9, 5], [7, 5, 0]])  # one of them three times
-
-
 def lowered(module: nn.Module, targets: Tensor | None = None) -> tuple[Graph, Prepared]:
     """A training step, and what it was captured from."""
     torch.manual_seed(0)
@@ -160,14 +139,6 @@ def problems(made: Built) -> Iterator[Problem]:
     for call in made.calls:
         if isinstance(call, EngineCall) and isinstance(call.engine, Known):
             yield call.engine.operation
-
-
-HEADS: dict[str, Callable[[], nn.Module]] = {
-    "tied": Language,
-    "its own": lambda: Language(tied=False),
-    "with a bias": lambda: Language(tied=False, bias=True),
-    "tied with a bias": lambda: Language(bias=True),
-}
 
 
 @pytest.mark.parametrize("precision", ["default", "bf16", "fp16"])

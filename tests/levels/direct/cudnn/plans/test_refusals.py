@@ -19,13 +19,11 @@ from golow.lower.ir.graph import (
     Graph,
     GraphInput,
     GraphOutput,
-    InputKind,
     Node,
-    Phase,
     Ref,
     Value,
 )
-from golow.lower.ir.operator import Operator, vocabulary, written
+from golow.lower.ir.operator import Operator, vocabulary
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
@@ -44,32 +42,16 @@ from golow.lower.operators.softmax import Softmax
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
-from levels.direct.cudnn.plans.test_plans import AskedEngines, lowered
+from support.cudnn_plans import AskedEngines, lowered
 from support.many_networks import Function
 from support.operator_examples import not_implemented
+from support.shaped_nodes import given, node, value
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
 
 X = Ref(name="x")
 IMAGE = (2, 8, 6, 6)
-
-
-def value(name: str, *shape: int, dtype: str = "float32") -> Value:
-    return Value(name=name, shape=shape, dtype=dtype)
-
-
-def given(name: str, *shape: int, dtype: str = "float32", kind: InputKind = "input") -> GraphInput:
-    return GraphInput(value=value(name, *shape, dtype=dtype), kind=kind, target=name)
-
-
-def node(
-    operator: Operator, *outputs: Value | None, phase: Phase = "forward", module: str = "layer"
-) -> Node:
-    """It has the name of its first value."""
-    name = next((item.name for item in outputs if item is not None), "node")
-    empty = Node(name=name, op="", arguments=(), module=module, phase=phase)
-    return written(empty, operator, outputs=outputs)
 
 
 def graph(inputs: Sequence[GraphInput], *nodes: Node, mode: Mode = "infer") -> Graph:

@@ -26,15 +26,9 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.records.workload import Precision
-from levels.direct.cudnn.plans.test_plans import (
-    AskedEngines,
-    TimedEngines,
-    assert_sound,
-    built,
-    lowered,
-)
-from levels.direct.cudnn.plans.test_refusals import given, node, value
+from support.cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lowered
 from support.lowering import Case
+from support.shaped_nodes import given, node, value
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

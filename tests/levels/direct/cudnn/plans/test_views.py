@@ -20,9 +20,9 @@ from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode
-from levels.direct.cudnn.plans.test_fused import drawn
-from levels.direct.cudnn.plans.test_plans import AskedEngines, assert_sound, lowered
 from support.cuda_on_cpu import follow
+from support.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.drawn_values import drawn
 from support.lowering import Case
 
 if TYPE_CHECKING:

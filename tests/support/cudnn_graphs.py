@@ -1,0 +1,18 @@
+"""Graphs as `cudnn` lowers a model of the zoo."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from golow.levels.direct.cudnn.passes import passes
+from golow.lower.ir.graph import Graph
+from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.records.workload import Mode
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+
+def lowered(model: str | nn.Module, mode: Mode, x: Tensor | None = None, **size: int) -> Graph:
+    prepared = prepare(Request(model, x, mode=mode, **size))  # type: ignore[arg-type]
+    return apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
