@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golow.report.page.report import write_report
 from hypothesis import HealthCheck, given, settings
 
 from golow.programs.study.store import StudyFolder
+from golow.report.html_report import write_report
 from golow.report.page import study
 from golow.report.page.file import unpacked, write_page
 from golow.report.published import levental2020_grid

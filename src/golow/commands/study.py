@@ -232,7 +232,7 @@ def figures(
     studies: Annotated[Path, typer.Option(help="Folder that holds the studies.")] = STUDIES,
 ) -> None:
     """Draw time, memory and ratio over the grid of a study. Needs matplotlib."""
-    from golow.report.page.report import write_report
+    from golow.report.html_report import write_report
     from golow.report.study.figures import write_study_figures
     from golow.report.study.rows import load
 
