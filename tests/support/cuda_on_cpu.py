@@ -12,6 +12,8 @@ import torch
 
 from golow.levels.direct.cudnn.build.builder import Builder
 from golow.levels.direct.cudnn.build.finish_training import finish
+from golow.levels.direct.cudnn.build.step_list import StepList
+from golow.levels.direct.cudnn.build.values import Values
 from golow.levels.direct.cudnn.planning import arranged, implemented
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, packed, unpacked
@@ -132,27 +134,46 @@ def _memory(size: int) -> np.ndarray:
     return whole[-whole.ctypes.data % 256 :][: size + 256]
 
 
-class Followed(Builder):
-    """A builder that remembers whose each call is, and where each node's values lie."""
+class OwnedSteps(StepList):
+    """Remembers for which node of the graph each step is. owners: their positions."""
 
-    def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
-        super().__init__(graph, engines, types, batches)
-        self.defined: dict[int, list[tuple[str, Tensor]]] = defaultdict(list)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self.owners: list[int] = []
-
-    def define(self, index: int, tensor: Tensor) -> None:
-        super().define(index, tensor)
-        value = self.node.outputs[index]
-        if value is not None:
-            self.defined[self.position].append((value.name, self._values[value.name][0]))
 
     def _add(self, *arguments: Any) -> None:
         super()._add(*arguments)
-        self.owners.append(self.position)
+        self.owners.append(self._current.position)
 
     def flat(self, *arguments: Any, **further: Any) -> None:
         super().flat(*arguments, **further)
-        self.owners.append(self.position)
+        self.owners.append(self._current.position)
+
+
+class NamedValues(Values):
+    """Remembers what each node defines. defined: by the node's position, names and tensors."""
+
+    def __init__(self, build: Builder) -> None:
+        super().__init__(build)
+        self.defined: dict[int, list[tuple[str, Tensor]]] = defaultdict(list)
+
+    def define(self, index: int, tensor: Tensor) -> None:
+        super().define(index, tensor)
+        value = self._current.node.outputs[index]
+        if value is not None:
+            self.defined[self._current.position].append((value.name, self._made[value.name][0]))
+
+
+class Followed(Builder):
+    """A builder that remembers whose each call is, and where each node's values lie."""
+
+    steps: OwnedSteps
+    values: NamedValues
+
+    def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
+        super().__init__(graph, engines, types, batches)
+        self.steps = OwnedSteps(self.current, self.memory, self.loading, batches)
+        self.values = NamedValues(self)
 
 
 def follow(
@@ -178,10 +199,12 @@ def follow(
     given = {(i.kind, i.target): arrays[i.value.name] for i in graph.inputs}
     steps: dict[int, list[tuple[Step, Call]]] = defaultdict(list)
     plan = machine.built.plan
-    for owner, step, call in zip(builder.owners, plan.steps, machine.built.calls, strict=True):
+    for owner, step, call in zip(
+        builder.steps.owners, plan.steps, machine.built.calls, strict=True
+    ):
         steps[owner].append((step, call))
     last_read = {tensor.buffer: len(grouped.nodes) for tensor in machine.built.outputs.values()}
-    for owner, step in zip(builder.owners, plan.steps, strict=True):
+    for owner, step in zip(builder.steps.owners, plan.steps, strict=True):
         for operand in step.reads:
             last_read[operand.buffer] = max(owner, last_read.get(operand.buffer, 0))
     values = dict(tensors)
@@ -200,10 +223,10 @@ def follow(
                 done = [*done, machine.call(call)]
                 if isinstance(call, FlatCall):
                     _assert_gradients(machine, call, grouped, values)
-            if not builder.defined[position] and not all(done):
+            if not builder.values.defined[position] and not all(done):
                 unnamed |= {value.name for value in node.outputs if value is not None}
-            for name, tensor in builder.defined[position]:
-                constant = builder.is_constant(Ref(name=name))
+            for name, tensor in builder.values.defined[position]:
+                constant = builder.current.is_constant(Ref(name=name))
                 if loading > constant or (constant and _is_gone(machine, tensor, loading)):
                     continue
                 if last_read.get(tensor.buffer, -1) < position:  # only its shape is needed

@@ -8,8 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn import operators
-from golow.levels.direct.cudnn.build.builder import Builder
-from golow.levels.direct.cudnn.build.current_node import LEVEL
+from golow.levels.direct.cudnn.build.builder import LEVEL, Builder
 from golow.levels.direct.cudnn.build.finish_training import finish
 from golow.levels.direct.implementation import (
     Implementation,

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.direct.cudnn.build.current_node import Chain
 from golow.levels.direct.cudnn.build.kernel_indices import divided
-from golow.levels.direct.cudnn.build.layout_propagation import seen_first
+from golow.levels.direct.cudnn.build.layout_propagation import Chain, seen_first
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.build.layout_propagation import before_views, seen_first
+from golow.levels.direct.cudnn.build.layout_propagation import (
+    before_views,
+    read_through,
+    seen_first,
+)
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
@@ -14,25 +18,28 @@ from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.split_axes import Axis, Part, joined, rows_in_memory
 from golow.lower.analysis.ranges import shape_after
 from golow.lower.ir.graph import Ref
-from golow.lower.ir.rewriting import Links, result
+from golow.lower.ir.rewriting import result
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.plan.concatenation_placement import Home
+from golow.lower.plan.concatenation_placement import Home, homes
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
 
 
-class Wholes:
-    """Concatenations of a builder's graph by name, as far as they have memory. homes: of values
-    that may be written there."""
+class Concatenations:
+    """Concatenations of a builder's graph by name, as far as they have memory. What lies in one of
+    them is as long in use as the whole."""
 
-    def __init__(self, build: Builder, homes: Mapping[str, Home]) -> None:
-        self._build, self._homes = build, homes
-        self._links = Links(build.graph)
+    def __init__(self, build: Builder) -> None:
+        self._build, self._current = build, build.current
+        self._homes = homes(build.current.graph)  # of values that may be written there
+        self._links = build.current.links
         self._made: dict[str, Folded] = {}
         self._placed: set[tuple[Home, str]] = set()
+        for name, home in self._homes.items():
+            build.current.put_into(name, home.whole)
 
     def range(self, name: str) -> Home | None:
         """Return the place of a concatenation in a later one of which it is a range."""
@@ -40,8 +47,8 @@ class Wholes:
         return None if home is None or home.nested else home
 
     def _home(self, name: str) -> Home | None:
-        home, constant = self._homes.get(name), self._build.is_constant
-        if home is None or self._build.has_gradient(name):
+        home, constant = self._homes.get(name), self._current.is_constant
+        if home is None or self._build.training.has_place(name):
             return None
         if constant(Ref(name=name)) and not constant(Ref(name=home.whole)):
             return None  # that memory is free between iterations
@@ -93,7 +100,7 @@ class Wholes:
         return known
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return self._build.value(Ref(name=name)).shape
+        return self._current.value(Ref(name=name)).shape
 
     def _nested(self, home: Home, like: Layout) -> Folded | None:
         """The memory of a concatenation within a later one, if its parts can be written there."""
@@ -107,8 +114,8 @@ class Wholes:
         name, shape = home.whole, self._shape(home.whole)
         image = like.order == "channels_last"
         layout = Layout(like.dtype, "channels_last", shape[1]) if image else Layout(like.dtype)
-        memory = self._build.new(name, shape, layout)
-        chain = self._build.read_through(name)
+        memory = self._build.memory.new(name, shape, layout)
+        chain = read_through(self._current, name)
         if image or 0 in shape or not self._shape(chain.last):
             return folded(memory)  # the last is a number where losses are joined
         found = seen_first(memory, chain, self._order_of_rows(chain.last))
@@ -121,9 +128,9 @@ class Wholes:
         over the rows of both. None if that is the rows' own order."""
         for operand in self._summed_with(name):
             maker = self._links.maker.get(operand.name)
-            if maker is None or maker >= self._build.position:
+            if maker is None or maker >= self._current.position:
                 continue
-            view = self._build.folded(operand)
+            view = self._build.values.folded(operand)
             width = self._shape(operand.name)[-1]
             if view.strides is None and rows_in_memory(view) == width:
                 return joined(Part(part.size, part.step // width) for part in view.axes[0])

@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.kernels.counting import count
 from golow.lower.analysis.liveness import state_outputs
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, Ref
 from golow.lower.ir.rewriting import Links
 from golow.lower.operators.binary import Binary
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.build.builder import Builder
+
+
+class Counters:
+    """The counters of a graph. counted: buffers of those that the end of the step increments."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._counter_of = counters(graph)
+        self.counted: set[int] = set()
+
+    def is_count(self, name: str) -> bool:
+        """Whether the value is the next content of a counter."""
+        return name in self._counter_of
+
+    def is_counter(self, name: str) -> bool:
+        """Whether the value, an input of the graph, is a counter."""
+        return name in self._counter_of.values()
+
+    def count(self, build: Builder, counter: Ref) -> None:
+        """Define the current node's value: the counter, incremented at the end of the step."""
+        tensor = build.inputs.state(counter)
+        if tensor.buffer in self.counted:  # a layer that runs twice
+            build.steps.kernel(count(1), [tensor], [])
+        self.counted.add(tensor.buffer)
+        build.values.define(0, tensor)
 
 
 def counters(graph: Graph) -> dict[str, str]:

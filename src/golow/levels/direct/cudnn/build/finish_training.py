@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def finish(build: Builder) -> None:
     """Update the parameters, advance dropout's random numbers, and count the batches."""
     build.updating.finish(build)
-    for cell, tensor in build.cells.items():
+    for cell, tensor in build.memory.cells.items():
         if cell.kind == "dropout":
-            build.kernel(advance_kernel(), [], [tensor], "advance")
-    if build.counted:
-        build.flat("count", count, "int64", "counter")
+            build.steps.kernel(advance_kernel(), [], [tensor], "advance")
+    if build.counters.counted:
+        build.steps.flat("count", count, "int64", "counter")

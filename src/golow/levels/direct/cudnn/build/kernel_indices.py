@@ -52,9 +52,9 @@ def indices_for(build: Builder, operands: Sequence[Ref], shape: tuple[int, ...])
     elements are side by side; others are copied in the order of the shape."""
     found = whole(shape)
     for reference in operands:
-        if build.value(reference).shape != shape:
+        if build.current.value(reference).shape != shape:
             continue
-        view = build.folded(reference)
+        view = build.values.folded(reference)
         if view.strides is None and view.axes[-1] and view.axes[-1][-1].step == 1:
             found = divided(shape, {**found.views, reference.name: view}) or found
     return found

@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from golow.levels.direct.cudnn.build.current_node import Chain
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
+from golow.levels.direct.node import CurrentNode
 from golow.levels.direct.split_axes import Axis, Part
 from golow.lower.analysis.ranges import View, shape_after
+from golow.lower.ir.graph import Ref
+from golow.lower.ir.operator import record_of
+from golow.lower.ir.rewriting import result
 from golow.lower.operators.permute import Permute
+from golow.lower.operators.reshape import Reshape
+
+
+class Chain(NamedTuple):
+    """A value's shape, the views of which each alone reads the one before, and the last one's name
+    (the value's own, without views)."""
+
+    shape: tuple[int, ...]
+    views: tuple[View, ...]
+    last: str
+
+
+def read_through(current: CurrentNode, name: str) -> Chain:
+    """Return the reshapes and permutations after a value that leave its last axis the last one, as
+    long as one node alone reads each of them."""
+    shape, views = current.value(Ref(name=name)).shape, list[View]()
+    while (reader := current.links.only_reader(name)) is not None:
+        view = record_of(current.graph.nodes[reader])
+        if isinstance(view, Permute) and view.order[-1:] != (len(view.order) - 1,):
+            break
+        if not isinstance(view, Reshape | Permute):
+            break
+        views.append(view)
+        name = result(current.graph.nodes[reader])
+    return Chain(shape, tuple(views), name)
 
 
 def seen_first(memory: Tensor, chain: Chain, rows: Axis | None = None) -> Folded | None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from golow.levels.direct.cudnn.build.load_once import Loading
+from golow.levels.direct.cudnn.build.memory import PlanMemory
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
@@ -17,7 +19,7 @@ from golow.levels.direct.cudnn.steps.built_plan import (
     KernelCall,
     Tensor,
 )
-from golow.lower.ir.graph import Node
+from golow.levels.direct.node import CurrentNode
 from golow.lower.plan.plan import Operand, Place, Step
 
 if TYPE_CHECKING:
@@ -25,27 +27,17 @@ if TYPE_CHECKING:
 
 
 class StepList:
-    """Adds steps for the node that is being built; a subclass allocates scratch memory."""
+    """Adds steps for the current node. batches: how many of an input lie in memory. late: the
+    position until which a step's operands must stay, for steps on the side stream."""
 
-    node: Node
-    once = False  # whether the steps being added run only when loading
-
-    def __init__(self) -> None:
-        self._steps: list[Step] = []
-        self._calls: list[Call] = []
-        self._late: dict[int, int] = {}
-
-    def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
-        """Allocate memory for the next step alone."""
-        raise NotImplementedError
-
-    def bytes_of(self, tensor: Tensor) -> int:
-        """Return the size of a tensor's elements, each once however often a view repeats it."""
-        elements = tensor.elements
-        if tensor.layout.order == "strided":
-            steps = zip(tensor.shape, tensor.layout.steps, strict=True)
-            elements = math.prod(size for size, step in steps if step)
-        return elements * ITEM_BYTES[tensor.dtype]
+    def __init__(
+        self, current: CurrentNode, memory: PlanMemory, loading: Loading, batches: int
+    ) -> None:
+        self._current, self._memory, self._loading = current, memory, loading
+        self._batches = batches
+        self.steps: list[Step] = []
+        self.calls: list[Call] = []
+        self.late: dict[int, int] = {}
 
     def kernel(
         self,
@@ -72,7 +64,7 @@ class StepList:
         writes: Sequence[Tensor | None],
     ) -> None:
         """Add kernels that share the same pointers; the last pointer is scratch."""
-        scratch = self.scratch(launches.scratch) if launches.scratch else None
+        scratch = self._memory.scratch(launches.scratch) if launches.scratch else None
         touched = launches.touched or (None,) * len(launches.kernels)
         for kernel, moved in zip(launches.kernels, touched, strict=True):
             self.kernel(kernel, reads, (*writes, scratch), touched=moved)
@@ -86,10 +78,10 @@ class StepList:
         side: bool = False,
     ) -> None:
         """Add an engine as a step; only this step uses its workspace."""
-        workspace = self.scratch(engine.workspace, "uint8") if engine.workspace else None
+        workspace = self._memory.scratch(engine.workspace, "uint8") if engine.workspace else None
         call = EngineCall(engine, (*reads, *writes), workspace, side)
         if side:
-            self._late[len(self._steps)] = len(self._steps) + WINDOW
+            self.late[len(self.steps)] = len(self.steps) + WINDOW
         written = [(tensor, True) for tensor in (*writes, workspace)]
         self._add(call, [(tensor, True) for tensor in reads], written, operation, engine.name)
 
@@ -106,9 +98,9 @@ class StepList:
         """Add a kernel over whole places as a step, as in `FlatCall`. reads: what must be in a
         place that has memory only for a time. moves: the places that it reads or writes as a
         whole, beside those tensors, one mention for each time."""
-        self._calls.append(FlatCall(make, dtype, first, arguments))
+        self.calls.append(FlatCall(make, dtype, first, arguments))
         operands = tuple(map(self._operand, reads))
-        self._steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))
+        self.steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))
 
     def _add(
         self,
@@ -119,19 +111,30 @@ class StepList:
         implementation: str,
     ) -> None:
         """reads, writes: with each tensor, whether its memory is moved."""
-        self._calls.append(call)
-        self._steps.append(
+        self.calls.append(call)
+        node = self._current.node
+        self.steps.append(
             Step(
-                operation or self.node.op.split(".")[1],
-                (self.node.module, *self.node.absorbed),
-                self.node.phase,
+                operation or node.op.split(".")[1],
+                (node.module, *node.absorbed),
+                node.phase,
                 tuple(self._operand(t, moved) for t, moved in reads if t is not None),
                 tuple(self._operand(t, moved) for t, moved in writes if t is not None),
                 implementation,
-                self.once,
+                self._loading.once,
             )
         )
 
     def _operand(self, tensor: Tensor, moved: bool = True) -> Operand:
-        layout, size = str(tensor.layout), self.bytes_of(tensor) if moved else 0
+        layout, size = str(tensor.layout), self._bytes_of(tensor) if moved else 0
         return Operand(tensor.buffer, tensor.shape, layout, size)
+
+    def _bytes_of(self, tensor: Tensor) -> int:
+        """How much of a tensor a step reads or writes: its elements, each once however often a view
+        repeats it; of all batches, one."""
+        elements = tensor.elements
+        if tensor.layout.order == "strided":
+            steps = zip(tensor.shape, tensor.layout.steps, strict=True)
+            elements = math.prod(size for size, step in steps if step)
+        batches = self._batches if self._memory.buffer(tensor).place == "input" else 1
+        return elements * ITEM_BYTES[tensor.dtype] // batches

@@ -7,12 +7,14 @@ update."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
 from golow.levels.direct.cudnn.problems.precision import Types
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.node import CurrentNode
+from golow.lower.analysis.liveness import gradient_places
 from golow.lower.ir.graph import Graph, Value
 from golow.lower.ir.rewriting import Links
 from golow.lower.plan.plan import Place
@@ -29,16 +31,20 @@ PART_BYTES, MOST_PARTS = 16 << 20, 8
 
 
 class TrainingState:
-    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`. kept: the
-    kinds of the graph's inputs, among them what the optimizer keeps of each. groups: of each
-    parameter that is trained, by its target."""
+    """The parameters of one plan. new: allocates a value in a place, as `PlanMemory.new`. group_of:
+    of each parameter that is trained, by its target. masters, kept, gradients: by target; kept is
+    what the optimizer keeps of each, by its kind among the graph's inputs."""
 
-    def __init__(
-        self, types: Types, new: New, kept: Collection[str], groups: Mapping[str, Group]
-    ) -> None:
-        self._types, self._new, self.group_of = types, new, groups
+    def __init__(self, current: CurrentNode, types: Types, new: New) -> None:
+        self._current, self._types, self._new = current, types, new
+        graph = current.graph
+        self.group_of = grouped(graph)
+        self._gradient_of = gradient_places(graph)
+        gradients = (item for item in graph.outputs if item.kind == "gradient")
+        self._gradients = {current.group(item.name) for item in gradients}
+        kinds = {item.kind for item in graph.inputs}
         self.masters: dict[str, Tensor] = {}
-        self.kept: dict[str, dict[str, Tensor]] = {role: {} for role in KEPT if role in kept}
+        self.kept: dict[str, dict[str, Tensor]] = {role: {} for role in KEPT if role in kinds}
         self.gradients: dict[str, Tensor] = {}
         self.copies: list[tuple[Tensor, Tensor]] = []
         self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's offset
@@ -56,10 +62,26 @@ class TrainingState:
         self.copies.append((master, copy))
         return copy
 
-    def gradient(self, target: str, value: Value) -> Tensor:
+    def gradient(self, target: str) -> Tensor:
         """Return the place of a parameter's gradient."""
+        sources = self._current.sources.values()
+        value = next(item.value for item in sources if item.target == target)
         self._master(target, value, Layout("float32"))
         return self.gradients[target]
+
+    def place(self, index: int = 0) -> Tensor | None:
+        """Return the place that the plan keeps for the current node's value of that index, if it is
+        the gradient of a parameter."""
+        target = self._gradient_of.get(self._current.output(index).name)
+        return None if target is None else self.gradient(target)
+
+    def has_place(self, name: str) -> bool:
+        """Whether the value lies where the plan keeps the gradient of a parameter."""
+        return name in self._gradient_of
+
+    def is_gradient(self, name: str) -> bool:
+        """Whether the value, or a view of it, is the gradient of a parameter."""
+        return name in self._gradients
 
     def gradient_type(self, group: Group) -> str:
         """Return the type in which gradients of a group are stored."""
@@ -73,6 +95,13 @@ class TrainingState:
     def members(self, group: Group) -> list[str]:
         """The parameters of a group, by target."""
         return [target for target, found in self.group_of.items() if found == group]
+
+    def inputs(self) -> dict[tuple[str, str], Tensor]:
+        """The originals and what is kept of them, by kind and target."""
+        found = {("parameter", target): tensor for target, tensor in self.masters.items()}
+        for kind, tensors in self.kept.items():
+            found |= {(kind, target): tensor for target, tensor in tensors.items()}
+        return found
 
     def _master(self, target: str, value: Value, layout: Layout) -> Tensor:
         if target in self.masters:

@@ -43,13 +43,13 @@ class Updating:
         """Take the settings of one parameter's update. If it is the last of its group, and need not
         wait for other groups, add the group's step."""
         self.settings = settings
-        build.state(settings.learning_rate)
-        target = build.target_of(settings.parameter)
+        build.inputs.state(settings.learning_rate)
+        target = build.current.target_of(settings.parameter)
         self._ready.add(target)
         group = build.training.group_of[target]
         members = build.training.members(group)
         if self.clip is None and not build.types.scaled and self._ready.issuperset(members):
-            build.place_gradients(members)
+            build.outputs.place_gradients(members)
             self._update(build, settings, group, None)
 
     def finish(self, build: Builder) -> None:
@@ -58,32 +58,34 @@ class Updating:
         settings = self.settings
         if settings is None:
             return
-        scale = build.cell(LOSS_SCALE) if build.types.scaled else None
+        scale = build.memory.cell(LOSS_SCALE) if build.types.scaled else None
         for group in build.training.groups if scale else ():
             dtype = build.training.gradient_type(group)
             check = partial(loss_scale.find_nonfinite, gradient=dtype)
             place = place_of("gradient", group)
-            build.flat("find_nonfinite", check, dtype, place, scale, moves=[place])
+            build.steps.flat("find_nonfinite", check, dtype, place, scale, moves=[place])
         self._find_clip(build, scale)
         for group in build.training.groups:
             if group not in self._updated:
                 self._update(build, settings, group, scale)
         if scale:
-            build.kernel(loss_scale.next_scale(), [], [scale], "next_scale")
+            build.steps.kernel(loss_scale.next_scale(), [], [scale], "next_scale")
 
     def _find_clip(self, build: Builder, scale: Tensor | None) -> None:
         if self.clip is None or self.factor is None:
             return
         groups = build.training.groups
-        sums = build.new("clip_sums", (updates.BLOCKS * len(groups),), Layout("float32"), "state")
+        sums = build.memory.new(
+            "clip_sums", (updates.BLOCKS * len(groups),), Layout("float32"), "state"
+        )
         for index, group in enumerate(groups):
             dtype = build.training.gradient_type(group)
             part = sums._replace(shape=(updates.BLOCKS,), offset=4 * updates.BLOCKS * index)
             squares = partial(updates.squares, gradient=dtype)
             place = place_of("gradient", group)
-            build.flat("squares", squares, dtype, place, part, moves=[place])
+            build.steps.flat("squares", squares, dtype, place, part, moves=[place])
         kernel = updates.clip_factor(sums.elements, self.clip.norm)
-        build.kernel(kernel, [sums, scale], [self.factor], "clip_factor")
+        build.steps.kernel(kernel, [sums, scale], [self.factor], "clip_factor")
 
     def within(self, build: Builder) -> list[str]:
         """The places of gradients that need memory only until their update. Those that are searched
@@ -97,9 +99,9 @@ class Updating:
             return None
         if self._corrections is not None:
             return self._corrections
-        corrections = build.new("adam_corrections", (2,), Layout("float32"), "state")
-        reads = [build.learning_rate(), scale]
-        build.kernel(
+        corrections = build.memory.new("adam_corrections", (2,), Layout("float32"), "state")
+        reads = [build.inputs.learning_rate(), scale]
+        build.steps.kernel(
             updates.adam_step(self.adam.betas), reads, [self.steps, corrections], "adam_step"
         )
         self._corrections = corrections
@@ -122,21 +124,21 @@ class Updating:
             place_of(role, group) for role in ("master", "momentum", "square", "copy")
         )
         changed = (master, master, momentum, momentum, square, square, copy)
-        build.flat(
+        build.steps.flat(
             settings.op().removeprefix("golow.").removesuffix("_update"),
             kernel,
             dtype,
             place_of("gradient", group),
             master,
-            momentum if build.has_place(momentum) else None,
-            square if build.has_place(square) else None,
-            build.learning_rate(),
+            momentum if build.memory.has_place(momentum) else None,
+            square if build.memory.has_place(square) else None,
+            build.inputs.learning_rate(),
             corrections,
             self.factor,
             scale,
-            copy if build.has_place(copy) else None,
+            copy if build.memory.has_place(copy) else None,
             reads=[build.training.gradients[target] for target in build.training.members(group)],
-            moves=[place for place in changed if build.has_place(place)],
+            moves=[place for place in changed if build.memory.has_place(place)],
         )
 
 

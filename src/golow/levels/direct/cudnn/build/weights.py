@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def is_frozen(build: Builder, weight: Ref) -> bool:
     """Whether no step that runs with the current node's writes the weight."""
-    return build.is_constant(weight) and not build.once
+    return build.current.is_constant(weight) and not build.loading.once
 
 
 def is_cold(build: Builder, weight: Ref) -> bool:
@@ -23,5 +23,11 @@ def is_cold(build: Builder, weight: Ref) -> bool:
     known where engines are timed."""
     if not build.engines.times or not is_frozen(build, weight):
         return False
-    sizes = (math.prod(i.value.shape) for i in build.graph.inputs if i.kind == "parameter")
+    sizes = (math.prod(i.value.shape) for i in build.current.graph.inputs if i.kind == "parameter")
     return 2 * sum(sizes) * ITEM_BYTES[build.types.computed] > build.engines.gpu.cache_bytes
+
+
+def may_lie_anyhow(build: Builder, weight: Ref) -> bool:
+    """Whether a constant is read by the current node alone."""
+    alone = build.current.links.only_reader(weight.name) == build.current.position
+    return alone and build.current.is_constant(weight)

@@ -10,9 +10,9 @@ from golow.lower.operators.adam_update import AdamStep, AdamUpdate
 
 def adam_step(build: Builder, arguments: AdamStep) -> None:
     """Take the number of steps, which the end of the step counts in place."""
-    build.state(arguments.learning_rate)
-    build.updating.adam, build.updating.steps = arguments, build.state(arguments.steps)
-    build.define(0, build.updating.steps)
+    build.inputs.state(arguments.learning_rate)
+    build.updating.adam, build.updating.steps = arguments, build.inputs.state(arguments.steps)
+    build.values.define(0, build.updating.steps)
 
 
 def adam_update(build: Builder, arguments: AdamUpdate) -> None:

@@ -36,27 +36,28 @@ SOURCE = Source(Path(__file__).with_suffix(".cu"), AVERAGES)
 
 def adaptive_average_pool(build: Builder, arguments: AdaptiveAveragePool) -> None:
     """The mean over windows that cover the image, for a given size of the result."""
-    source = build.image(arguments.x)
+    source = build.values.image(arguments.x)
     if arguments.size == (1, 1):
         images, channels, height, width = source.shape
         pixels = height * width
         add_up(build, source, (images, pixels, channels), 0, 1 / pixels)
         return
-    result = build.new(build.output().name, build.output().shape, source.layout)
+    output = build.current.output()
+    result = build.memory.new(output.name, output.shape, source.layout)
     sizes = Images.between(source.shape, result.shape)
-    build.kernel(forward_kernel(source.dtype, sizes), [source], [result])
-    build.define(0, result)
+    build.steps.kernel(forward_kernel(source.dtype, sizes), [source], [result])
+    build.values.define(0, result)
 
 
 def adaptive_average_pool_backward(build: Builder, arguments: AdaptiveAveragePoolBackward) -> None:
     """The gradient of `adaptive_average_pool`."""
-    outer, shape = build.image(arguments.gradient), arguments.shape
+    outer, shape = build.values.image(arguments.gradient), arguments.shape
     layout = Layout(outer.dtype, "channels_last", shape[1])
-    result = build.new(build.output().name, shape, layout)
+    result = build.memory.new(build.current.output().name, shape, layout)
     sizes = Images.between(shape, outer.shape)
     kernel = backward_kernel(outer.dtype, sizes)
-    build.kernel(kernel, [outer], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [outer], [result])
+    build.values.define(0, result)
 
 
 def _refuse(arguments: AdaptiveAveragePool, question: Question) -> str:

@@ -28,9 +28,9 @@ def attention(build: Builder, arguments: Attention) -> None:
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
     output = _joined(build, 0, query, value.shape[3])
-    written, keeps = [output], build.is_read(1)
+    written, keeps = [output], build.current.is_read(1)
     if keeps:
-        written.append(build.result(1, Layout("float32")))
+        written.append(build.values.result(1, Layout("float32")))
     problem = AttentionProblem(
         query=_placed(query),
         key=_placed(key),
@@ -47,9 +47,9 @@ def attention(build: Builder, arguments: Attention) -> None:
         engine = build.engine_for(replace(problem, added=_placed(added[0]), added_dtype=dtype))
     else:
         engine, added = _engine(build, arguments.added, problem)
-    build.engine(engine, [query, key, value, *added], written)
+    build.steps.engine(engine, [query, key, value, *added], written)
     for index, tensor in enumerate(written):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
@@ -59,7 +59,7 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
     output, gradient = _heads(build, arguments.output), _heads(build, arguments.gradient)
-    logarithm = build.rows(arguments.logarithm)
+    logarithm = build.values.rows(arguments.logarithm)
     made = [_joined(build, i, t, t.shape[3]) for i, t in enumerate((query, key, value))]
     problem = AttentionProblem(
         query=_placed(query),
@@ -75,9 +75,9 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         of_value=_placed(made[2]),
     )
     engine, added = _engine(build, arguments.added, problem)
-    build.engine(engine, [query, key, value, *added, output, gradient, logarithm], made)
+    build.steps.engine(engine, [query, key, value, *added, output, gradient, logarithm], made)
     for index, tensor in enumerate(made):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def _engine(
@@ -87,7 +87,8 @@ def _engine(
     the same, unless only all of them have an engine."""
     if reference is None:
         return build.engine_for(of), []
-    added = build.wanted(reference, _in_rows(build.types.computed, build.value(reference).shape))
+    rows = _in_rows(build.types.computed, build.current.value(reference).shape)
+    added = build.values.wanted(reference, rows)
     engine = build.engines.choose(replace(of, added=_placed(added)))
     if engine is None:
         added = _every_row(build, added, of.query.shape[2])
@@ -97,11 +98,11 @@ def _engine(
 
 def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
     """What is added without being rounded: the view, if its last axis is contiguous."""
-    tensor = build.view(reference)
+    tensor = build.values.view(reference)
     known = tensor.dtype in ("float32", build.types.computed)
     if known and is_aligned(tensor) and tensor.layout.strides(tensor.shape)[-1] == 1:
         return tensor
-    return build.wanted(reference, Layout(tensor.dtype if known else "float32"))
+    return build.values.wanted(reference, Layout(tensor.dtype if known else "float32"))
 
 
 def _every_row(build: Builder, added: Tensor, rows: int) -> Tensor:
@@ -110,10 +111,10 @@ def _every_row(build: Builder, added: Tensor, rows: int) -> Tensor:
     if own == rows:
         return added
     shape = (images, heads, rows, keys)
-    every = build.new(f"{build.node.name}.added", shape, _in_rows(added.dtype, shape))
+    every = build.memory.new(f"{build.current.name}.added", shape, _in_rows(added.dtype, shape))
     image, head, _, key = added.layout.strides(added.shape)
     seen = layout_of(added.dtype, shape, (image, head, 0, key))
-    build.copy(added._replace(shape=shape, layout=seen), every)
+    build.values.copy(added._replace(shape=shape, layout=seen), every)
     return every
 
 
@@ -130,10 +131,10 @@ def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
 
 def _heads(build: Builder, reference: Ref) -> Tensor:
     """The value as it lies, if a head's rows are contiguous and aligned, else a copy."""
-    tensor, dtype = build.view(reference), build.types.computed
+    tensor, dtype = build.values.view(reference), build.types.computed
     if tensor.dtype == dtype and _has_rows(tensor):
         return tensor
-    return build.wanted(reference, Layout(dtype))
+    return build.values.wanted(reference, Layout(dtype))
 
 
 def _has_rows(tensor: Tensor) -> bool:
@@ -153,11 +154,11 @@ def _joined(build: Builder, index: int, like: Tensor, width: int) -> Tensor:
     row, image = (images, 1) if apart else (1, length)
     strides = (image * heads * width, width, row * heads * width, 1)
     layout = layout_of(build.types.computed, shape, strides)
-    if build.is_read(index):
-        tensor = build.wholes.tensor(build.output(index).name, shape, layout)
+    if build.current.is_read(index):
+        tensor = build.concatenations.tensor(build.current.output(index).name, shape, layout)
         if tensor is not None and _has_rows(tensor):
             return tensor
-    return build.new(f"{build.node.name}.{index}", shape, layout)
+    return build.memory.new(f"{build.current.name}.{index}", shape, layout)
 
 
 def _placed(tensor: Tensor) -> Placed:

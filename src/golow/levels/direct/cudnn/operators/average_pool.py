@@ -28,17 +28,18 @@ SOURCE = Source(Path(__file__).with_suffix(".cu"), AVERAGES)
 
 def average_pool(build: Builder, arguments: AveragePool) -> None:
     """The mean of each window."""
-    source = build.image(arguments.x)
-    result = build.new(build.output().name, build.output().shape, source.layout)
+    source = build.values.image(arguments.x)
+    output = build.current.output()
+    result = build.memory.new(output.name, output.shape, source.layout)
     kernel = _forward(arguments, source.dtype, Images.between(source.shape, result.shape))
-    build.kernel(kernel, [source], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [source], [result])
+    build.values.define(0, result)
 
 
 def average_pool_backward(build: Builder, arguments: AveragePoolBackward) -> None:
     """Spread each gradient evenly over its window."""
-    outer, shape = build.image(arguments.gradient), build.value(arguments.x).shape
-    result = build.new(build.output().name, shape, outer.layout)
+    outer, shape = build.values.image(arguments.gradient), build.current.value(arguments.x).shape
+    result = build.memory.new(build.current.output().name, shape, outer.layout)
     kernel = backward_kernel(
         outer.dtype,
         Images.between(shape, outer.shape),
@@ -46,8 +47,8 @@ def average_pool_backward(build: Builder, arguments: AveragePoolBackward) -> Non
         arguments.with_padding,
         arguments.divisor or 0,
     )
-    build.kernel(kernel, [outer], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [outer], [result])
+    build.values.define(0, result)
 
 
 def _forward(arguments: AveragePool, dtype: str, sizes: Images) -> Kernel:

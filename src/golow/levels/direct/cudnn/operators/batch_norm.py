@@ -43,42 +43,46 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
         clip=clip,
     )
     residual = arguments.residual
-    added = None if residual is None else build.wanted(residual, x.layout)
-    y = build.new(build.output(0).name, x.shape, x.layout)
-    statistics = [build.new(f"{build.node.name}.{i}", (channels,), VECTOR) for i in (1, 2)]
-    running = [build.state(r) for r in (arguments.running_mean, arguments.running_variance)]
+    added = None if residual is None else build.values.wanted(residual, x.layout)
+    y = build.memory.new(build.current.output(0).name, x.shape, x.layout)
+    statistics = [
+        build.memory.new(f"{build.current.name}.{i}", (channels,), VECTOR) for i in (1, 2)
+    ]
+    running = [build.inputs.state(r) for r in (arguments.running_mean, arguments.running_variance)]
     mask = None
     if added is not None and clip != NO_CLIP:
         size = kernels.mask_bytes(x.dtype, rows, channels)
-        mask = build.new(f"{build.node.name}.mask", (size,), Layout("uint8"))
+        mask = build.memory.new(f"{build.current.name}.mask", (size,), Layout("uint8"))
     scale, shift = _vector(build, arguments.scale), _vector(build, arguments.shift)
-    build.kernels(launches, [x, added, scale, shift], [y, *statistics, *running, mask])
-    build.note(build.output(0).name, Outcome(shift, mask))
+    build.steps.kernels(launches, [x, added, scale, shift], [y, *statistics, *running, mask])
+    build.current.note(build.current.output(0).name, Outcome(shift, mask))
     for index, tensor in enumerate((y, *statistics, *running)):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     """Define the gradients of x, scale, shift and, if it is read, of the residual."""
     x = _normed(build, arguments.x)
     rows, channels = x.elements // x.shape[1], x.shape[1]
-    outer = build.wanted(arguments.gradient, x.layout)
-    second = None if arguments.second is None else build.wanted(arguments.second, x.layout)
+    outer = build.values.wanted(arguments.gradient, x.layout)
+    second = None if arguments.second is None else build.values.wanted(arguments.second, x.layout)
     shift, mask = Outcome(None, None)
     if arguments.result is not None:
-        shift, mask = build.noted(arguments.result, Outcome)
+        shift, mask = build.current.noted(arguments.result, Outcome)
     mean, deviation = (
-        build.wanted(r, VECTOR) for r in (arguments.mean, arguments.inverse_deviation)
+        build.values.wanted(r, VECTOR) for r in (arguments.mean, arguments.inverse_deviation)
     )
     scale = _vector(build, arguments.scale)
     inner = in_place_or_new(build, arguments.gradient, outer)
     vectors = [
-        build.result(index, VECTOR)
-        if build.is_read(index)
-        else build.new(f"{build.node.name}.{index}", (channels,), VECTOR)
+        build.values.result(index, VECTOR)
+        if build.current.is_read(index)
+        else build.memory.new(f"{build.current.name}.{index}", (channels,), VECTOR)
         for index in (1, 2)
     ]
-    branch = build.new(build.output(3).name, x.shape, x.layout) if build.is_read(3) else None
+    branch = None
+    if build.current.is_read(3):
+        branch = build.memory.new(build.current.output(3).name, x.shape, x.layout)
     some = None
     if max(arguments.step) > 1:
         height, width = x.shape[2:]
@@ -88,21 +92,21 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         second=some, residual=branch is not None,
     )  # fmt: skip
     reads = [outer, second, mask, x, scale, shift, mean, deviation]
-    build.kernels(launches, reads, [inner, *vectors, branch])
+    build.steps.kernels(launches, reads, [inner, *vectors, branch])
     for index, tensor in enumerate((inner, *vectors, branch)):
         if tensor is not None:
-            build.define(index, tensor)
+            build.values.define(index, tensor)
 
 
 def _normed(build: Builder, reference: Ref) -> Tensor:
     """The input of the norm: an image as NHWC, or a matrix [N, C]."""
-    if len(build.value(reference).shape) == 2:
-        return build.wanted(reference, Layout(build.types.computed))
-    return build.image(reference)
+    if len(build.current.value(reference).shape) == 2:
+        return build.values.wanted(reference, Layout(build.types.computed))
+    return build.values.image(reference)
 
 
 def _vector(build: Builder, reference: Ref | None) -> Tensor | None:
-    return None if reference is None else build.wanted(reference, VECTOR)
+    return None if reference is None else build.values.wanted(reference, VECTOR)
 
 
 def _clip(activation: Activation | None) -> Clip:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def count(build: Builder, arguments: Binary) -> None:
     """One more: a counter of the state, or any other integers. `fused.py` has the arithmetic of
     floats."""
-    if build.output().name in build.counters:
-        build.count(arguments.a)
+    if build.counters.is_count(build.current.output().name):
+        build.counters.count(build, arguments.a)
         return
-    x = build.rows(arguments.a)
-    result = build.new(build.output().name, x.shape, x.layout)
+    x = build.values.rows(arguments.a)
+    result = build.memory.new(build.current.output().name, x.shape, x.layout)
     kernel = elements("a + 1LL", [whole(x)], whole(result), x.shape, "int64")
-    build.kernel(kernel, [x], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [x], [result])
+    build.values.define(0, result)
 
 
 def _refuse(arguments: Binary, question: Question) -> str:

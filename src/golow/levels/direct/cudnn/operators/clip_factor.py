@@ -10,9 +10,9 @@ from golow.lower.operators.clip_factor import ClipFactor
 
 def clip_factor(build: Builder, arguments: ClipFactor) -> None:
     """Take the largest norm, and a place for the factor."""
-    factor = build.new(build.output().name, (), Layout("float32"), "state")
+    factor = build.memory.new(build.current.output().name, (), Layout("float32"), "state")
     build.updating.clip, build.updating.factor = arguments, factor
-    build.define(0, factor)
+    build.values.define(0, factor)
 
 
 IMPLEMENTATIONS = (Implementation(ClipFactor, clip_factor),)

@@ -23,24 +23,24 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     """Copy the parts to their places, but for those that lie there: they were written there, or an
     earlier concatenation of the same parts has copied them. In the layout of the first part, or
     with its rows in the order in which a product with the whole is summed."""
-    name, shape, axis = build.output().name, build.output().shape, arguments.axis
-    home = build.wholes.range(name) or Home(name, axis, 0)
+    name, shape, axis = build.current.output().name, build.current.output().shape, arguments.axis
+    home = build.concatenations.range(name) or Home(name, axis, 0)
     like, start = _layout(build, arguments.parts), home.start
     waiting: list[Copied] = []
     for part in arguments.parts:
-        view, size = build.folded(part), build.value(part).shape[axis]
+        view, size = build.values.folded(part), build.current.value(part).shape[axis]
         place = Home(home.whole, axis, start)
-        slot = build.wholes.slot(size, like, place)
-        if not _lies_in(view, slot) and not build.wholes.is_placed(place, part):
+        slot = build.concatenations.slot(size, like, place)
+        if not _lies_in(view, slot) and not build.concatenations.is_placed(place, part):
             waiting.append(_copied(build, part, slot))
         start += size
     copy_all(build, waiting)
-    build.fold(build.wholes.slot(shape[axis], like, home))
+    build.values.fold(build.concatenations.slot(shape[axis], like, home))
 
 
 def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
     """The first part's, without gaps; of one that is not a number repeated, if there is one."""
-    views = [(build.folded(part), build.value(part).shape) for part in parts]
+    views = [(build.values.folded(part), build.current.value(part).shape) for part in parts]
     wide = [pair for pair in views if all(part.step for part in pair[0].parts)]
     view, shape = (wide or views)[0]
     dtype, strides = view.tensor.dtype, view.strides
@@ -55,10 +55,10 @@ def _lies_in(view: Folded, slot: Folded) -> bool:
 
 def _copied(build: Builder, part: Ref, slot: Folded) -> Copied:
     """A copy of a part, at indices at which it and its place have strides."""
-    view, shape = build.folded(part), build.value(part).shape
+    view, shape = build.values.folded(part), build.current.value(part).shape
     indices = divided(shape, {"from": view, "to": slot})
     if indices is None:
-        view = folded(build.rows(part))
+        view = folded(build.values.rows(part))
         indices = divided(shape, {"from": view, "to": slot})
     assert indices is not None  # noqa: S101 - whole axes can be divided in any way
     source = View(view.tensor.dtype, indices.strides_of("from"))

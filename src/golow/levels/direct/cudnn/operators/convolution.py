@@ -40,7 +40,7 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     """activation(convolution(x, weight) + bias + residual)."""
     clip = clip_of(arguments.activation)
     whole = msgspec.structs.replace(
-        _plain(build, arguments, build.output().shape),
+        _plain(build, arguments, build.current.output().shape),
         bias=arguments.bias is not None,
         residual=arguments.residual is not None,
         clip=NO_CLIP if clip is None else clip,
@@ -61,17 +61,17 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     if done.bias and arguments.bias is not None:
         # The libraries take the bias in the type of the products, golow's own kernels in float32.
         own = isinstance(engine, OwnConvolution)
-        reads.append(build.wanted(arguments.bias, Layout("float32" if own else done.dtype)))
+        reads.append(build.values.wanted(arguments.bias, Layout("float32" if own else done.dtype)))
     layout = Layout(done.result, "channels_last", done.output[1])
     residual = arguments.residual
-    added = [] if residual is None else [build.wanted(residual, layout)]
-    result = build.new(build.output().name, build.output().shape, layout)
-    build.engine(engine, [*reads, *(added if done.residual else [])], [result])
+    added = [] if residual is None else [build.values.wanted(residual, layout)]
+    result = build.memory.new(build.current.output().name, build.current.output().shape, layout)
+    build.steps.engine(engine, [*reads, *(added if done.residual else [])], [result])
     if done.bias != whole.bias and arguments.bias is not None:
-        added = [build.wanted(arguments.bias, Layout("float32")), *added]
+        added = [build.values.wanted(arguments.bias, Layout("float32")), *added]
     if done != whole:
         activated(build, [result, *added], result, arguments.activation)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 class InPlace(NamedTuple):
@@ -86,11 +86,11 @@ def _in_place(
     build: Builder, arguments: Convolution, whole: products.Convolution
 ) -> InPlace | None:
     """Return the operations that read the input's batches in place; None if there are none."""
-    if whole.of_volumes or not build.is_input(arguments.x):
+    if whole.of_volumes or not build.current.is_input(arguments.x):
         return None
-    item = build.value(arguments.x)
+    item = build.current.value(arguments.x)
     first = InPlace(*(as_first(o, item.shape, item.dtype) for o in (whole, _of_weight(whole))))
-    needed = first if build.trains else first[:1]
+    needed = first if build.current.trains else first[:1]
     found = all(takes_first(operation) and build.engines.choose(operation) for operation in needed)
     return first if found else None
 
@@ -105,7 +105,7 @@ def _saves_time(build: Builder, first: InPlace, whole: products.Convolution) -> 
     before = copy_ns(engines, first.forward.operand_bytes[0] + done.operand_bytes[0])
     before += fastest_ns(engines, done) + (0.0 if done == whole else pass_ns(engines, whole))
     after = engines.time_of(first.forward)
-    if build.trains:
+    if build.current.trains:
         before += fastest_ns(engines, _of_weight(done))
         after += engines.time_of(first.backward)
     return after < before
@@ -115,15 +115,15 @@ def _read_in_place(build: Builder, arguments: Convolution, operations: InPlace) 
     """The convolution by a kernel that reads the input's batches where they lie."""
     done = operations.forward.convolution
     layout = Layout(done.result, "channels_last", done.output[1])
-    result = build.new(build.output().name, build.output().shape, layout)
-    batches, position = build.batches(arguments.x)
+    result = build.memory.new(build.current.output().name, build.current.output().shape, layout)
+    batches, position = build.inputs.batches(arguments.x)
     reads = [batches, _weight(build, arguments.weight, done)]
     if arguments.bias is not None:
-        reads.append(build.wanted(arguments.bias, Layout("float32")))
-    build.engine(build.engine_for(operations.forward), [*reads, position], [result])
-    build.define(0, result)
-    if build.trains:
-        build.note(_both(arguments), operations)
+        reads.append(build.values.wanted(arguments.bias, Layout("float32")))
+    build.steps.engine(build.engine_for(operations.forward), [*reads, position], [result])
+    build.values.define(0, result)
+    if build.current.trains:
+        build.current.note(_both(arguments), operations)
 
 
 def _both(arguments: Convolution | ConvolutionBackward) -> str:
@@ -173,10 +173,10 @@ def _bare(
 
 def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:
     """Define those gradients of x, weight and bias that are read."""
-    outer = build.image(arguments.gradient)
+    outer = build.values.image(arguments.gradient)
     plain = _plain(build, arguments, outer.shape)
     of_x, of_weight, of_bias = (
-        wanted and build.is_read(index) for index, wanted in enumerate(arguments.wanted)
+        wanted and build.current.is_read(index) for index, wanted in enumerate(arguments.wanted)
     )
     if of_weight:
         _gradient_of_weight(build, arguments, plain, outer)
@@ -184,11 +184,11 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
         _gradient_of_some_pixels(build, arguments, plain, outer)
     elif of_x:
         done = msgspec.structs.replace(plain, direction="backward_data")
-        layout = Layout(done.result, "channels_last", done.image[1])
-        result = build.new(build.output(0).name, build.output(0).shape, layout)
+        value, layout = build.current.output(), Layout(done.result, "channels_last", done.image[1])
+        result = build.memory.new(value.name, value.shape, layout)
         reads = [outer, _weight(build, arguments.weight, done)]
-        build.engine(_engine(build, done), reads, [result], "convolution_backward_data")
-        build.define(0, result)
+        build.steps.engine(_engine(build, done), reads, [result], "convolution_backward_data")
+        build.values.define(0, result)
     if of_bias:
         pixels = outer.elements // outer.shape[1]
         add_up(build, outer, (1, pixels, outer.shape[1]), 2)
@@ -198,24 +198,25 @@ def _gradient_of_some_pixels(
     build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
 ) -> None:
     """The gradient of those pixels of x that windows of one pixel read, as a matrix product."""
-    value, (images, filters, *pixels) = build.output(0), plain.output
+    value, (images, filters, *pixels) = build.current.output(0), plain.output
     channels = value.shape[1]
     problem = Problem(
         m=images * math.prod(pixels), n=channels, k=filters, dtype=plain.dtype, result=plain.result,
         arithmetic=plain.arithmetic, alignment=TENSOR_ALIGNMENT,
     )  # fmt: skip
-    weight = build.wanted(arguments.weight, Layout(plain.dtype, "channels_last", channels))
-    result = build.new(value.name, value.shape, Layout(plain.result, "channels_last", channels))
-    build.engine(build.engine_for(problem), [outer, weight], [result], "convolution_backward_data")
-    build.define(0, result)
+    weight = build.values.wanted(arguments.weight, Layout(plain.dtype, "channels_last", channels))
+    layout, engine = Layout(plain.result, "channels_last", channels), build.engine_for(problem)
+    result = build.memory.new(value.name, value.shape, layout)
+    build.steps.engine(engine, [outer, weight], [result], "convolution_backward_data")
+    build.values.define(0, result)
 
 
 def _gradient_of_weight(
     build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
 ) -> None:
-    if (in_place := build.found_note(_both(arguments), InPlace)) is not None:
+    if (in_place := build.current.found_note(_both(arguments), InPlace)) is not None:
         done = in_place.backward.convolution
-        batches, position = build.batches(arguments.x)
+        batches, position = build.inputs.batches(arguments.x)
         reads, engine = [batches, outer, position], build.engine_for(in_place.backward)
         dtype = done.result
     else:
@@ -227,9 +228,9 @@ def _gradient_of_weight(
         if problem is not None and is_faster(build.engines, problem, done):
             reads, engine = [outer, patches(build, image, done)], build.engine_for(problem)
             dtype = problem.result
-    result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
-    build.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
-    build.define(1, result)
+    result = build.values.result(1, Layout(dtype, "channels_last", done.weight[1]))
+    build.steps.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
+    build.values.define(1, result)
 
 
 def _of_weight(operation: products.Convolution) -> products.Convolution:
@@ -252,7 +253,7 @@ def _engine(build: Builder, operation: products.Convolution) -> Engine:
     if engine is None and takes(operation):
         engine = OwnConvolution(operation, build.engines.gpu)
     if engine is None:
-        raise build.unsupported(f"{build.node.op} of these shapes")
+        raise build.current.unsupported(f"{build.current.node.op} of these shapes")
     return engine
 
 
@@ -260,14 +261,14 @@ def _plain(
     build: Builder, layer: Convolution | ConvolutionBackward, output: tuple[int, ...]
 ) -> products.Convolution:
     """Describe the convolution without fusion; the image has its channels as in memory."""
-    images, own_channels, *size = build.value(layer.x).shape
-    filters, _, *kernel = build.value(layer.weight).shape
+    images, own_channels, *size = build.current.value(layer.x).shape
+    filters, _, *kernel = build.current.value(layer.weight).shape
     channels, each = own_channels, PADDED[build.types.computed]
-    if build.is_input(layer.x):
+    if build.current.is_input(layer.x):
         if layer.groups == 1 and filters % 4 == 0:
             channels = -(-channels // each) * each
     elif layer.groups == 1:
-        channels = max(channels, build.tensor(layer.x).layout.channels)
+        channels = max(channels, build.values.tensor(layer.x).layout.channels)
     return products.Convolution(
         direction="forward",
         image=(images, channels, *size),
@@ -284,11 +285,12 @@ def _plain(
 
 
 def _image(build: Builder, x: Ref, operation: products.Convolution) -> Tensor:
-    return build.wanted(x, Layout(operation.dtype, "channels_last", operation.image[1]))
+    return build.values.wanted(x, Layout(operation.dtype, "channels_last", operation.image[1]))
 
 
 def _weight(build: Builder, weight: Ref, operation: products.Convolution) -> Tensor:
-    return build.wanted(weight, Layout(operation.dtype, "channels_last", operation.weight[1]))
+    layout = Layout(operation.dtype, "channels_last", operation.weight[1])
+    return build.values.wanted(weight, layout)
 
 
 def _refuse(arguments: Convolution, question: Question) -> str:

@@ -33,45 +33,46 @@ FLOAT = Layout("float32")
 
 def cross_entropy(build: Builder, arguments: CrossEntropy) -> None:
     """Two kernels: the sums of each row's exponentials, and the sum of the rows' losses."""
-    (x, pitch), target = _scores(build, arguments.x), build.tensor(arguments.target)
+    (x, pitch), target = _scores(build, arguments.x), build.values.tensor(arguments.target)
     rows, columns = x.shape
-    name = build.node.name
-    loss, total = (build.new(f"{name}.{i}", (), FLOAT) for i in (0, 1))
-    largest, logarithm = (build.new(f"{name}.{i}", (rows,), FLOAT) for i in (2, 3))
-    build.kernel(rows_kernel(x.dtype, rows, columns, pitch), [x], [largest, logarithm])
+    name = build.current.name
+    loss, total = (build.memory.new(f"{name}.{i}", (), FLOAT) for i in (0, 1))
+    largest, logarithm = (build.memory.new(f"{name}.{i}", (rows,), FLOAT) for i in (2, 3))
+    build.steps.kernel(rows_kernel(x.dtype, rows, columns, pitch), [x], [largest, logarithm])
     mean = arguments.reduction == "mean"
     kernel = loss_kernel(x.dtype, rows, columns, pitch, mean, arguments.ignored)
-    build.kernel(kernel, [x, target, largest, logarithm], [loss, total])
+    build.steps.kernel(kernel, [x, target, largest, logarithm], [loss, total])
     for index, result in enumerate((loss, total, largest, logarithm)):
-        build.define(index, result)
+        build.values.define(index, result)
 
 
 def cross_entropy_backward(build: Builder, arguments: CrossEntropyBackward) -> None:
     """One kernel, in the type of activations; it writes over the scores if nothing else reads
     them."""
-    (x, pitch), target = _scores(build, arguments.x), build.tensor(arguments.target)
+    (x, pitch), target = _scores(build, arguments.x), build.values.tensor(arguments.target)
     rows, columns = x.shape
     dtype = build.types.computed
     pitch_dx = pitch_for(build, dtype, MatrixProduct, Reduce)
     fits = x.layout == with_pitch(dtype, x.shape, pitch_dx)
-    result = x if fits and build.dies(arguments.x) else rows_with_pitch(build, dtype, pitch_dx)
+    in_place = fits and build.values.dies(arguments.x)
+    result = x if in_place else rows_with_pitch(build, dtype, pitch_dx)
     types, mean = (x.dtype, dtype), arguments.reduction == "mean"
     kernel = backward_kernel(types, rows, columns, (pitch, pitch_dx), mean, arguments.ignored)
     largest, logarithm, total = (
-        build.tensor(item)
+        build.values.tensor(item)
         for item in (arguments.largest, arguments.logarithm, arguments.total_weight)
     )
-    gradient = build.wanted(arguments.gradient, FLOAT)
-    build.kernel(kernel, [gradient, x, target, largest, logarithm, total], [result])
-    build.define(0, result)
+    gradient = build.values.wanted(arguments.gradient, FLOAT)
+    build.steps.kernel(kernel, [gradient, x, target, largest, logarithm, total], [result])
+    build.values.define(0, result)
 
 
 def _scores(build: Builder, reference: Ref) -> tuple[Tensor, int]:
     """The rows, with gaps if they have any, and the elements from one to the next."""
-    x = build.view(reference)
+    x = build.values.view(reference)
     pitch = pitch_in(x.layout, x.shape) if is_aligned(x) else None
     if pitch is None:
-        x = build.rows(reference)
+        x = build.values.rows(reference)
         pitch = x.shape[-1]
     return x, pitch
 

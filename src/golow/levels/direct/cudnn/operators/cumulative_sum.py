@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def cumulative_sum(build: Builder, arguments: CumulativeSum) -> None:
     """In float32, or in the integers' own type."""
-    x, axis = build.rows(arguments.x), arguments.axis
+    x, axis = build.values.rows(arguments.x), arguments.axis
     result = new_rows(build, arguments.dtype)
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     kernel = running_sums(x.dtype, result.dtype, outer, x.shape[axis], inner)
-    build.kernel(kernel, [x], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [x], [result])
+    build.values.define(0, result)
 
 
 IMPLEMENTATIONS = (Implementation(CumulativeSum, cumulative_sum),)

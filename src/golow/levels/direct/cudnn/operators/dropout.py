@@ -24,32 +24,33 @@ class Control(NamedTuple):
 
 def dropout(build: Builder, arguments: Dropout) -> None:
     """Set elements of x to zero at random and scale up the others; also define the mask."""
-    source = build.tensor(arguments.x)
-    control = build.cell(Cell("dropout", arguments.probability))
+    source = build.values.tensor(arguments.x)
+    control = build.memory.cell(Cell("dropout", arguments.probability))
     layout = source.layout._replace(dtype="bool")
-    mask = build.new(f"{build.node.name}.mask", source.shape, layout)
-    result = build.new(build.output().name, source.shape, source.layout)
-    kernel = forward_kernel(source.dtype, source.elements, build.position)
-    build.kernel(kernel, [source, control], [result, mask])
-    build.define(0, result)
-    build.define(1, mask)
-    if build.is_read(1):
-        build.note(build.output(1).name, Control(control))
+    mask = build.memory.new(f"{build.current.name}.mask", source.shape, layout)
+    result = build.memory.new(build.current.output().name, source.shape, source.layout)
+    kernel = forward_kernel(source.dtype, source.elements, build.current.position)
+    build.steps.kernel(kernel, [source, control], [result, mask])
+    build.values.define(0, result)
+    build.values.define(1, mask)
+    if build.current.is_read(1):
+        build.current.note(build.current.output(1).name, Control(control))
 
 
 def dropout_backward(build: Builder, arguments: DropoutBackward) -> None:
     """The gradient where the mask kept the value, scaled like the value."""
-    kept = build.tensor(arguments.mask)
-    outer = build.wanted(arguments.gradient, kept.layout._replace(dtype=build.types.computed))
-    result = build.new(build.output().name, outer.shape, outer.layout)
+    kept = build.values.tensor(arguments.mask)
+    layout = kept.layout._replace(dtype=build.types.computed)
+    outer = build.values.wanted(arguments.gradient, layout)
+    result = build.memory.new(build.current.output().name, outer.shape, outer.layout)
     # The probability currently in use, which is zero while the levels are compared.
-    control = build.noted(arguments.mask, Control).cell
+    control = build.current.noted(arguments.mask, Control).cell
     probability = control._replace(shape=(), layout=Layout("float32"), offset=PROBABILITY_OFFSET)
     operands = [Operand(outer.dtype), Operand("bool"), Operand("float32", "scalar")]
     kernel = pointwise(["c < 1.0f ? a * b / (1.0f - c) : 0.0f"], operands, [result.dtype],
                        result.elements)  # fmt: skip
-    build.kernel(kernel, [outer, kept, probability], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [outer, kept, probability], [result])
+    build.values.define(0, result)
 
 
 def _refuse(arguments: Dropout, question: Question) -> str:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def expand(build: Builder, arguments: Expand) -> None:
     """A view with stride zero along these axes."""
-    build.look(arguments.x, repeated(build.view(arguments.x), arguments.shape).strides)
+    strides = repeated(build.values.view(arguments.x), arguments.shape).strides
+    build.values.look(arguments.x, strides)
 
 
 IMPLEMENTATIONS = (Implementation(Expand, expand),)

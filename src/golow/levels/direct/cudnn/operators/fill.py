@@ -21,17 +21,18 @@ def fill(build: Builder, arguments: Fill) -> None:
     if arguments.dtype != "float32":
         result = new_rows(build, arguments.dtype)
         value = f"{int(arguments.value)}LL"
-        build.kernel(elements(value, [], whole(result), result.shape, "int64"), [], [result])
-        build.define(0, result)
+        build.steps.kernel(elements(value, [], whole(result), result.shape, "int64"), [], [result])
+        build.values.define(0, result)
         return
-    scalar = build.number(arguments.value)
+    scalar = build.memory.number(arguments.value)
     if math.prod(arguments.shape) == 1:
-        build.define(0, scalar)
+        build.values.define(0, scalar)
         return
-    result = build.new(build.output().name, arguments.shape, Layout(build.types.computed))
-    operand = Operand("float32", "scalar")
-    build.kernel(pointwise(["a"], [operand], [result.dtype], result.elements), [scalar], [result])
-    build.define(0, result)
+    layout, operand = Layout(build.types.computed), Operand("float32", "scalar")
+    result = build.memory.new(build.current.output().name, arguments.shape, layout)
+    kernel = pointwise(["a"], [operand], [result.dtype], result.elements)
+    build.steps.kernel(kernel, [scalar], [result])
+    build.values.define(0, result)
 
 
 IMPLEMENTATIONS = (Implementation(Fill, fill),)

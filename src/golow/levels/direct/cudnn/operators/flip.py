@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def flip(build: Builder, arguments: Flip) -> None:
     """Add a copy that reads from the end of these axes, with negative strides."""
-    tensor = build.tensor(arguments.x)
+    tensor = build.values.tensor(arguments.x)
     strides = list(tensor.layout.strides(tensor.shape))
     start = sum((tensor.shape[axis] - 1) * strides[axis] for axis in arguments.axes)
     for axis in arguments.axes:

@@ -35,7 +35,7 @@ VECTOR = Layout("float32")
 def build_fused(build: Builder, arguments: Fused) -> None:
     """Add one kernel. It reads views as they are, and writes in the layout of what it reads."""
     parts = list(arguments.parts)
-    shape, vectors = build.output().shape, _of_channels(parts)
+    shape, vectors = build.current.output().shape, _of_channels(parts)
     wide = [item for name, item in _named(arguments.inputs) if name not in vectors]
     indices = indices_for(build, wide, shape)
     *_, values = inputs_of(build, arguments.inputs, parts, shape, indices)
@@ -45,25 +45,26 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     results: list[Tensor] = []
     for index, name in enumerate(arguments.yields):
         made = layout._replace(dtype=_result_type(build, values[name].stored))
-        there = build.wholes.place(name, shape, dense(made, shape))
+        there = build.concatenations.place(name, shape, dense(made, shape))
         divides = there and divided(shape, {**indices.views, name: there})
         if there is not None and divides is not None:
             indices = divides
             results.append(there.tensor)
         else:
-            results.append(_in_place(build, whole, made, results) or build.result(index, made))
+            taken = _in_place(build, whole, made, results)
+            results.append(taken or build.values.result(index, made))
     seen, views, _ = inputs_of(build, arguments.inputs, parts, shape, indices)
     pairs = list(zip(arguments.yields, results, strict=True))
     written = [_written(name, result, values[name].text, indices) for name, result in pairs]
     keeps = _keeps(build, arguments, parts, results)
     kernel = fused(statements, views, written, indices.sizes, keeps)
     places = [aligned(result)[0] for result in results]
-    build.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
+    build.steps.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
     for index, (name, result) in enumerate(pairs):
         if name in indices.views:
-            build.fold(indices.views[name], index)
+            build.values.fold(indices.views[name], index)
         else:
-            build.define(index, result)
+            build.values.define(index, result)
 
 
 def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
@@ -78,7 +79,7 @@ def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
 def _result_type(build: Builder, stored: str) -> str:
     """What is computed only when loading is not rounded: in half precision a mask could overflow,
     and what reads it has it in the group in float32."""
-    return "float32" if build.once and stored in FLOATING else stored
+    return "float32" if build.loading.once and stored in FLOATING else stored
 
 
 def inputs_of(
@@ -99,7 +100,7 @@ def inputs_of(
             tensor = indices.views[reference.name].tensor
             strides = indices.strides_of(reference.name)
         elif name in vectors:
-            tensor = build.wanted(reference, VECTOR)
+            tensor = build.values.wanted(reference, VECTOR)
             strides = repeated(tensor, shape[:2]).strides
             strides = indices.strides((*strides, *[0] * (len(shape) - len(strides))))
         else:
@@ -107,7 +108,8 @@ def inputs_of(
             strides = indices.strides(repeated(tensor, shape).strides)
         base, start = aligned(tensor)
         views.append(View(tensor.dtype, strides, start))
-        values[name] = Name(input_name(len(seen)), build.value(reference).dtype, tensor.dtype)
+        dtype = build.current.value(reference).dtype
+        values[name] = Name(input_name(len(seen)), dtype, tensor.dtype)
         seen.append(base)
     return seen, views, values
 
@@ -120,9 +122,10 @@ def _named(inputs: Sequence[Ref]) -> Iterator[tuple[str, Ref]]:
 
 def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
     """The operand; what is the same in every iteration in its own order, which costs nothing."""
-    tensor = build.view(reference)
+    tensor = build.values.view(reference)
     turned = tensor.layout.order == "strided" and fills_memory(tensor.layout, tensor.shape)
-    return build.tensor(reference) if turned and build.is_constant(reference) else tensor
+    ordered = turned and build.current.is_constant(reference)
+    return build.values.tensor(reference) if ordered else tensor
 
 
 def _names(arguments: Fused, parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
@@ -159,7 +162,7 @@ def _layout(build: Builder, inputs: Sequence[Ref], shape: tuple[int, ...]) -> La
     def order(layout: Layout) -> Layout:
         return layout if fills_memory(layout, shape) else dense(layout, shape)
 
-    made = [build.view(reference) for reference in inputs]
+    made = [build.values.view(reference) for reference in inputs]
     wide = [order(t.layout) for t in made if t.shape == shape and t.dtype in FLOATING]
     wide = wide or [order(t.layout) for t in made if t.shape == shape]
     orders = [layout._replace(dtype="", channels=0) for layout in wide]
@@ -174,11 +177,12 @@ def _in_place(
 ) -> Tensor | None:
     """The memory of an input that nothing reads afterwards, if it is seen as the result is."""
     for reference in inputs:
-        tensor = build.view(reference)
-        alike = tensor.shape == build.output().shape and tensor.layout == layout
+        tensor = build.values.view(reference)
+        alike = tensor.shape == build.current.output().shape and tensor.layout == layout
         alike = alike and fills_memory(tensor.layout, tensor.shape) and tensor.offset == 0
         used = any(tensor.buffer == other.buffer for other in taken)
-        if alike and not used and build.dies(reference) and build.reads_once(reference):
+        ends = build.values.dies(reference) and build.current.reads_once(reference)
+        if alike and not used and ends:
             return tensor
     return None
 
@@ -195,7 +199,7 @@ def _keeps(
     condition, kept = (
         names.index(item.name) if isinstance(item, Ref) else None for item in function.operands[:2]
     )
-    stays = kept is not None and build.folded(arguments.inputs[kept]) == folded(results[0])
+    stays = kept is not None and build.values.folded(arguments.inputs[kept]) == folded(results[0])
     return condition if stays else None
 
 

@@ -43,7 +43,7 @@ FILE = Path(__file__).with_suffix(".cu")
 
 def fused_softmax(build: Builder, arguments: FusedSoftmax) -> None:
     """Computed in float32, and stored so unless only products read it."""
-    output, parts = build.output(), list(arguments.parts)
+    output, parts = build.current.output(), list(arguments.parts)
     seen, views, values = inputs_of(build, arguments.inputs, parts, output.shape)
     statements = [statement(index, part, values) for index, part in enumerate(parts)]
     dtype = build.types.computed if arguments.rounded else "float32"
@@ -51,8 +51,8 @@ def fused_softmax(build: Builder, arguments: FusedSoftmax) -> None:
     pitch = pitch_in(result.layout, output.shape)
     assert pitch is not None  # noqa: S101 - rows, with gaps or without
     kernel = kernel_of(statements, views, result.dtype, output.shape, pitch, arguments.log)
-    build.kernel(kernel, seen, [result], names=tuple(names_of(arguments.inputs, parts)))
-    build.define(0, result)
+    build.steps.kernel(kernel, seen, [result], names=tuple(names_of(arguments.inputs, parts)))
+    build.values.define(0, result)
 
 
 def kernel_of(

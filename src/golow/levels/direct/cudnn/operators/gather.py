@@ -28,7 +28,7 @@ THREADS = 256
 def gather(build: Builder, arguments: Gather) -> None:
     """A copy."""
     axis = arguments.axis
-    x, index = build.rows(arguments.x), build.rows(arguments.index)
+    x, index = build.values.rows(arguments.x), build.values.rows(arguments.index)
     result = new_rows(build, x.dtype)
     strides = list(x.layout.strides(x.shape))
     lookup = Lookup(0, x.shape[axis], strides[axis])
@@ -36,20 +36,20 @@ def gather(build: Builder, arguments: Gather) -> None:
     table = View(x.dtype, tuple(strides))
     places, there = [(index, whole(index))], (result, whole(result))
     look_up(build, places, (x, table), [lookup], there, result.shape)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def scatter(build: Builder, arguments: Scatter) -> None:
     """A copy of x; then a thread for each line of the index writes or adds, in order."""
     axis = arguments.axis
-    index = build.rows(arguments.index)
+    index = build.values.rows(arguments.index)
     if isinstance(arguments.source, Ref):
-        source = build.rows(arguments.source)
+        source = build.values.rows(arguments.source)
     else:
-        source = build.number(arguments.source)
-    dtype = build.output().dtype
-    x = build.wanted(arguments.x, Layout(dtype))
-    result = build.result(0, Layout(dtype))
+        source = build.memory.number(arguments.source)
+    dtype = build.current.output().dtype
+    x = build.values.wanted(arguments.x, Layout(dtype))
+    result = build.values.result(0, Layout(dtype))
     copy(build, x, whole(x), result, whole(result), x.shape)
     places, from_, to = (t.layout.strides(t.shape) for t in (index, source, result))
     if not isinstance(arguments.source, Ref):
@@ -73,8 +73,8 @@ def scatter(build: Builder, arguments: Scatter) -> None:
             *(np.int64(number) for axis_numbers in axes for number in axis_numbers),
         ),
     )
-    build.kernel(kernel, [index, source], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [index, source], [result])
+    build.values.define(0, result)
 
 
 def _refuse(arguments: Scatter, question: Question) -> str:

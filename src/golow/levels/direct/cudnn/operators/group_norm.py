@@ -49,55 +49,61 @@ VECTOR_BYTES = 16
 
 def group_moments(build: Builder, arguments: GroupMoments) -> None:
     """Mean and deviation are float32."""
-    x = build.image(arguments.x)
+    x = build.values.image(arguments.x)
     sizes = _sizes(x)
-    found = [build.new(f"{build.node.name}.{i}", build.output(0).shape, EXACT) for i in (0, 1)]
+    found = [
+        build.memory.new(f"{build.current.name}.{i}", build.current.output(0).shape, EXACT)
+        for i in (0, 1)
+    ]
     alone = moments_of_whole_groups(x.dtype, sizes, arguments.groups, arguments.epsilon)
     if alone is not None:
-        build.kernel(alone, [x], found)
+        build.steps.kernel(alone, [x], found)
     else:
-        sums = build.scratch(2 * sizes[0] * sizes[2])
+        sums = build.memory.scratch(2 * sizes[0] * sizes[2])
         launch(build, moments_of_channels(x.dtype, sizes), [x], [sums])
         kernel = moments_of_groups(x.dtype, sizes, arguments.groups, arguments.epsilon)
-        build.kernel(kernel, [x, sums], found, touched=(1, 2, 3))
+        build.steps.kernel(kernel, [x, sums], found, touched=(1, 2, 3))
     for index, tensor in enumerate(found):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
     """All are float32, each computed in a fixed order."""
-    x, outer = build.image(arguments.x), build.image(arguments.gradient)
-    mean, deviation = (build.wanted(r, EXACT) for r in (arguments.mean, arguments.deviation))
+    x, outer = build.values.image(arguments.x), build.values.image(arguments.gradient)
+    mean, deviation = (build.values.wanted(r, EXACT) for r in (arguments.mean, arguments.deviation))
     sizes = _sizes(x)
     sums = _sums(build, sizes)
     of_channels = gradients_of_channels(outer.dtype, x.dtype, sizes)
     launch(build, of_channels, [outer, x, mean, deviation], [sums])
-    if any(map(build.is_read, OF_X)):
-        weight = None if arguments.weight is None else build.wanted(arguments.weight, EXACT)
+    if any(map(build.current.is_read, OF_X)):
+        weight = None if arguments.weight is None else build.values.wanted(arguments.weight, EXACT)
         shape = (*x.shape[:2], 1, 1)
-        found = [build.new(f"{build.node.name}.{i}", shape, EXACT) for i in OF_X]
+        found = [build.memory.new(f"{build.current.name}.{i}", shape, EXACT) for i in OF_X]
         kernel = gradients_of_groups(sizes, arguments.groups)
-        build.kernel(kernel, [sums, deviation, weight], found)
+        build.steps.kernel(kernel, [sums, deviation, weight], found)
         for index, tensor in enumerate(found):
-            build.define(index, tensor)
+            build.values.define(index, tensor)
     for index, part in zip(OF_IMAGES, (sizes[0] * sizes[2], 0), strict=True):
-        if build.is_read(index):
+        if build.current.is_read(index):
             offset = part * ITEM_BYTES["float32"]
-            build.define(index, sums._replace(shape=build.output(index).shape, offset=offset))
-    vectors = [build.result(i, EXACT) if build.is_read(i) else None for i in OF_VECTORS]
+            shape = build.current.output(index).shape
+            build.values.define(index, sums._replace(shape=shape, offset=offset))
+    vectors = [
+        build.values.result(i, EXACT) if build.current.is_read(i) else None for i in OF_VECTORS
+    ]
     if any(vectors):
-        build.kernel(gradients_of_vectors(sizes), [sums], vectors)
+        build.steps.kernel(gradients_of_vectors(sizes), [sums], vectors)
         for index, result in zip(OF_VECTORS, vectors, strict=True):
             if result is not None:
-                build.define(index, result)
+                build.values.define(index, result)
 
 
 def _sums(build: Builder, sizes: Sizes) -> Tensor:
     """Memory for two sums of each channel of each image."""
     shape = (2, sizes[0], sizes[2])
-    if any(map(build.is_read, OF_IMAGES)):
-        return build.new(f"{build.node.name}.sums", shape, EXACT)
-    return build.scratch(math.prod(shape))
+    if any(map(build.current.is_read, OF_IMAGES)):
+        return build.memory.new(f"{build.current.name}.sums", shape, EXACT)
+    return build.memory.scratch(math.prod(shape))
 
 
 def _sizes(image: Tensor) -> Sizes:

@@ -30,13 +30,15 @@ eight outputs a product."""
 def grouped_product(build: Builder, arguments: GroupedProduct) -> None:
     """The weights of a group have the width side by side; others are turned once."""
     layout = Layout(build.types.computed)
-    x, weight = build.wanted(arguments.x, layout), build.wanted(arguments.weight, layout)
+    x = build.values.wanted(arguments.x, layout)
+    weight = build.values.wanted(arguments.weight, layout)
     if not arguments.turned:
         weight = axis_last(build, weight, 1)
-    ends, result = build.wanted(arguments.ends, Layout("int32")), new_rows(build, layout.dtype)
+    ends = build.values.wanted(arguments.ends, Layout("int32"))
+    result = new_rows(build, layout.dtype)
     kernel = kernel_of(layout.dtype, *x.shape[:1], *weight.shape)
-    build.kernel(kernel, [x, weight, ends], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [x, weight, ends], [result])
+    build.values.define(0, result)
 
 
 def kernel_of(dtype: str, rows: int, groups: int, outputs: int, inner: int) -> Kernel:

@@ -21,19 +21,19 @@ INTEGERS = ("int64", "int32", "uint8", "bool")
 
 def index(build: Builder, arguments: Index) -> None:
     """A copy of the elements."""
-    x = build.rows(arguments.x)
+    x = build.values.rows(arguments.x)
     result = new_rows(build, x.dtype)
     tensors, views, lookups, table = _places(build, arguments.indices, x, result.shape)
     places = list(zip(tensors, views, strict=True))
     look_up(build, places, (x, table), lookups, (result, whole(result)), result.shape)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def index_put(build: Builder, arguments: IndexPut) -> None:
     """A copy of x; then each value is written, or added atomically."""
-    dtype = build.output().dtype
-    x, values = build.wanted(arguments.x, Layout(dtype)), build.rows(arguments.values)
-    result = build.result(0, Layout(dtype))
+    dtype = build.current.output().dtype
+    x, values = build.values.wanted(arguments.x, Layout(dtype)), build.values.rows(arguments.values)
+    result = build.values.result(0, Layout(dtype))
     copy(build, x, whole(x), result, whole(result), x.shape)
     shape = _shape_of_places(build, arguments.indices, x)
     tensors, views, lookups, target = _places(build, arguments.indices, result, shape)
@@ -41,8 +41,8 @@ def index_put(build: Builder, arguments: IndexPut) -> None:
     formula = "abcdefgh"[len(views)]
     kind = "int64" if dtype in INTEGERS else "mixed"
     kernel = elements(formula, [*views, value], target, shape, kind, lookups, arguments.add)
-    build.kernel(kernel, [*tensors, values], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [*tensors, values], [result])
+    build.values.define(0, result)
 
 
 def _shape_of_places(build: Builder, indices: tuple[Ref | None, ...], x: Tensor) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def _shape_of_places(build: Builder, indices: tuple[Ref | None, ...], x: Tensor)
     import numpy as np
 
     axes = [axis for axis, item in enumerate(indices) if item is not None]
-    shapes = [build.value(item).shape for item in indices if item is not None]
+    shapes = [build.current.value(item).shape for item in indices if item is not None]
     together = tuple(np.broadcast_shapes(*shapes))
     others = [n for axis, n in enumerate(x.shape) if axis not in axes]
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
@@ -63,7 +63,7 @@ def _places(
     """The index tensors, how the result's indices see them, how they move the place in x, and x
     where none of them moves it."""
     axes = [axis for axis, item in enumerate(indices) if item is not None]
-    tensors = [build.rows(item) for item in indices if item is not None]
+    tensors = [build.values.rows(item) for item in indices if item is not None]
     rank = max(len(tensor.shape) for tensor in tensors)
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     strides = x.layout.strides(x.shape)

@@ -21,8 +21,8 @@ def iota(build: Builder, arguments: Iota) -> None:
         formula, kind = f"{start}LL + i_0 * {step}LL", "int64"
     else:
         formula, kind = f"(float)({float(start)!r} + i_0 * {float(step)!r})", "float32"
-    build.kernel(elements(formula, [], whole(result), result.shape, kind), [], [result])
-    build.define(0, result)
+    build.steps.kernel(elements(formula, [], whole(result), result.shape, kind), [], [result])
+    build.values.define(0, result)
 
 
 IMPLEMENTATIONS = (Implementation(Iota, iota),)

@@ -1,7 +1,7 @@
 """The weights of layers that are computed as one; they are joined while a plan is loaded."""
 
-from golow.levels.direct.cudnn.build.builder import Builder
+from golow.levels.direct.cudnn.build.load_once import compute_when_loading
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.joined_weight import JoinedWeight
 
-IMPLEMENTATIONS = (Implementation(JoinedWeight, Builder.compute_when_loading),)
+IMPLEMENTATIONS = (Implementation(JoinedWeight, compute_when_loading),)

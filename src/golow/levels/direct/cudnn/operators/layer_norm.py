@@ -33,59 +33,62 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
     weight, bias = (_exact(build, item) for item in (arguments.weight, arguments.bias))
     y = _result(build, 0, x.shape, build.types.computed)
     mean, deviation = (
-        _result(build, index, (rows,), "float32") if build.is_read(index) else None
+        _result(build, index, (rows,), "float32") if build.current.is_read(index) else None
         for index in (1, 2)
     )
     kernel = forward_kernel(x.dtype, y.dtype, rows, columns, arguments.epsilon)
-    build.kernel(kernel, [x, weight, bias], [y, mean, deviation])
+    build.steps.kernel(kernel, [x, weight, bias], [y, mean, deviation])
     for index, tensor in enumerate((y, mean, deviation)):
-        if tensor is not None and build.is_read(index):
-            build.define(index, tensor._replace(shape=build.output(index).shape))
+        if tensor is not None and build.current.is_read(index):
+            build.values.define(index, tensor._replace(shape=build.current.output(index).shape))
 
 
 def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
     """The gradients of weight and bias are summed in a fixed order: the parts that the blocks of
     x's gradient leave, or all rows once more."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
-    outer = build.rows(arguments.gradient)
+    outer = build.values.rows(arguments.gradient)
     mean, deviation = (_exact(build, item) for item in (arguments.mean, arguments.deviation))
     weight = _exact(build, arguments.weight)
-    of_vectors = build.is_read(1) or build.is_read(2)
+    of_vectors = build.current.is_read(1) or build.current.is_read(2)
     reads, blocks, partial = [outer, x, mean, deviation], 0, None
-    if build.is_read(0):
-        inner = build.result(0, Layout(build.types.computed))
+    if build.current.is_read(0):
+        inner = build.values.result(0, Layout(build.types.computed))
         types = (outer.dtype, x.dtype, inner.dtype)
         blocks = blocks_of_sums(rows, columns, *types) if of_vectors else 0
-        partial = build.scratch(2 * blocks * columns) if blocks else None
+        partial = build.memory.scratch(2 * blocks * columns) if blocks else None
         kernel = backward_kernel(*types, rows, columns, blocks)
-        build.kernel(kernel, [*reads, weight], [inner, *([partial] if partial else [])])
-        build.define(0, inner)
+        build.steps.kernel(kernel, [*reads, weight], [inner, *([partial] if partial else [])])
+        build.values.define(0, inner)
     if not of_vectors:
         return
-    sums = [build.result(i, Layout("float32")) if build.is_read(i) else None for i in (1, 2)]
+    sums = [
+        build.values.result(i, Layout("float32")) if build.current.is_read(i) else None
+        for i in (1, 2)
+    ]
     if partial is not None:
         launch(build, parts_kernel(blocks, columns), [partial], sums)
     else:
         launch(build, weights_kernel(outer.dtype, x.dtype, rows, columns), reads, sums)
     for index, result in enumerate(sums, 1):
         if result is not None:
-            build.define(index, result)
+            build.values.define(index, result)
 
 
 def _rows(build: Builder, reference: Ref, axes: int) -> tuple[Tensor, int, int]:
-    x = build.rows(reference)
+    x = build.values.rows(reference)
     first = len(x.shape) - axes
     return x, math.prod(x.shape[:first]), math.prod(x.shape[first:])
 
 
 def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
-    return None if reference is None else build.wanted(reference, Layout("float32"))
+    return None if reference is None else build.values.wanted(reference, Layout("float32"))
 
 
 def _result(build: Builder, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-    if build.is_read(index):
-        return build.result(index, Layout(dtype))
-    return build.new(f"{build.node.name}.{index}", shape, Layout(dtype))
+    if build.current.is_read(index):
+        return build.values.result(index, Layout(dtype))
+    return build.memory.new(f"{build.current.name}.{index}", shape, Layout(dtype))
 
 
 # ---------------------------------------------------------------- kernels

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.build.kernel_indices import divided
-from golow.levels.direct.cudnn.build.layout_propagation import seen_first
+from golow.levels.direct.cudnn.build.layout_propagation import read_through, seen_first
 from golow.levels.direct.cudnn.build.refusing import without_formula
-from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen
+from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen, may_lie_anyhow
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution
 from golow.levels.direct.cudnn.problems.epilogue import activating
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
@@ -36,8 +36,8 @@ def linear(build: Builder, arguments: Linear) -> None:
     """Add one product with bias, residual and relu; leading dimensions of x count as rows. It does
     not depend on their order: rows that lie one after the other are taken as they lie, and what is
     copied in any case is copied in the order in which the result is read."""
-    shape, layout = build.output().shape, Layout(build.types.computed)
-    outputs, features = build.value(arguments.weight).shape
+    shape, layout = build.current.output().shape, Layout(build.types.computed)
+    outputs, features = build.current.value(arguments.weight).shape
     clip = clip_of(arguments.activation)
     pitch = _pitch(outputs, layout, arguments.residual is not None)
     problem = Problem(
@@ -61,35 +61,35 @@ def linear(build: Builder, arguments: Linear) -> None:
         _copy_in_order(build, arguments.x, layout)
         view = _as_it_lies(build, arguments.x, layout)
     if view is None and pitch != outputs:
-        view = folded(build.wanted(arguments.x, layout))
-    x = build.wanted(arguments.x, layout) if view is None else view.tensor
+        view = folded(build.values.wanted(arguments.x, layout))
+    x = build.values.wanted(arguments.x, layout) if view is None else view.tensor
     rows = shape if view is None else (problem.m, pitch)
-    result = build.new(build.output().name, rows, layout)
+    result = build.memory.new(build.current.output().name, rows, layout)
     problem = _faster_order(build, problem, arguments.weight)
     engine = _activating(build, problem, arguments.activation)
     turned = engine is None and not problem.transpose_b
-    weight = build.wanted(
+    weight = build.values.wanted(
         arguments.weight, Layout(layout.dtype, "transposed" if turned else "rows")
     )
     operands = (arguments.bias, arguments.residual)
-    reads = [weight, *(build.wanted(item, layout) for item in operands if item is not None)]
+    reads = [weight, *(build.values.wanted(item, layout) for item in operands if item is not None)]
     if engine is not None:
-        build.engine(engine, [x, *reads], [result])
+        build.steps.engine(engine, [x, *reads], [result])
     else:
         for product in in_parts(Product(problem, [x, *reads], result)):
-            build.engine(build.engine_for(product.problem), product.reads, [product.result])
+            build.steps.engine(build.engine_for(product.problem), product.reads, [product.result])
         if clip not in (NO_CLIP, RELU):
             activated(build, [result], result, arguments.activation)
     if view is not None:
-        build.fold(of_rows(view, result, features, outputs))
+        build.values.fold(of_rows(view, result, features, outputs))
     else:
-        build.define(0, result)
+        build.values.define(0, result)
 
 
 def _faster_order(build: Builder, problem: Problem, weight: Ref) -> Problem:
     """The product with its weight stored the other way round, where that is faster and costs
     nothing: it is written so when loading, and no other node reads it."""
-    if not build.engines.times or problem.d != CONTIGUOUS or not build.may_lie_anyhow(weight):
+    if not build.engines.times or problem.d != CONTIGUOUS or not may_lie_anyhow(build, weight):
         return problem
     turned = replace(problem, transpose_b=False)
     return min((problem, turned), key=build.engines.time_of)
@@ -108,8 +108,8 @@ def _activating(build: Builder, problem: Problem, activation: Activation | None)
 
 def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
     """The operand as a view whose rows lie one after the other; None if they do not."""
-    view = build.folded(x)
-    tensor, features = view.tensor, build.value(x).shape[-1]
+    view = build.values.folded(x)
+    tensor, features = view.tensor, build.current.value(x).shape[-1]
     fits = tensor.dtype == layout.dtype and is_aligned(tensor)
     return view if fits and rows_in_memory(view) == features else None
 
@@ -117,22 +117,23 @@ def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
 def _copy_in_order(build: Builder, x: Ref, layout: Layout) -> None:
     """Copy an operand whose rows do not lie one after the other, with its rows in the order in
     which the result is read through views, if that is another one than theirs."""
-    view, shape, output = build.folded(x), build.value(x).shape, build.output()
+    view, output = build.values.folded(x), build.current.output()
+    shape = build.current.value(x).shape
     copied = view.strides is None and rows_in_memory(view) is None
     if not copied or view.tensor.dtype != layout.dtype or 1 in (shape[-1], output.shape[-1]):
         return
-    chain = build.read_through(output.name)
+    chain = read_through(build.current, output.name)
     wanted = seen_first(Tensor(view.tensor.buffer, output.shape, layout), chain)
     if wanted is None or wanted.strides is not None or rows_in_memory(wanted) != output.shape[-1]:
         return
     there = of_rows(wanted, wanted.tensor._replace(shape=shape), output.shape[-1], shape[-1])
     indices = divided(shape, {"from": view, "to": there})
     if indices is not None:
-        made = build.new(x.name, shape, layout)
+        made = build.memory.new(x.name, shape, layout)
         source = View(view.tensor.dtype, indices.strides_of("from"))
         target = View(layout.dtype, indices.strides_of("to"))
         copy(build, view.tensor, source, made, target, indices.sizes, "reshape")
-        build.replace(x, there._replace(tensor=made))
+        build.values.replace(x, there._replace(tensor=made))
 
 
 def _pitch(outputs: int, layout: Layout, residual: bool) -> int:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def loss_gradient(build: Builder, arguments: LossGradient) -> None:
     """Define it as one or, with loss scaling, as the scale: the first field of its cell."""
     if build.types.scaled:
-        scale = build.cell(LOSS_SCALE)
-        build.define(0, scale._replace(shape=(), layout=Layout("float32")))
+        scale = build.memory.cell(LOSS_SCALE)
+        build.values.define(0, scale._replace(shape=(), layout=Layout("float32")))
     else:
-        build.define(0, build.number(1.0))
+        build.values.define(0, build.memory.number(1.0))
 
 
 def _refuse(arguments: LossGradient, question: Question) -> str:

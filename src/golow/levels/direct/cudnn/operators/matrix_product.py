@@ -48,7 +48,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
     a, b, rows = _as_they_lie(build, arguments) or Operands(
         _matrix(build, arguments.a), _matrix(build, arguments.b)
     )
-    *batch, m, n = build.output().shape
+    *batch, m, n = build.current.output().shape
     dtype = build.types.computed
     result = rows_for(build, dtype, *TAKE_GAPS)
     problem = Problem(
@@ -68,27 +68,27 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
         d=_strides(result, turned=False) or CONTIGUOUS,
     )
     for part in in_parts(Product(problem, [a.tensor, b.tensor], result)):
-        build.engine(build.engine_for(part.problem), part.reads, [part.result])
+        build.steps.engine(build.engine_for(part.problem), part.reads, [part.result])
     if rows is None:
-        build.define(0, result)
+        build.values.define(0, result)
     else:
         whole = result._replace(shape=(m, problem.d.row or n))
-        build.fold(of_rows(rows, whole, a.tensor.shape[-1], n))
+        build.values.fold(of_rows(rows, whole, a.tensor.shape[-1], n))
 
 
 def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
     """Two matrices whose rows lie in another order than the graph's; None for any others. The order
     of the rows over which a^T b is summed does not matter if both have the same; the rows of a
     result are in the order of those of ``a``."""
-    if len(build.value(arguments.a).shape) != 2:
+    if len(build.current.value(arguments.a).shape) != 2:
         return None
-    a, b = build.folded(arguments.a), build.folded(arguments.b)
+    a, b = build.values.folded(arguments.a), build.values.folded(arguments.b)
     turned, layout = a.permuted((1, 0)), Layout(build.types.computed)
     if _is_reordered(turned, layout) and _is_reordered(b, layout) and _order(turned) == _order(b):
         first = a.tensor._replace(shape=_shape(a), layout=layout._replace(order="transposed"))
         second = b.tensor._replace(shape=_shape(b), layout=layout)
         return Operands(Matrix(first, True, CONTIGUOUS), Matrix(second, False, CONTIGUOUS))
-    if _is_reordered(a, layout) and not build.is_gradient(build.output().name):
+    if _is_reordered(a, layout) and not build.training.is_gradient(build.current.output().name):
         first = a.tensor._replace(shape=_shape(a), layout=layout)
         return Operands(Matrix(first, False, CONTIGUOUS), _matrix(build, arguments.b), a)
     return None
@@ -112,15 +112,15 @@ def _shape(matrix: Folded) -> tuple[int, ...]:
 
 def _matrix(build: Builder, reference: Ref) -> Matrix:
     """Return a matrix in the type of products, as it lies if it can be read so."""
-    tensor, dtype = build.view(reference), build.types.computed
+    tensor, dtype = build.values.view(reference), build.types.computed
     if tensor.dtype == dtype and is_aligned(tensor):
         for turned in (False, True):
             strides = _strides(tensor, turned)
             if strides is not None:
                 return Matrix(tensor, turned, strides)
-    tensor = build.tensor(reference)
+    tensor = build.values.tensor(reference)
     order = tensor.layout.order if tensor.layout.order != "channels_last" else "rows"
-    tensor = build.wanted(reference, Layout(dtype, order))
+    tensor = build.values.wanted(reference, Layout(dtype, order))
     return Matrix(tensor, order == "transposed", CONTIGUOUS)
 
 

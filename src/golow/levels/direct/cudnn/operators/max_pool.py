@@ -43,29 +43,30 @@ class Taps(NamedTuple):
 
 def max_pool(build: Builder, arguments: MaxPool) -> None:
     """Define the maximum of each window; in training, also note its position."""
-    source = build.image(arguments.x)
-    result = build.new(build.output().name, build.output().shape, source.layout)
-    taps = arguments.indices and build.is_read(1)
+    source = build.values.image(arguments.x)
+    output = build.current.output()
+    result = build.memory.new(output.name, output.shape, source.layout)
+    taps = arguments.indices and build.current.is_read(1)
     writes = [result]
     if taps:
         layout = source.layout._replace(dtype="uint8")
-        writes.append(build.new(build.output(1).name, result.shape, layout))
-        build.note(build.output(1).name, Taps(writes[1]))
+        writes.append(build.memory.new(build.current.output(1).name, result.shape, layout))
+        build.current.note(build.current.output(1).name, Taps(writes[1]))
     sizes = Images.between(source.shape, result.shape)
     kernel = forward_kernel(source.dtype, sizes, _window(arguments), taps)
-    build.kernel(kernel, [source], writes)
-    build.define(0, result)
+    build.steps.kernel(kernel, [source], writes)
+    build.values.define(0, result)
 
 
 def max_pool_backward(build: Builder, arguments: MaxPoolBackward) -> None:
     """Add each gradient at the position of its maximum."""
-    outer, shape = build.image(arguments.gradient), build.value(arguments.x).shape
-    result = build.new(build.output().name, shape, outer.layout)
+    outer, shape = build.values.image(arguments.gradient), build.current.value(arguments.x).shape
+    result = build.memory.new(build.current.output().name, shape, outer.layout)
     sizes = Images.between(shape, outer.shape)
     kernel = backward_kernel(outer.dtype, sizes, _window(arguments))
-    taps = build.noted(arguments.indices, Taps).tensor
-    build.kernel(kernel, [outer, taps], [result])
-    build.define(0, result)
+    taps = build.current.noted(arguments.indices, Taps).tensor
+    build.steps.kernel(kernel, [outer, taps], [result])
+    build.values.define(0, result)
 
 
 def _window(arguments: MaxPool | MaxPoolBackward) -> Window:

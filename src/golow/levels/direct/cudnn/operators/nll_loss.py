@@ -25,25 +25,26 @@ FLOAT = Layout("float32")
 
 def nll_loss(build: Builder, arguments: NllLoss) -> None:
     """-mean or -sum of the targets' log probabilities, and the number of targets that count."""
-    logs, target = build.wanted(arguments.logs, FLOAT), build.tensor(arguments.target)
+    logs, target = build.values.wanted(arguments.logs, FLOAT), build.values.tensor(arguments.target)
     rows, columns = logs.shape
-    results = [build.new(f"{build.node.name}.{i}", (), FLOAT) for i in (0, 1)]
+    results = [build.memory.new(f"{build.current.name}.{i}", (), FLOAT) for i in (0, 1)]
     kernel = forward_kernel(rows, columns, arguments.reduction == "mean", arguments.ignored)
-    build.kernel(kernel, [logs, target], results)
+    build.steps.kernel(kernel, [logs, target], results)
     for index, result in enumerate(results):
-        build.define(index, result)
+        build.values.define(index, result)
 
 
 def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
     """-gradient (divided by the count, for a mean) at the targets' positions, zero elsewhere."""
-    logs, target = build.wanted(arguments.logs, FLOAT), build.tensor(arguments.target)
+    logs, target = build.values.wanted(arguments.logs, FLOAT), build.values.tensor(arguments.target)
     rows, columns = logs.shape
-    result = build.new(build.output().name, logs.shape, FLOAT)
+    result = build.memory.new(build.current.output().name, logs.shape, FLOAT)
     mean = arguments.reduction == "mean"
     kernel = backward_kernel(rows, columns, mean, arguments.ignored)
-    gradient = build.wanted(arguments.gradient, FLOAT)
-    build.kernel(kernel, [gradient, target, build.tensor(arguments.total_weight)], [result])
-    build.define(0, result)
+    gradient = build.values.wanted(arguments.gradient, FLOAT)
+    total = build.values.tensor(arguments.total_weight)
+    build.steps.kernel(kernel, [gradient, target, total], [result])
+    build.values.define(0, result)
 
 
 def _refuse(arguments: NllLoss | NllLossBackward, question: Question) -> str:

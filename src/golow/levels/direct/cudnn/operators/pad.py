@@ -29,18 +29,18 @@ FILE = Path(__file__).with_suffix(".cu")
 def pad(build: Builder, arguments: Pad) -> None:
     """Write x, and the constant around it; negative padding cuts x. Images keep their channels side
     by side."""
-    x, shape = build.view(arguments.x), build.output().shape
+    x, shape = build.values.view(arguments.x), build.current.output().shape
     image = dense(x.layout, x.shape).order == "channels_last"
     layout = Layout(x.dtype, "channels_last", shape[1]) if image else Layout(x.dtype)
-    result = build.new(build.output().name, shape, layout)
-    floating = build.output().dtype == "float32"
+    result = build.memory.new(build.current.output().name, shape, layout)
+    floating = build.current.output().dtype == "float32"
     value = number(arguments.value) if floating else f"{int(arguments.value)}LL"
     base, start = aligned(x)
     read = View(x.dtype, x.layout.strides(x.shape), start)
     written = View(x.dtype, layout.strides(shape))
     kernel = kernel_of(read, written, x.shape, shape, arguments.before, value)
-    build.kernel(kernel, [base], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [base], [result])
+    build.values.define(0, result)
 
 
 def kernel_of(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def permute(build: Builder, arguments: Permute) -> None:
     """A view."""
-    build.fold(build.folded(arguments.x).permuted(arguments.order))
+    build.values.fold(build.values.folded(arguments.x).permuted(arguments.order))
 
 
 IMPLEMENTATIONS = (Implementation(Permute, permute),)

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:
     """A copy."""
-    images, depth, height, width = build.output().shape
-    tensor, factor = build.tensor(arguments.x), arguments.factor
+    output = build.current.output()
+    images, depth, height, width = output.shape
+    tensor, factor = build.values.tensor(arguments.x), arguments.factor
     n, c, h, w = tensor.layout.strides(tensor.shape)
-    result = build.new(build.output().name, build.output().shape, Layout(tensor.dtype))
+    result = build.memory.new(output.name, output.shape, Layout(tensor.dtype))
     area, block = height * width, factor * factor
     source = View(tensor.dtype, (n, c, h, w, factor * h, factor * w))
     target = View(tensor.dtype, (depth * area, block * area, factor * area, area, width, 1))
     shape = (images, depth // block, factor, factor, height, width)
     copy(build, tensor, source, result, target, shape)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 IMPLEMENTATIONS = (Implementation(PixelUnshuffle, pixel_unshuffle),)

@@ -61,25 +61,27 @@ def recurrent_layers(build: Builder, arguments: RecurrentLayers) -> None:
         if found is not None:
             by_layers(build, arguments, problem, ends, found.forward)
             return
-    x, hidden = build.wanted(arguments.x, rows), build.wanted(arguments.hidden, rows)
-    cell = None if arguments.cell is None else build.wanted(arguments.cell, rows)
+    x, hidden = build.values.wanted(arguments.x, rows), build.values.wanted(arguments.hidden, rows)
+    cell = None if arguments.cell is None else build.values.wanted(arguments.cell, rows)
     lasts = [
-        build.result(index, rows) if index < arguments.results and build.is_read(index) else None
+        build.values.result(index, rows)
+        if index < arguments.results and build.current.is_read(index)
+        else None
         for index in (1, 2)
     ]
-    shape = (*build.value(arguments.x).shape[:2], problem.sides * problem.results)
-    y = build.result(0, rows) if build.is_read(0) else _scratch(build, shape)
+    shape = (*build.current.value(arguments.x).shape[:2], problem.sides * problem.results)
+    y = build.values.result(0, rows) if build.current.is_read(0) else _scratch(build, shape)
     states = States(hidden, cell, lasts[1])
     recurrent_by_library.forward(build, problem, ends, states, x, y, lasts[0])
     for index, tensor in enumerate((y, *lasts)):
-        if tensor is not None and build.is_read(index):
-            build.define(index, tensor)
+        if tensor is not None and build.current.is_read(index):
+            build.values.define(index, tensor)
 
 
 def _whole(build: Builder, arguments: RecurrentLayers) -> RecurrentNetwork:
-    shape, types = build.value(arguments.x).shape, build.types
+    shape, types = build.current.value(arguments.x).shape, build.types
     rows, steps = shape[:2] if arguments.batch_first else shape[1::-1]
-    results = build.value(arguments.hidden).shape[2]
+    results = build.current.value(arguments.hidden).shape[2]
     cell = arguments.cell
     return RecurrentNetwork(
         kind=arguments.kind,
@@ -88,7 +90,7 @@ def _whole(build: Builder, arguments: RecurrentLayers) -> RecurrentNetwork:
         steps=steps,
         rows=rows,
         inputs=shape[2],
-        hidden=results if cell is None else build.value(cell).shape[2],
+        hidden=results if cell is None else build.current.value(cell).shape[2],
         results=results,
         biased=arguments.biased,
         batch_major=arguments.batch_first,
@@ -129,24 +131,24 @@ def _define_layers(
     problem = _layers(build, arguments.kind, ends, sides, x)
     hidden = _stacked(build, "hidden", firsts[0])
     cell = _stacked(build, "cell", firsts[1]) if firsts[1] else None
-    is_read = len(build.node.outputs) > 1 and build.is_read(1)
-    states = States(hidden, cell, build.result(1, rows) if is_read else None)
+    is_read = len(build.current.node.outputs) > 1 and build.current.is_read(1)
+    states = States(hidden, cell, build.values.result(1, rows) if is_read else None)
     shares = build.engines.own_recurrence(problem) if problem.trains else None
     made: tuple[Tensor, recurrent_training.Layers | recurrent_by_library.Call]
     if shares is not None:
-        x = x if backwards else build.wanted(arguments.x, rows)
+        x = x if backwards else build.values.wanted(arguments.x, rows)
         made = recurrent_training.forward(build, problem, shares, ends, states, x)
     else:
         made = recurrent_by_library.forward(build, problem, ends, states, x)
     y, found = made
     if states.last_cell is not None:
-        build.define(1, states.last_cell)
-    if not build.is_read(0):
+        build.values.define(1, states.last_cell)
+    if not build.current.is_read(0):
         return
-    build.note(build.output().name, Kept(found))
+    build.current.note(build.current.output().name, Kept(found))
     if backwards:
-        y = _turned(build, y, build.new(f"{build.node.name}.turned", y.shape, rows))
-    build.define(0, y)
+        y = _turned(build, y, build.memory.new(f"{build.current.name}.turned", y.shape, rows))
+    build.values.define(0, y)
 
 
 class Results(NamedTuple):
@@ -181,22 +183,24 @@ def _define_gradients(
     last_gradient: Ref | None = None,
     backwards: bool = False,
 ) -> None:
-    found, rows = build.noted(arguments.output, Kept).found, Layout(build.types.computed)
-    problem, gradient = found.problem, build.wanted(arguments.gradient, found.order)
+    found, rows = build.current.noted(arguments.output, Kept).found, Layout(build.types.computed)
+    problem, gradient = found.problem, build.values.wanted(arguments.gradient, found.order)
     if backwards:
         gradient = _turned(build, gradient, _scratch(build, gradient.shape))
     of_x = None
-    if build.is_read(0):
+    if build.current.is_read(0):
         shape = (problem.steps, problem.rows, problem.inputs)
-        of_x = _scratch(build, shape) if backwards else build.result(0, found.x_order)
+        of_x = _scratch(build, shape) if backwards else build.values.result(0, found.x_order)
     hidden = _of_states(build, problem, "hidden", results.hidden)
     cell = _of_states(build, problem, "cell", results.cell)
-    last = None if last_gradient is None else build.wanted(last_gradient, rows)
+    last = None if last_gradient is None else build.values.wanted(last_gradient, rows)
     found.gradients(
         build, OfResults(gradient, last), Wanted(hidden, cell, of_x, results.parameters)
     )
     if of_x is not None:
-        build.define(0, _turned(build, of_x, build.result(0, rows)) if backwards else of_x)
+        build.values.define(
+            0, _turned(build, of_x, build.values.result(0, rows)) if backwards else of_x
+        )
     for made, indices in ((hidden, results.hidden), (cell, results.cell)):
         if made is not None:
             _define_parts(build, made, indices)
@@ -206,11 +210,13 @@ def _of_states(
     build: Builder, problem: RecurrentNetwork, name: str, indices: Sequence[int]
 ) -> Tensor | None:
     """Memory for the gradients of all layers' states, if any of them is read."""
-    if not any(map(build.is_read, indices)):
+    if not any(map(build.current.is_read, indices)):
         return None
     width = problem.results if name == "hidden" else problem.hidden
     shape = (problem.layers * problem.sides, problem.rows, width)
-    return build.new(f"{build.node.name}.{name}_gradient", shape, Layout(build.types.computed))
+    return build.memory.new(
+        f"{build.current.name}.{name}_gradient", shape, Layout(build.types.computed)
+    )
 
 
 def _define_parts(build: Builder, whole: Tensor, indices: Sequence[int]) -> None:
@@ -218,14 +224,14 @@ def _define_parts(build: Builder, whole: Tensor, indices: Sequence[int]) -> None
     one = whole._replace(shape=whole.shape[1:])
     size = one.elements * ITEM_BYTES[one.dtype]
     for layer, index in enumerate(indices):
-        build.define(index, _part(one, layer * size, one.shape))
+        build.values.define(index, _part(one, layer * size, one.shape))
 
 
 def _layers(
     build: Builder, kind: Cell, ends: Sequence[Mapping[Parameter, Ref]], sides: int, x: Tensor
 ) -> RecurrentNetwork:
     steps, rows, inputs = x.shape
-    wide, results = build.value(ends[0]["hidden_weight"]).shape
+    wide, results = build.current.value(ends[0]["hidden_weight"]).shape
     return RecurrentNetwork(
         kind=kind,
         layers=len(ends) // sides,
@@ -239,7 +245,7 @@ def _layers(
         batch_major=x.layout.order != "rows",
         dtype=build.types.computed,
         arithmetic=build.types.convolutions,
-        trains=build.trains,
+        trains=build.current.trains,
     )
 
 
@@ -263,26 +269,26 @@ def _stacked(build: Builder, operand: Operand, states: Sequence[Ref]) -> Tensor:
     """The layers' states [N, R] one after the other."""
     rows = Layout(build.types.computed)
     if len(states) == 1:
-        return build.wanted(states[0], rows)
-    shape = build.value(states[0]).shape
-    stack = build.new(f"{build.node.name}.{operand}", (len(states), *shape), rows)
+        return build.values.wanted(states[0], rows)
+    shape = build.current.value(states[0]).shape
+    stack = build.memory.new(f"{build.current.name}.{operand}", (len(states), *shape), rows)
     size = rows.bytes(shape)
     for layer, reference in enumerate(states):
-        build.copy(build.view(reference), _part(stack, layer * size, shape))
+        build.values.copy(build.values.view(reference), _part(stack, layer * size, shape))
     return stack
 
 
 def _steps_of(build: Builder, source: Ref, backwards: bool) -> Tensor:
     """x [L, N, I] as the library reads it: batch by batch if it lies so, else step by step."""
-    tensor, rows = build.view(source), Layout(build.types.computed)
+    tensor, rows = build.values.view(source), Layout(build.types.computed)
     batches = batch_major(rows.dtype, tensor.shape)
     if backwards:
-        x = build.wanted(source, rows)
-        turned = build.new(f"{build.node.name}.x", x.shape, rows)
+        x = build.values.wanted(source, rows)
+        turned = build.memory.new(f"{build.current.name}.x", x.shape, rows)
         return _turned(build, x, turned)
     if same_memory(tensor.shape, tensor.layout, batches) and is_aligned(tensor):
         return tensor._replace(layout=batches)
-    return build.wanted(source, rows)
+    return build.values.wanted(source, rows)
 
 
 # ---------------------------------------------------------------- both
@@ -293,7 +299,9 @@ def _part(space: Tensor, offset: int, shape: Sequence[int]) -> Tensor:
 
 
 def _scratch(build: Builder, shape: Sequence[int]) -> Tensor:
-    return build.new(f"{build.node.name}{SCRATCH}", tuple(shape), Layout(build.types.computed))
+    return build.memory.new(
+        f"{build.current.name}{SCRATCH}", tuple(shape), Layout(build.types.computed)
+    )
 
 
 def _turned(build: Builder, source: Tensor, target: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     """Over axes that are neighbours in memory, as they lie there, such as all but the first one of
     the weight of a convolution; for images also over all axes except the channels. Over all axes
     but the last one as rows lie, whose order does not matter."""
-    shape = build.value(arguments.x).shape
-    if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
+    shape = build.current.value(arguments.x).shape
+    if arguments.function not in ("sum", "mean") or build.current.output().dtype != "float32":
         _folded(build, arguments)
         return
     rows = _as_rows_lie(build, arguments.x)
@@ -39,9 +39,9 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         sizes = (1, math.prod(shape[:-1]), shape[-1])
         add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]), pitch)
         return
-    tensor = build.tensor(arguments.x)
+    tensor = build.values.tensor(arguments.x)
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
-        tensor = build.image(arguments.x)
+        tensor = build.values.image(arguments.x)
         sizes = (1, math.prod(shape) // shape[1], shape[1])
     elif arguments.axes == PIXELS and tensor.layout.order == "channels_last" and _is_image(shape):
         sizes = (shape[0], shape[2] * shape[3], shape[1])
@@ -52,7 +52,7 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         count = math.prod(shape[axis] for axis in arguments.axes)
         sizes = (math.prod(shape) // count, count, 1)
     else:
-        tensor = build.rows(arguments.x)
+        tensor = build.values.rows(arguments.x)
         sizes = _around(shape, arguments.axes)
     add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]))
 
@@ -79,29 +79,31 @@ def _factor(arguments: Reduce, count: int) -> float:
 def _as_rows_lie(build: Builder, x: Ref) -> tuple[Tensor, int] | None:
     """The rows of the last axis as they lie, and the elements from one to the next: one after the
     other in any order, or with gaps that keep them aligned. None for others."""
-    view, width = build.folded(x), build.value(x).shape[-1:]
+    view, width = build.values.folded(x), build.current.value(x).shape[-1:]
     if not width or not is_aligned(view.tensor):
         return None
     if rows_in_memory(view) == width[0]:
         return view.tensor, width[0]
     if view.strides is None:
         return None
-    tensor = build.view(x)
+    tensor = build.values.view(x)
     pitch = pitch_in(tensor.layout, tensor.shape) if tensor.layout.order == "strided" else None
     return (tensor, pitch) if pitch and pitch == pitch_of(width[0], tensor.dtype) else None
 
 
 def _folded(build: Builder, arguments: Reduce) -> None:
     """Products, extremes, and sums of integers: a block for each of them."""
-    shape = build.value(arguments.x).shape
-    tensor = axes_last(build, build.tensor(arguments.x), arguments.axes)
+    shape = build.current.value(arguments.x).shape
+    tensor = axes_last(build, build.values.tensor(arguments.x), arguments.axes)
     length = math.prod(shape[axis] for axis in arguments.axes)
-    floating = build.output().dtype == "float32"
-    result = build.result(0, Layout(tensor.dtype if floating else build.output().dtype))
+    floating = build.current.output().dtype == "float32"
+    result = build.values.result(
+        0, Layout(tensor.dtype if floating else build.current.output().dtype)
+    )
     lines = math.prod(shape) // length
     kernel = fold(tensor.dtype, result.dtype, lines, length, arguments.function)
-    build.kernel(kernel, [tensor], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [tensor], [result])
+    build.values.define(0, result)
 
 
 def _adjacent(axes: Shape) -> bool:

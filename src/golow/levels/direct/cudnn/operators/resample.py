@@ -43,29 +43,29 @@ class Images(NamedTuple):
 
 def resample(build: Builder, arguments: Resample) -> None:
     """With the channels side by side, where the result will be joined if it will."""
-    output, x = build.output(), build.image(arguments.x)
+    output, x = build.current.output(), build.values.image(arguments.x)
     layout = Layout(x.dtype, "channels_last", output.shape[1])
-    result, there = None, build.wholes.tensor(output.name, output.shape, layout)
+    result, there = None, build.concatenations.tensor(output.name, output.shape, layout)
     if there is not None and there.dtype == x.dtype:
         result = there if there.layout.strides(there.shape)[1] == 1 else None
-    result = build.result(0, layout) if result is None else result
+    result = build.values.result(0, layout) if result is None else result
     source, target = _images(x.shape), _images(output.shape)
     kernel = forward(
         x.dtype, source, target.size, arguments.mode, _steps(x), _steps(result),
         result.offset // ITEM_BYTES[result.dtype],
     )  # fmt: skip
-    build.kernel(kernel, [x], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [x], [result])
+    build.values.define(0, result)
 
 
 def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
     """The gradient of x, in the layout of that of the result."""
-    outer, shape = build.image(arguments.gradient), build.output().shape
+    outer, shape = build.values.image(arguments.gradient), build.current.output().shape
     images = _images(shape)
-    result = build.result(0, outer.layout)
+    result = build.values.result(0, outer.layout)
     kernel = backward(outer.dtype, images, _images(outer.shape).size, arguments.mode)
-    build.kernel(kernel, [outer], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [outer], [result])
+    build.values.define(0, result)
 
 
 def _images(shape: tuple[int, ...]) -> Images:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def reshape(build: Builder, arguments: Reshape) -> None:
     """A view where steps through memory can say it, otherwise of a copy in PyTorch's order."""
-    view = build.folded(arguments.x).reshaped(arguments.shape)
+    view = build.values.folded(arguments.x).reshaped(arguments.shape)
     if view is not None:
-        build.fold(view)
+        build.values.fold(view)
         return
-    tensor = build.rows(arguments.x)
-    build.define(0, tensor._replace(shape=arguments.shape, layout=Layout(tensor.dtype)))
+    tensor = build.values.rows(arguments.x)
+    build.values.define(0, tensor._replace(shape=arguments.shape, layout=Layout(tensor.dtype)))
 
 
 IMPLEMENTATIONS = (Implementation(Reshape, reshape),)

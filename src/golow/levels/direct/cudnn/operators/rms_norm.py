@@ -30,56 +30,60 @@ FILE = Path(__file__).with_suffix(".cu")
 def rms_norm(build: Builder, arguments: RmsNorm) -> None:
     """Result and sum are in the type of activations, the roots are float32."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
-    residual = None if arguments.residual is None else build.rows(arguments.residual)
+    residual = None if arguments.residual is None else build.values.rows(arguments.residual)
     weight = _exact(build, arguments.weight)
     like = Layout(build.types.computed)
-    y = build.result(0, like) if build.is_read(0) else build.scratch(rows * columns, like.dtype)
-    deviation = build.result(1, Layout("float32")) if build.is_read(1) else None
-    total = build.result(2, like) if build.is_read(2) else None
+    y = (
+        build.values.result(0, like)
+        if build.current.is_read(0)
+        else build.memory.scratch(rows * columns, like.dtype)
+    )
+    deviation = build.values.result(1, Layout("float32")) if build.current.is_read(1) else None
+    total = build.values.result(2, like) if build.current.is_read(2) else None
     kernel = forward_kernel(
         x.dtype, (residual or x).dtype, y.dtype, rows, columns, arguments.epsilon
     )
     found = (y, deviation, total)
-    build.kernel(kernel, [x, residual, weight], found)
+    build.steps.kernel(kernel, [x, residual, weight], found)
     for index, tensor in enumerate(found):
-        if tensor is not None and build.is_read(index):
-            build.define(index, tensor)
+        if tensor is not None and build.current.is_read(index):
+            build.values.define(index, tensor)
 
 
 def rms_norm_backward(build: Builder, arguments: RmsNormBackward) -> None:
     """The gradient of the weight is summed in a fixed order: the parts that the blocks of s's
     gradient leave, or all rows once more."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
-    outer = build.rows(arguments.gradient)
+    outer = build.values.rows(arguments.gradient)
     deviation, weight = (_exact(build, item) for item in (arguments.deviation, arguments.weight))
-    added = None if arguments.added is None else build.rows(arguments.added)
+    added = None if arguments.added is None else build.values.rows(arguments.added)
     blocks, partial = 0, None
-    if build.is_read(0):
-        inner = build.result(0, Layout(build.types.computed))
+    if build.current.is_read(0):
+        inner = build.values.result(0, Layout(build.types.computed))
         types = (outer.dtype, x.dtype, (added or x).dtype, inner.dtype)
-        blocks = blocks_of_sums(rows, columns, *types) if build.is_read(1) else 0
-        partial = build.scratch(blocks * columns) if blocks else None
+        blocks = blocks_of_sums(rows, columns, *types) if build.current.is_read(1) else 0
+        partial = build.memory.scratch(blocks * columns) if blocks else None
         kernel = backward_kernel(types, rows, columns, blocks)
         written = [inner, *([partial] if partial else [])]
-        build.kernel(kernel, [outer, x, deviation, weight, added], written)
-        build.define(0, inner)
+        build.steps.kernel(kernel, [outer, x, deviation, weight, added], written)
+        build.values.define(0, inner)
     if partial is not None:
         add_up(build, partial, (1, blocks, columns), 1)
-    elif build.is_read(1):
-        result = build.result(1, Layout("float32"))
+    elif build.current.is_read(1):
+        result = build.values.result(1, Layout("float32"))
         found = weights_kernel(outer.dtype, x.dtype, rows, columns)
         launch(build, found, [outer, x, deviation], [result])
-        build.define(1, result)
+        build.values.define(1, result)
 
 
 def _rows(build: Builder, reference: Ref, axes: int) -> tuple[Tensor, int, int]:
-    x = build.rows(reference)
+    x = build.values.rows(reference)
     first = len(x.shape) - axes
     return x, math.prod(x.shape[:first]), math.prod(x.shape[first:])
 
 
 def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
-    return None if reference is None else build.wanted(reference, Layout("float32"))
+    return None if reference is None else build.values.wanted(reference, Layout("float32"))
 
 
 # ---------------------------------------------------------------- kernels

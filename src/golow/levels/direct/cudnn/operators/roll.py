@@ -37,19 +37,19 @@ class Source(NamedTuple):
 def roll(build: Builder, arguments: Roll) -> None:
     """The result lies as its operand does, unless that has gaps. A view in parts is read as it
     lies."""
-    shape, view = build.output().shape, build.folded(arguments.x)
+    shape, view = build.current.output().shape, build.values.folded(arguments.x)
     x, strides = view.tensor, view.strides
     layout = Layout(x.dtype)
     if strides is not None:
         like = dense(layout_of(x.dtype, shape, strides), shape)
         layout = like if fills_memory(like, shape) else layout
-    result = build.result(0, layout)
+    result = build.values.result(0, layout)
     (base, first), (there, start) = aligned(x), aligned(result)
     read = Source(x.dtype, view.axes, first)
     written = View(x.dtype, result.layout.strides(shape), start)
     starts = dict(zip(arguments.axes, arguments.starts, strict=True))
-    build.kernel(kernel_of(read, written, shape, starts), [base], [there])
-    build.define(0, result)
+    build.steps.kernel(kernel_of(read, written, shape, starts), [base], [there])
+    build.values.define(0, result)
 
 
 def kernel_of(

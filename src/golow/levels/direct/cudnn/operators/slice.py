@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def take_range(build: Builder, arguments: Slice) -> None:
     """A view with an offset and, along the axis, a longer stride."""
-    tensor = build.view(arguments.x)
+    tensor = build.values.view(arguments.x)
     strides = list(tensor.layout.strides(tensor.shape))
     start = arguments.start * strides[arguments.axis]
     strides[arguments.axis] *= arguments.step
-    build.look(arguments.x, strides, start)
+    build.values.look(arguments.x, strides, start)
 
 
 IMPLEMENTATIONS = (Implementation(Slice, take_range),)

@@ -35,52 +35,54 @@ FILE = Path(__file__).with_suffix(".cu")
 
 def softmax(build: Builder, arguments: Softmax) -> None:
     """Over an axis whose elements are contiguous in memory; another one is moved to the end."""
-    shape, axis = build.value(arguments.x).shape, arguments.axis
+    shape, axis = build.current.value(arguments.x).shape, arguments.axis
     if not _is_contiguous(shape, axis):
-        x = axis_last(build, build.tensor(arguments.x), axis)
+        x = axis_last(build, build.values.tensor(arguments.x), axis)
         rows, columns = math.prod(shape) // shape[axis], shape[axis]
-        turned = build.new(f"{build.node.name}.turned", x.shape, Layout("float32"))
-        build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [turned])
+        turned = build.memory.new(f"{build.current.name}.turned", x.shape, Layout("float32"))
+        build.steps.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [turned])
         _turn_back(build, turned, axis)
         return
     x, rows, columns = _lines(build, arguments.x, arguments.axis)
-    result = build.new(build.output().name, x.shape, x.layout._replace(dtype="float32"))
-    build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
-    build.define(0, result)
+    result = build.memory.new(
+        build.current.output().name, x.shape, x.layout._replace(dtype="float32")
+    )
+    build.steps.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
+    build.values.define(0, result)
 
 
 def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
     """The gradient of the argument, in the type of activations; both operands in their own."""
-    shape, axis = build.value(arguments.result).shape, arguments.axis
+    shape, axis = build.current.value(arguments.result).shape, arguments.axis
     rows, columns, dtype = math.prod(shape) // shape[axis], shape[axis], build.types.computed
     contiguous, given = _is_contiguous(shape, axis), (arguments.gradient, arguments.result)
     if contiguous:
         outer, y = (_lines(build, item, axis)[0] for item in given)
     else:
-        outer, y = (axis_last(build, build.rows(item), axis) for item in given)
-    name = build.output().name if contiguous else f"{build.node.name}.gradient"
-    made = build.new(name, y.shape, y.layout._replace(dtype=dtype))
+        outer, y = (axis_last(build, build.values.rows(item), axis) for item in given)
+    name = build.current.output().name if contiguous else f"{build.current.name}.gradient"
+    made = build.memory.new(name, y.shape, y.layout._replace(dtype=dtype))
     types = (outer.dtype, y.dtype, dtype)
-    build.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [made])
+    build.steps.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [made])
     if contiguous:
-        build.define(0, made)
+        build.values.define(0, made)
     else:
         _turn_back(build, made, axis)
 
 
 def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]:
     """Return the tensor with the axis innermost in memory, the number of lines and their length."""
-    shape, dtype = build.value(reference).shape, build.tensor(reference).dtype
+    shape, dtype = build.current.value(reference).shape, build.values.tensor(reference).dtype
     layout = Layout(dtype)
     if _is_of_channels(shape, axis):
         layout = Layout(dtype, "channels_last", shape[1])
-    return build.wanted(reference, layout), math.prod(shape) // shape[axis], shape[axis]
+    return build.values.wanted(reference, layout), math.prod(shape) // shape[axis], shape[axis]
 
 
 def _turn_back(build: Builder, turned: Tensor, axis: int) -> None:
     result = new_rows(build, turned.dtype)
     copy(build, turned, turned_back(turned, axis), result, whole(result), result.shape, "turn")
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def _is_contiguous(shape: tuple[int, ...], axis: int) -> bool:

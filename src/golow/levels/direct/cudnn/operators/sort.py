@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 
 def sort(build: Builder, arguments: Sort) -> None:
     """Along the last axis; another one is moved there and back by copies."""
-    x = axis_last(build, build.tensor(arguments.x), arguments.axis)
-    length, name = x.shape[-1], build.node.name
+    x = axis_last(build, build.values.tensor(arguments.x), arguments.axis)
+    length, name = x.shape[-1], build.current.name
     is_last = arguments.axis == len(x.shape) - 1
     tensors = [
         new_rows(build, dtype, index)
-        if is_last and build.is_read(index)
-        else build.new(f"{name}.{what}", x.shape, Layout(dtype))
+        if is_last and build.current.is_read(index)
+        else build.memory.new(f"{name}.{what}", x.shape, Layout(dtype))
         for index, (what, dtype) in enumerate((("values", x.dtype), ("places", "int64")))
     ]
     kernel = lines.sort(x.dtype, math.prod(x.shape) // length, length, arguments.descending)
-    build.kernel(kernel, [x], tensors)
+    build.steps.kernel(kernel, [x], tensors)
     for index, tensor in enumerate(tensors):
-        if build.is_read(index):
-            build.define(index, tensor if is_last else _back(build, tensor, arguments.axis, index))
+        if build.current.is_read(index):
+            build.values.define(
+                index, tensor if is_last else _back(build, tensor, arguments.axis, index)
+            )
 
 
 def _back(build: Builder, tensor: Tensor, axis: int, index: int) -> Tensor:
@@ -50,12 +52,12 @@ def _back(build: Builder, tensor: Tensor, axis: int, index: int) -> Tensor:
 
 def place(build: Builder, arguments: ArgReduce) -> None:
     """A block looks at each line."""
-    x = axis_last(build, build.tensor(arguments.x), arguments.axis)
+    x = axis_last(build, build.values.tensor(arguments.x), arguments.axis)
     result = new_rows(build, "int64")
     length = x.shape[-1]
     kernel = lines.place(x.dtype, math.prod(x.shape) // length, length, arguments.function)
-    build.kernel(kernel, [x], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [x], [result])
+    build.values.define(0, result)
 
 
 IMPLEMENTATIONS = (

@@ -40,9 +40,9 @@ def take(build: Builder, arguments: Take) -> None:
     """A copy of these rows, where they will be joined if they will; of numbers in the type of the
     table."""
     axis = arguments.axis
-    x, index = build.rows(arguments.x), build.view(arguments.index)
-    output = build.output()
-    there = build.wholes.tensor(output.name, output.shape, Layout(x.dtype))
+    x, index = build.values.rows(arguments.x), build.values.view(arguments.index)
+    output = build.current.output()
+    there = build.concatenations.tensor(output.name, output.shape, Layout(x.dtype))
     result = new_rows(build, x.dtype) if there is None or there.dtype != x.dtype else there
     rank = len(index.shape)
     strides = x.layout.strides(x.shape)
@@ -53,24 +53,24 @@ def take(build: Builder, arguments: Take) -> None:
     lookup = Lookup(0, x.shape[axis], strides[axis])
     seen = whole(result)
     look_up(build, [(index, places)], (x, table), [lookup], (result, seen), result.shape)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def take_backward(build: Builder, arguments: TakeBackward) -> None:
     """Zeros, in the type of the parameter's gradient, to which the rows are added."""
-    place = build.place()
-    result = build.result(0, Layout("float32" if place is None else place.dtype))
+    place = build.training.place()
+    result = build.values.result(0, Layout("float32" if place is None else place.dtype))
     if not _collect(build, result, arguments):
         zero = elements("0.0f", [], View(result.dtype, (1,)), (result.elements,))
-        build.kernel(zero, [], [result], "zero")
+        build.steps.kernel(zero, [], [result], "zero")
         _add(build, result, arguments)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def _collect(build: Builder, result: Tensor, arguments: TakeBackward) -> bool:
     """Make all rows of the gradient in one launch, if there are few places; return whether."""
     rows, axis = _rows(build, result, arguments), arguments.axis
-    gradient, index = build.view(arguments.gradient), build.view(arguments.index)
+    gradient, index = build.values.view(arguments.gradient), build.values.view(arguments.index)
     rank = len(index.shape)
     steps = gradient.layout.strides(gradient.shape)
     sizes = gradient.shape
@@ -80,7 +80,7 @@ def _collect(build: Builder, result: Tensor, arguments: TakeBackward) -> bool:
     own = _one_step(index.shape, index.layout.strides(index.shape))
     side_by_side = rows.inner == 1 or inner == 1  # a repeated element's neighbours are at step 0
     if outer is None or place is None or own is None or not side_by_side:
-        gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
+        gradient, index = build.values.rows(arguments.gradient), build.values.rows(arguments.index)
         outer, place, own = rows.places * rows.inner, rows.inner, 1
     vector = min(channel_vector(t.dtype, rows.inner) for t in (gradient, result))
     fits = not (gradient.offset % VECTOR_BYTES or result.offset % VECTOR_BYTES)
@@ -90,7 +90,7 @@ def _collect(build: Builder, result: Tensor, arguments: TakeBackward) -> bool:
     kernel = collect_kernel(
         (gradient.dtype, index.dtype, result.dtype), rows, vector, (outer, place, own)
     )
-    build.kernel(kernel, [gradient, index], [result])
+    build.steps.kernel(kernel, [gradient, index], [result])
     return True
 
 
@@ -104,34 +104,34 @@ def _one_step(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
 
 def add_to_rows(build: Builder, arguments: AddRows) -> None:
     """In place where nothing else reads x, or where it lies is where the sum is wanted."""
-    x, place = build.view(arguments.x), build.place()
+    x, place = build.values.view(arguments.x), build.training.place()
     at_place = place is not None and place.buffer == x.buffer
     in_order = x.layout.order == "rows" and is_aligned(x)
-    if not (in_order and (at_place or build.dies(arguments.x))):
-        given, x = x, build.result(0, Layout(x.dtype if place is None else place.dtype))
-        build.copy(given, x)
+    if not (in_order and (at_place or build.values.dies(arguments.x))):
+        given, x = x, build.values.result(0, Layout(x.dtype if place is None else place.dtype))
+        build.values.copy(given, x)
     _add(build, x, arguments)
-    build.define(0, x)
+    build.values.define(0, x)
 
 
 def _add(build: Builder, result: Tensor, arguments: TakeBackward | AddRows) -> None:
     """Add the rows that occur, each the sum of its gradients."""
-    gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
+    gradient, index = build.values.rows(arguments.gradient), build.values.rows(arguments.index)
     rows = _rows(build, result, arguments)
-    order = build.scratch(rows.places, "int32")
-    build.kernel(order_kernel(index.dtype, rows.places), [index], [order], "order")
-    partial = build.scratch(rows.partial)
+    order = build.memory.scratch(rows.places, "int32")
+    build.steps.kernel(order_kernel(index.dtype, rows.places), [index], [order], "order")
+    partial = build.memory.scratch(rows.partial)
     kernel = sum_kernel((gradient.dtype, index.dtype, result.dtype), rows)
-    build.kernel(kernel, [gradient, index, order], [result, partial])
+    build.steps.kernel(kernel, [gradient, index, order], [result, partial])
     if rows.chunks > 1:
         kernel = join_kernel((index.dtype, result.dtype), rows)
-        build.kernel(kernel, [index, order, partial], [result])
+        build.steps.kernel(kernel, [index, order, partial], [result])
 
 
 def _rows(build: Builder, result: Tensor, arguments: TakeBackward | AddRows) -> Rows:
     axis, shape = arguments.axis, result.shape
     return Rows(
-        places=math.prod(build.value(arguments.index).shape),
+        places=math.prod(build.current.value(arguments.index).shape),
         outer=math.prod(shape[:axis]),
         inner=math.prod(shape[axis + 1 :]),
         size=shape[axis],

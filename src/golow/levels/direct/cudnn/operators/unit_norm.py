@@ -44,17 +44,17 @@ class Factors(NamedTuple):
 
 def unit_norm(build: Builder, arguments: UnitNorm) -> None:
     """Rows are read where they lie, if they are contiguous."""
-    x, shape = build.view(arguments.x), build.output().shape
-    result = build.result(0, Layout(build.types.computed))
+    x, shape = build.values.view(arguments.x), build.current.output().shape
+    result = build.values.result(0, Layout(build.types.computed))
     lines = _lines(x, result)
     if lines is None:
-        x = build.rows(arguments.x)
+        x = build.values.rows(arguments.x)
         lines = _lines(x, result)
     assert lines is not None  # noqa: S101 - PyTorch's order is one axis
     factor, factors = _factors(build, arguments.factor, shape)
     kernel = unit_norm_kernel(x.dtype, result.dtype, lines, factors, arguments.epsilon)
-    build.kernel(kernel, [x, factor], [result])
-    build.define(0, result)
+    build.steps.kernel(kernel, [x, factor], [result])
+    build.values.define(0, result)
 
 
 def _lines(x: Tensor, result: Tensor) -> Lines | None:
@@ -80,10 +80,10 @@ def _factors(
 ) -> tuple[Tensor | None, Factors]:
     if reference is None:
         return None, Factors()
-    own = build.value(reference).shape
+    own = build.current.value(reference).shape
     axis = next((axis for axis, size in enumerate(own) if size > 1), len(own) - 1)
     each = math.prod(shape[axis + 1 : -1])
-    return build.wanted(reference, Layout("float32")), Factors(each, own[axis])
+    return build.values.wanted(reference, Layout("float32")), Factors(each, own[axis])
 
 
 def unit_norm_kernel(

@@ -34,7 +34,7 @@ def apply(
     channels = innermost(result)
     operands = [Operand(tensor.dtype, _kind(tensor, result)) for tensor in tensors]
     kernel = pointwise([expression], operands, [result.dtype], result.elements, channels)
-    build.kernel(kernel, tensors, [result], operation)
+    build.steps.kernel(kernel, tensors, [result], operation)
 
 
 def innermost(tensor: Tensor) -> int:
@@ -49,11 +49,10 @@ def innermost(tensor: Tensor) -> int:
 def in_place_or_new(build: Builder, reference: Ref, tensor: Tensor) -> Tensor:
     """Return memory for a result in the tensor's layout: the argument's own if it dies here, and no
     other argument is a view of it."""
-    own = build.tensor(reference).buffer == tensor.buffer
-    if own and build.dies(reference) and build.reads_once(reference):
+    own = build.values.tensor(reference).buffer == tensor.buffer
+    if own and build.values.dies(reference) and build.current.reads_once(reference):
         return tensor
-    name = build.output().name if build.is_read(0) else f"{build.node.name}.0"
-    return build.new(name, tensor.shape, tensor.layout)
+    return build.memory.new(build.current.output_name(), tensor.shape, tensor.layout)
 
 
 def _kind(tensor: Tensor, result: Tensor) -> Literal["full", "scalar", "channel"]:

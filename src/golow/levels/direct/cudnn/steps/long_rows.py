@@ -11,7 +11,8 @@ from golow.levels.direct.cudnn.bindings.cublaslt import Matrix, Problem
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of, pitch_of, with_pitch
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
-from golow.lower.ir.operator import Operator
+from golow.lower.fuse.products import read_through_views
+from golow.lower.ir.operator import Operator, record_of
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
@@ -25,21 +26,31 @@ def pitch_for(build: Builder, dtype: str, *readers: type[Operator]) -> int:
     read it, which take gaps, rows begin at multiples of 16 bytes; in training only long ones, whose
     gaps are so small that an output of the graph may have them, too. The gaps are at most a fifth.
     """
-    columns = build.output().shape[-1]
+    columns = build.current.output().shape[-1]
     pitch = pitch_of(columns, dtype)
     long = columns >= LONG
-    known = build.is_read_by(readers, returned=long)
-    wanted = known and (long or not build.trains) and 5 * pitch <= 6 * columns
-    return pitch if wanted and build.place() is None else columns
+    known = _is_read_by(build, readers, returned=long)
+    wanted = known and (long or not build.current.trains) and 5 * pitch <= 6 * columns
+    return pitch if wanted and build.training.place() is None else columns
+
+
+def _is_read_by(build: Builder, kinds: tuple[type[Operator], ...], returned: bool) -> bool:
+    """Whether only these operators read the current node's value, through views. returned: it may
+    be an output of the model, too."""
+    graph = build.current.graph
+    names, readers = read_through_views(build.current.links, build.current.output().name)
+    ends = {item.kind for item in graph.outputs if item.name in names}
+    known = all(isinstance(record_of(graph.nodes[reader]), kinds) for reader in readers)
+    return bool(readers) and known and ends <= ({"output"} if returned else set())
 
 
 def rows_with_pitch(build: Builder, dtype: str, pitch: int) -> Tensor:
     """Memory for the current node's value in PyTorch's order, with so many elements from one row to
     the next."""
-    value = build.output()
+    value = build.current.output()
     if pitch == value.shape[-1]:
-        return build.result(0, Layout(dtype))
-    whole = build.new(value.name, (*value.shape[:-1], pitch), Layout(dtype))
+        return build.values.result(0, Layout(dtype))
+    whole = build.memory.new(value.name, (*value.shape[:-1], pitch), Layout(dtype))
     return whole._replace(shape=value.shape, layout=with_pitch(dtype, value.shape, pitch))
 
 

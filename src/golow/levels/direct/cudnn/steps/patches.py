@@ -88,6 +88,6 @@ def patches(build: Builder, image: Tensor, operation: Convolution) -> Tensor:
     shape = (images, down, across, rows, columns * channels)
     line = width * channels
     steps = (down * rows * line, rows * line, columns * channels, line, 1)
-    result = build.new(f"{build.node.name}.patches", shape, Layout(operation.dtype))
+    result = build.memory.new(f"{build.current.name}.patches", shape, Layout(operation.dtype))
     copy(build, image, View(image.dtype, steps), result, whole(result), shape, "reshape")
     return result

@@ -34,16 +34,22 @@ def by_layers(
     each layer and side."""
     rows, lstm = Layout(problem.dtype), arguments.cell is not None
     words = zeros(build, layer_of(problem).words)
-    x, hidden = build.wanted(arguments.x, rows), build.wanted(arguments.hidden, rows)
-    cell = build.wanted(arguments.cell, rows) if arguments.cell is not None else None
+    x, hidden = build.values.wanted(arguments.x, rows), build.values.wanted(arguments.hidden, rows)
+    cell = build.values.wanted(arguments.cell, rows) if arguments.cell is not None else None
     lasts = [
-        build.result(index, rows) if index <= 1 + lstm and build.is_read(index) else None
+        build.values.result(index, rows)
+        if index <= 1 + lstm and build.current.is_read(index)
+        else None
         for index in (1, 2)
     ]
-    shape = (*build.value(arguments.x).shape[:2], problem.sides * problem.hidden)
+    shape = (*build.current.value(arguments.x).shape[:2], problem.sides * problem.hidden)
     for index in range(problem.layers):
-        is_last = index + 1 == problem.layers and build.is_read(0)
-        y = build.result(0, rows) if is_last else build.new(f"{build.node.name}.y", shape, rows)
+        is_last = index + 1 == problem.layers and build.current.is_read(0)
+        y = (
+            build.values.result(0, rows)
+            if is_last
+            else build.memory.new(f"{build.current.name}.y", shape, rows)
+        )
         sides = ends[index * problem.sides : (index + 1) * problem.sides]
         given = weighed(build, problem, index, sides, x)
         first, first_cell, last, last_cell = (
@@ -52,11 +58,11 @@ def by_layers(
         )
         kernel = recurrent(layer_of(problem), found, number_of(problem, index))
         read = [given.inputs, given.hidden_weight, *given.biases, first, first_cell]
-        build.kernel(kernel, read, [y, None, None, last, last_cell, words], STEP)
+        build.steps.kernel(kernel, read, [y, None, None, last, last_cell, words], STEP)
         x = y
     for index, tensor in enumerate((x, *lasts)):
-        if tensor is not None and build.is_read(index):
-            build.define(index, tensor)
+        if tensor is not None and build.current.is_read(index):
+            build.values.define(index, tensor)
 
 
 class Weighed(NamedTuple):
@@ -79,9 +85,9 @@ def weighed(
     """Add the product of a layer's input. sides: its parameters."""
     rows, exact = Layout(problem.dtype), Layout("float32")
     product = input_product(problem, index)
-    inputs = build.new(f"{build.node.name}.inputs", (product.m * product.n,), exact)
+    inputs = build.memory.new(f"{build.current.name}.inputs", (product.m * product.n,), exact)
     weight = _stacked(build, sides, "input_weight", rows)
-    build.engine(build.engine_for(product), [x, weight], [inputs], "input_product")
+    build.steps.engine(build.engine_for(product), [x, weight], [inputs], "input_product")
     one, other = (
         _stacked(build, sides, name, exact) if problem.biased else None for name in BIASES
     )
@@ -90,9 +96,9 @@ def weighed(
 
 def zeros(build: Builder, words: int) -> Tensor:
     """Memory of so many words of 8 bytes, in which nothing has a number."""
-    made = build.scratch(2 * words, "int32")
+    made = build.memory.scratch(2 * words, "int32")
     zero = elements("0", [], View("int32", (1,)), (2 * words,), "int64")
-    build.kernel(zero, [], [made], "zero")
+    build.steps.kernel(zero, [], [made], "zero")
     return made
 
 
@@ -108,12 +114,14 @@ def _stacked(
 ) -> Tensor:
     """A parameter of all sides, one after the other: put together when loading."""
     if len(sides) == 1:
-        return build.wanted(sides[0][name], layout)
+        return build.values.wanted(sides[0][name], layout)
     references = [side[name] for side in sides]
-    shape = build.value(references[0]).shape
-    with build.loading(*(reference.name for reference in references)):
-        stack = build.new(f"{build.node.name}.{name}", (len(sides), *shape), layout)
+    shape = build.current.value(references[0]).shape
+    with build.loading.of(*(reference.name for reference in references)):
+        stack = build.memory.new(f"{build.current.name}.{name}", (len(sides), *shape), layout)
         for index, reference in enumerate(references):
             offset = stack.offset + index * layout.bytes(shape)
-            build.copy(build.wanted(reference, layout), stack._replace(shape=shape, offset=offset))
+            build.values.copy(
+                build.values.wanted(reference, layout), stack._replace(shape=shape, offset=offset)
+            )
     return stack

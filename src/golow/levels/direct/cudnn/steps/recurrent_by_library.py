@@ -52,15 +52,15 @@ class Call(NamedTuple):
     def gradients(self, build: Builder, given: OfResults, wanted: Wanted) -> None:
         """Add the step of all gradients, and define those of the parameters. The library always
         computes those of x and of the weights."""
-        network, problem, name = self.network, self.problem, build.node.name
+        network, problem, name = self.network, self.problem, build.current.name
         reads: Given = self.given | {"gradient": given.y}
         reads.pop("last_cell", None)
         if given.last_cell is not None:
             reads["last_cell_gradient"] = given.last_cell
         x, rows = self.given["x"], Layout(problem.dtype)
-        of_x = wanted.x or build.new(f"{name}{SCRATCH}", x.shape, x.layout)
+        of_x = wanted.x or build.memory.new(f"{name}{SCRATCH}", x.shape, x.layout)
         elements = network.weight_bytes // ITEM_BYTES[problem.dtype]
-        space = build.new(f"{name}.weight_gradients", (elements,), rows)
+        space = build.memory.new(f"{name}.weight_gradients", (elements,), rows)
         writes: Given = {"x_gradient": of_x}
         if wanted.hidden is not None:
             writes["hidden_gradient"] = wanted.hidden
@@ -69,7 +69,7 @@ class Call(NamedTuple):
         _run(build, network, reads, writes | {"weight_gradients": space}, backward=True)
         for end, (places, at) in enumerate(zip(network.places, wanted.parameters, strict=True)):
             for parameter, shape in problem.parameters(end // problem.sides).items():
-                build.define(at[parameter], _part(space, places[parameter], shape))
+                build.values.define(at[parameter], _part(space, places[parameter], shape))
 
 
 def forward(
@@ -86,17 +86,21 @@ def forward(
     try:
         network = build.engines.recurrent(problem)
     except CudnnError as error:
-        raise build.unsupported(f"{build.node.op}: {error}") from error
+        raise build.current.unsupported(f"{build.current.node.op}: {error}") from error
     shape = (problem.steps, problem.rows, problem.sides * problem.results)
     reads: Given = {"weights": _weights(build, network, ends), "x": x, "hidden": states.hidden}
     if states.cell is not None:
         reads["cell"] = states.cell
-    writes: Given = {"y": y or build.new(f"{build.node.name}.y", shape, _order(problem, shape))}
+    writes: Given = {
+        "y": y or build.memory.new(f"{build.current.name}.y", shape, _order(problem, shape))
+    }
     for name, tensor in (("last_hidden", last_hidden), ("last_cell", states.last_cell)):
         if tensor is not None:
             writes[name] = tensor  # type: ignore[index]
     if problem.trains:
-        reserve = build.new(f"{build.node.name}.reserve", (network.reserve,), Layout("uint8"))
+        reserve = build.memory.new(
+            f"{build.current.name}.reserve", (network.reserve,), Layout("uint8")
+        )
         writes["reserve"] = reserve
     _run(build, network, reads, writes)
     return writes["y"], Call(network, reads | writes)
@@ -117,12 +121,12 @@ def _weights(build: Builder, network: Network, ends: Sequence[Mapping[Parameter,
     in every iteration."""
     layout = Layout(build.types.computed)
     elements = network.weight_bytes // ITEM_BYTES[layout.dtype]
-    with build.loading(*(ref.name for end in ends for ref in end.values())):
-        space = build.new(f"{build.node.name}.weights", (elements,), layout)
+    with build.loading.of(*(ref.name for end in ends for ref in end.values())):
+        space = build.memory.new(f"{build.current.name}.weights", (elements,), layout)
         for end, places in zip(ends, network.places, strict=True):
             for name, reference in end.items():
-                weight = build.wanted(reference, layout)
-                build.copy(weight, _part(space, places[name], weight.shape))
+                weight = build.values.wanted(reference, layout)
+                build.values.copy(weight, _part(space, places[name], weight.shape))
     return space
 
 
@@ -135,4 +139,4 @@ def _run(
 ) -> None:
     engine = NetworkEngine(network, build.engines.gpu, (*reads, *writes), backward)
     operation = f"{STEP}_backward" if backward else STEP
-    build.engine(engine, list(reads.values()), list(writes.values()), operation)
+    build.steps.engine(engine, list(reads.values()), list(writes.values()), operation)

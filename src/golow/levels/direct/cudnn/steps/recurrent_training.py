@@ -80,11 +80,13 @@ class Layers(NamedTuple):
             _of_weights(build, self, index, of_gates, wanted)
             of_x, passed = wanted.x, self.passed[index]
             if index > 0:
-                of_x = build.new(f"{build.node.name}.gradient", passed.x.shape, passed.x.layout)
+                of_x = build.memory.new(
+                    f"{build.current.name}.gradient", passed.x.shape, passed.x.layout
+                )
             if of_x is not None:
                 engine = build.engine_for(gradient_products(self.problem, index).x)
                 reads = [of_gates[0], passed.given.input_weight]
-                build.engine(engine, reads, [of_x], "input_gradient")
+                build.steps.engine(engine, reads, [of_x], "input_gradient")
                 of_y = of_x
 
 
@@ -100,21 +102,21 @@ def forward(
     of each layer and side."""
     if shares.backward is None:
         raise ValueError("kernels for inference alone")
-    layer, name, exact = layer_of(problem), build.node.name, Layout("float32")
+    layer, name, exact = layer_of(problem), build.current.name, Layout("float32")
     words, passed = zeros(build, layer.words), list[Passed]()
     shape = (problem.steps, problem.rows, problem.sides * problem.hidden)
     for index in range(problem.layers):
         sides = ends[index * problem.sides : (index + 1) * problem.sides]
         given = weighed(build, problem, index, sides, x)
-        memory = build.new(f"{name}.y", (layer.y_elements,), Layout(problem.dtype))
-        kept = build.new(f"{name}.kept", shape, exact) if layer.gates > 1 else None
+        memory = build.memory.new(f"{name}.y", (layer.y_elements,), Layout(problem.dtype))
+        kept = build.memory.new(f"{name}.kept", shape, exact) if layer.gates > 1 else None
         first, first_cell, last_cell = (
             None if of is None else of_layer(of, index, problem) for of in states
         )
         reads = [given.inputs, given.hidden_weight, *given.biases, first, first_cell]
         writes = [memory, given.inputs, kept, None, last_cell, words]
         kernel = recurrent(layer, shares.forward, number_of(problem, index))
-        build.kernel(kernel, reads, writes, STEP)
+        build.steps.kernel(kernel, reads, writes, STEP)
         passed.append(Passed(x, given, kept, memory, first_cell))
         x = _part(memory, layer.lead, shape)
     return x, Layers(problem, shares.forward, shares.backward, passed)
@@ -124,7 +126,7 @@ def _of_gates(build: Builder, problem: RecurrentNetwork) -> tuple[Tensor, Tensor
     """Memory for the gradients of both parts of the gates: one where they are equal."""
     shape = (problem.steps * problem.rows, problem.sides * problem.gates * problem.hidden)
     made = [
-        build.new(f"{build.node.name}.of_gates", shape, Layout(problem.dtype))
+        build.memory.new(f"{build.current.name}.of_gates", shape, Layout(problem.dtype))
         for _ in range(1 + (problem.kind == "gru"))
     ]
     return made[0], made[-1]
@@ -149,7 +151,7 @@ def _step_back(
     kernel = recurrent_backward(
         layer_of(problem), layers.backward, number_of(problem, problem.layers - 1 - index)
     )
-    build.kernel(
+    build.steps.kernel(
         kernel,
         [*reads, passed.first_cell, given.last_cell],
         [of_gates[0], apart, *firsts, words],
@@ -174,21 +176,21 @@ def _of_weights(
             ("hidden_weight", products.hidden_weight, before),
         )
         for (name, product, read), of in zip(matrices, of_gates, strict=True):
-            result = build.result(target[name], rows)
+            result = build.values.result(target[name], rows)
             own = _part(of, side * wide, (of.elements - side * wide,))
-            build.engine(build.engine_for(product), [own, read], [result], f"{name}_gradient")
-            build.define(target[name], result)
+            build.steps.engine(build.engine_for(product), [own, read], [result], f"{name}_gradient")
+            build.values.define(target[name], result)
     if problem.biased:
         sums = [_sums(build, of) for of in dict.fromkeys(of_gates)]
         for name, of_all in zip(BIASES, (sums[0], sums[-1]), strict=True):
             for side, target in enumerate(targets):
-                build.define(target[name], _part(of_all, side * wide, (wide,)))
+                build.values.define(target[name], _part(of_all, side * wide, (wide,)))
 
 
 def _sums(build: Builder, rows: Tensor) -> Tensor:
     """Sums of all rows, in float32."""
     lines, wide = rows.shape
-    made = build.new(f"{build.node.name}.of_biases", (wide,), Layout("float32"))
+    made = build.memory.new(f"{build.current.name}.of_biases", (wide,), Layout("float32"))
     launch(build, reduction(rows.dtype, "float32", 1, lines, wide), [rows], [made])
     return made
 

@@ -30,7 +30,7 @@ def copy(
     """Copy between two tensors, both seen at the indices of a shape."""
     base, seen = _from_aligned(source, seen)
     there, place = _from_aligned(target, place)
-    build.kernel(strided_copy(seen, place, shape), [base], [there], operation)
+    build.steps.kernel(strided_copy(seen, place, shape), [base], [there], operation)
 
 
 class Copied(NamedTuple):
@@ -53,11 +53,11 @@ def copy_all(build: Builder, copied: Sequence[Copied]) -> None:
         if part.joins and 0 not in item.shape:
             beside.append((base, there, part))
         else:
-            build.kernel(strided_copy(*part), [base], [there])
+            build.steps.kernel(strided_copy(*part), [base], [there])
     for first in range(0, len(beside), MOST):
         sources, targets, parts = zip(*beside[first : first + MOST], strict=True)
         kernel = strided_copy(*parts[0]) if len(parts) == 1 else copies(parts)
-        build.kernel(kernel, sources, targets)
+        build.steps.kernel(kernel, sources, targets)
 
 
 def _from_aligned(tensor: Tensor, seen: View) -> tuple[Tensor, View]:
@@ -79,12 +79,12 @@ def look_up(
     *read, (base, written) = (_from_aligned(*item) for item in (*places, table, target))
     copied = Written(input_name(len(places)), written)
     kernel = fused((), [v for _, v in read], [copied], shape, tables={len(places): lookups})
-    build.kernel(kernel, [tensor for tensor, _ in read], [base])
+    build.steps.kernel(kernel, [tensor for tensor, _ in read], [base])
 
 
 def unfold(build: Builder, name: str, view: Folded, shape: Sequence[int]) -> Tensor:
     """A row-major copy of a view whose axes have several parts."""
-    result = build.new(name, tuple(shape), Layout(view.tensor.dtype))
+    result = build.memory.new(name, tuple(shape), Layout(view.tensor.dtype))
     sizes = [part.size for part in view.parts]
     source = View(result.dtype, tuple(part.step for part in view.parts))
     target = View(result.dtype, result.layout.strides(sizes))
@@ -97,12 +97,12 @@ def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 
     result = new_rows(build, tensor.dtype)
     source = View(tensor.dtype, tuple(strides), start)
     copy(build, tensor, source, result, whole(result), result.shape)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def new_rows(build: Builder, dtype: str, index: int = 0) -> Tensor:
     """Row-major memory of this type for the current node's value of that index."""
-    return build.result(index, Layout(dtype))
+    return build.values.result(index, Layout(dtype))
 
 
 def whole(tensor: Tensor) -> View:
@@ -131,7 +131,7 @@ def axes_last(build: Builder, tensor: Tensor, axes: Sequence[int]) -> Tensor:
     layout = Layout(tensor.dtype)
     if turned == layout.strides(shape):
         return tensor._replace(shape=shape, layout=layout)
-    result = build.new(f"{build.node.name}.turned", shape, layout)
+    result = build.memory.new(f"{build.current.name}.turned", shape, layout)
     view = View(tensor.dtype, turned)
     copy(build, tensor, view, result, whole(result), shape, "turn")
     return result

@@ -26,12 +26,12 @@ def add_up(
     """Define the current node's value of that index: sums of the tensor, seen as [outer, reduced,
     inner], over its middle axis. The gradient of a bias is float32 for any type of activations.
     pitch: elements from one row to the next, if there are gaps."""
-    value = build.output(index)
-    exact = build.is_gradient(value.name) or not value.shape
+    value = build.current.output(index)
+    exact = build.training.is_gradient(value.name) or not value.shape
     dtype = "float32" if exact else tensor.dtype
-    result = build.result(index, Layout(dtype))
+    result = build.values.result(index, Layout(dtype))
     launch(build, reduction(tensor.dtype, dtype, *sizes, factor, pitch), [tensor], [result])
-    build.define(index, result)
+    build.values.define(index, result)
 
 
 def launch(
@@ -39,11 +39,11 @@ def launch(
 ) -> None:
     """Add the kernel as a step, with the memory that it needs. Its counters belong to this step
     alone, so that no launch beside it counts there, too."""
-    partial = build.scratch(sums.partial) if sums.partial else None
+    partial = build.memory.scratch(sums.partial) if sums.partial else None
     arrivals = _counters(build, sums.arrivals) if sums.arrivals else None
-    build.kernel(sums.kernel, reads, [*writes, partial, arrivals])
+    build.steps.kernel(sums.kernel, reads, [*writes, partial, arrivals])
 
 
 def _counters(build: Builder, count: int) -> Tensor:
-    name = f"{build.node.name}.arrivals{SCRATCH}"
-    return build.new(name, (count,), Layout("int32"), ARRIVALS)
+    name = f"{build.current.name}.arrivals{SCRATCH}"
+    return build.memory.new(name, (count,), Layout("int32"), ARRIVALS)

@@ -13,14 +13,14 @@ from golow.lower.ir.operator import Operator
 
 def compute_when_loading(build: Builder, operator: Operator) -> None:
     """Add a step on row-major arrays."""
-    names = list(dict.fromkeys(build.node.references()))
-    tensors = [build.plain(Ref(name=name)) for name in names]
-    output = build.output()
-    result = build.new(output.name, output.shape, Descriptor.plain(output.shape))
+    names = list(dict.fromkeys(build.current.node.references()))
+    tensors = [build.values.plain(Ref(name=name)) for name in names]
+    output = build.current.output()
+    result = build.memory.new(output.name, output.shape, Descriptor.plain(output.shape))
 
     def run(*arrays: Any) -> None:
         *found, target = arrays
         target[...] = computed(operator, dict(zip(names, found, strict=True)).__getitem__)
 
-    build.array_call(run, tensors, [result])
-    build.define(0, result)
+    build.steps.array_call(run, tensors, [result])
+    build.values.define(0, result)

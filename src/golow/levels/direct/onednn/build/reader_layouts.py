@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def made_for_reader(build: Builder, shape: tuple[int, ...]) -> Folded:
     """Memory for the result, in the order in which its reader sees it if that is the order of
     whole axes and the columns stay together; otherwise row-major."""
-    made = build.new(build.output().name, shape, Descriptor.plain(shape))
+    made = build.memory.new(build.current.output().name, shape, Descriptor.plain(shape))
     steps = Descriptor.plain(shape).strides
     parts = [Part(size, step) for size, step in zip(shape, steps, strict=True)]
     wide = [part for part in parts if part.size > 1]
     rows_major = Folded(made, tuple((part,) if part.size > 1 else () for part in parts))
-    joined = rows_major.reshaped(build.output().shape)
-    if build.graph.mode != "infer" or joined is None:
+    joined = rows_major.reshaped(build.current.output().shape)
+    if build.current.trains or joined is None:
         return rows_major
-    seen = build.views.seen_by_reader(build.output().name, joined).parts
+    seen = build.views.seen_by_reader(build.current.output().name, joined).parts
     if sorted(seen) != sorted(wide) or not seen or seen[-1].step != 1:
         return rows_major
     new_steps, step = dict[int, int](), 1

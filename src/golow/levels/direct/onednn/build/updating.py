@@ -29,19 +29,20 @@ from golow.lower.plan.memory_traffic import SCRATCH
 
 def in_one_pass(build: Builder, settings: updates.Update) -> None:
     """The current node's values, all of the parameter's layout."""
-    layout = build.tensor(settings.parameter).layout
+    layout = build.values.tensor(settings.parameter).layout
     step = updates.step(settings)
-    rows = [flat(build.wanted(getattr(settings, name), layout)) for name in step.rows]
-    numbers = [build.plain(getattr(settings, name)) for name in step.numbers]
-    shape = build.value(settings.parameter).shape
+    rows = [flat(build.values.wanted(getattr(settings, name), layout)) for name in step.rows]
+    numbers = [build.values.plain(getattr(settings, name)) for name in step.numbers]
+    shape = build.current.value(settings.parameter).shape
     results = [
-        build.state_for(index) or build.new(build.output_name(index), shape, layout)
+        build.outputs.state_for(index)
+        or build.memory.new(build.current.output_name(index), shape, layout)
         for index in range(len(step.writes))
     ]
     kernel = updates.update(step, rows[0].shape[0])
-    build.kernel(kernel, [*rows, *numbers], [flat(result) for result in results])
+    build.steps.kernel(kernel, [*rows, *numbers], [flat(result) for result in results])
     for index, result in enumerate(results):
-        build.define(index, result)
+        build.values.define(index, result)
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -53,15 +54,15 @@ def flat(tensor: Tensor) -> Tensor:
 def updated(build: Builder, index: int, old: Tensor) -> Tensor:
     """The memory for the current node's value of that index, which holds the old content: its own,
     or that of a copy if the old content is still read."""
-    return build.state_for(index) or build.reordered(old, old.layout)
+    return build.outputs.state_for(index) or build.values.reordered(old, old.layout)
 
 
 def slope(build: Builder, gradient: Ref, like: Tensor, clip: Ref | None, decay: float) -> Tensor:
     """The gradient as a row in the parameter's layout, clipped, plus ``decay`` times the parameter;
     ``like`` is the parameter."""
-    found = flat(build.wanted(gradient, like.layout))
+    found = flat(build.values.wanted(gradient, like.layout))
     if clip is not None:
-        found = multiplied(build, found, build.plain(clip), "clip")
+        found = multiplied(build, found, build.values.plain(clip), "clip")
     return found if not decay else weighted_sum(build, [(found, 1.0), (flat(like), decay)])
 
 
@@ -78,7 +79,7 @@ def weighted_sum(
     primitive = Primitive(build.engine, "sum", layouts[0], len(terms), factors, array(layouts))
     result = into or like(build, tensors[0])
     reads = {MULTIPLE_SRC + index: tensor for index, tensor in enumerate(tensors)}
-    build.call(primitive, reads, {DST: result}, operation)
+    build.steps.call(primitive, reads, {DST: result}, operation)
     return result
 
 
@@ -107,7 +108,7 @@ def combine(
         post_ops=[*scaled, *post_ops],
     )  # fmt: skip
     reads = {SRC: one, SRC_1: other} | _first_post_op(factor)
-    build.call(primitive, reads, {DST: into}, operation)
+    build.steps.call(primitive, reads, {DST: into}, operation)
 
 
 def root(build: Builder, squares: Tensor, epsilon: float, factor: Tensor | None = None) -> Tensor:
@@ -119,7 +120,7 @@ def root(build: Builder, squares: Tensor, epsilon: float, factor: Tensor | None 
         squares.layout, number(0.0), number(0.0),
         post_ops=[*scaled, PostOp("linear", 1.0, epsilon)],
     )  # fmt: skip
-    build.call(primitive, {SRC: squares} | _first_post_op(factor), {DST: result}, "root")
+    build.steps.call(primitive, {SRC: squares} | _first_post_op(factor), {DST: result}, "root")
     return result
 
 
@@ -130,7 +131,7 @@ def new_squares(build: Builder, index: int, old: Tensor, gradient: Tensor, share
         build, BINARY_MUL, gradient, gradient, flat(result), "new_square",
         PostOp("linear", 1.0 - share), PostOp("sum", share),
     )  # fmt: skip
-    build.define(index, result)
+    build.values.define(index, result)
     return flat(result)
 
 
@@ -139,12 +140,12 @@ def move(build: Builder, index: int, parameter: Tensor, change: Tensor, rate: Te
     rate is stored with its sign reversed, so that this is one primitive."""
     result = updated(build, index, parameter)
     combine(build, BINARY_MUL, change, rate, flat(result), "new_parameter", PostOp("sum", 1.0))
-    build.define(index, result)
+    build.values.define(index, result)
 
 
 def like(build: Builder, row: Tensor) -> Tensor:
     """Memory for a row of the same length."""
-    return build.new(f"{build.node.name}{SCRATCH}", row.shape, row.layout)
+    return build.memory.new(f"{build.current.name}{SCRATCH}", row.shape, row.layout)
 
 
 def _first_post_op(factor: Tensor | None) -> dict[int, Tensor]:

@@ -27,8 +27,8 @@ def activate(build: Builder, arguments: Activate) -> None:
 
 def activate_backward(build: Builder, arguments: ActivateBackward) -> None:
     """gradient * activation', from the activation's result or its argument."""
-    value = build.tensor(arguments.value)
-    outer = build.wanted(arguments.gradient, value.layout)
+    value = build.values.tensor(arguments.value)
+    outer = build.values.wanted(arguments.gradient, value.layout)
     setting = post_op(arguments.activation)
     ending, reads = ("_use_dst_for_bwd", DST) if arguments.from_result else ("", SRC)
     algorithm = ELTWISE[setting.kind + ending]
@@ -41,9 +41,9 @@ def activate_backward(build: Builder, arguments: ActivateBackward) -> None:
         build.engine, "eltwise_backward", algorithm, outer.layout, outer.layout, value.layout,
         *numbers, forward.description,
     )  # fmt: skip
-    inner = build.in_place_or_new(arguments.gradient, outer)
-    build.call(primitive, {DIFF_DST: outer, reads: value}, {DIFF_SRC: inner})
-    build.define(0, inner)
+    inner = build.values.in_place_or_new(arguments.gradient, outer)
+    build.steps.call(primitive, {DIFF_DST: outer, reads: value}, {DIFF_SRC: inner})
+    build.values.define(0, inner)
 
 
 def _refuse(arguments: Activate | ActivateBackward, question: Question) -> str:

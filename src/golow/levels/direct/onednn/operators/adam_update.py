@@ -19,13 +19,13 @@ from golow.lower.operators.adam_update import AdamStep, AdamUpdate
 def adam_step(build: Builder, arguments: AdamStep) -> None:
     """Add a step of NumPy for the three numbers. The learning rate is stored with its sign
     reversed; the root is stored as what the squares' root is multiplied by."""
-    steps = build.plain(arguments.steps)
-    number = build.state_for(0) or array_steps.result(build, 0)
+    steps = build.values.plain(arguments.steps)
+    number = build.outputs.state_for(0) or array_steps.result(build, 0)
     made = [number, array_steps.result(build, 1), array_steps.result(build, 2)]
-    given = [steps, build.plain(arguments.learning_rate)]
-    build.array_call(partial(_numbers, betas=arguments.betas), given, made)
+    given = [steps, build.values.plain(arguments.learning_rate)]
+    build.steps.array_call(partial(_numbers, betas=arguments.betas), given, made)
     for index, tensor in enumerate(made):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def adam_update(build: Builder, arguments: AdamUpdate) -> None:
@@ -33,29 +33,31 @@ def adam_update(build: Builder, arguments: AdamUpdate) -> None:
     if build.generates:
         updating.in_one_pass(build, arguments)
         return
-    parameter = build.tensor(arguments.parameter)
+    parameter = build.values.tensor(arguments.parameter)
     first, second = arguments.betas
     decay = 0.0 if arguments.decoupled else arguments.weight_decay
     slope = updating.slope(build, arguments.gradient, parameter, arguments.clip, decay)
-    old = build.wanted(arguments.momentum, parameter.layout)
+    old = build.values.wanted(arguments.momentum, parameter.layout)
     terms = [(updating.flat(old), first), (slope, 1.0 - first)]
-    momentum = build.state_for(0) or build.new(build.output_name(0), old.shape, old.layout)
+    momentum = build.outputs.state_for(0) or build.memory.new(
+        build.current.output_name(0), old.shape, old.layout
+    )
     mean = updating.weighted_sum(build, terms, updating.flat(momentum), "new_momentum")
-    build.define(0, momentum)
-    old = build.wanted(arguments.square, parameter.layout)
+    build.values.define(0, momentum)
+    old = build.values.wanted(arguments.square, parameter.layout)
     squares = updating.new_squares(build, 1, old, slope, second)
-    divisor = updating.root(build, squares, arguments.epsilon, build.plain(arguments.root))
+    divisor = updating.root(build, squares, arguments.epsilon, build.values.plain(arguments.root))
     result = updating.updated(build, 2, parameter)
     row = updating.flat(result)
     if arguments.weight_decay and arguments.decoupled:
-        rate = build.plain(arguments.learning_rate)
+        rate = build.values.plain(arguments.learning_rate)
         shrunk = PostOp("linear", arguments.weight_decay), PostOp("sum", 1.0)
         updating.combine(build, BINARY_MUL, row, rate, row, "shrink", *shrunk)
     updating.combine(
         build, BINARY_DIV, mean, divisor, row, "new_parameter", PostOp("sum", 1.0),
-        factor=build.plain(arguments.rate),
+        factor=build.values.plain(arguments.rate),
     )  # fmt: skip
-    build.define(2, result)
+    build.values.define(2, result)
 
 
 def _numbers(

@@ -31,11 +31,11 @@ from golow.lower.operators.adaptive_average_pool import (
 
 def pool(build: Builder, arguments: AdaptiveAveragePool) -> None:
     """The mean over windows that cover the image, for a given size of the result."""
-    image, size = build.value(arguments.x).shape[2:], arguments.size
+    image, size = build.current.value(arguments.x).shape[2:], arguments.size
     if _even(image, size):
-        x = build.tensor(arguments.x)
-        result = pooling.forward(build, x, build.output().shape, _even_window(image, size))
-        build.define(0, result.tensor)
+        x = build.values.tensor(arguments.x)
+        result = pooling.forward(build, x, build.current.output().shape, _even_window(image, size))
+        build.values.define(0, result.tensor)
     else:
         _by_matrix(build, arguments.x, pooling_matrix(image, size))
 
@@ -43,7 +43,7 @@ def pool(build: Builder, arguments: AdaptiveAveragePool) -> None:
 def backward(build: Builder, arguments: AdaptiveAveragePoolBackward) -> None:
     """The gradient of `pool`."""
     shape = arguments.shape
-    image, size = shape[2:], build.value(arguments.gradient).shape[2:]
+    image, size = shape[2:], build.current.value(arguments.gradient).shape[2:]
     if _even(image, size):
         layout = _layout_like(build, shape)
         pooling.backward(build, arguments.gradient, shape, layout, _even_window(image, size), None)
@@ -59,7 +59,7 @@ def _layout_like(build: Builder, shape: tuple[int, ...]) -> Descriptor:
         plain,
         *(Descriptor.tagged(shape, tag) for tag in (CHANNELS_LAST, channel_block().tag)),
     ]
-    return next((layout for layout in build.layouts_made(shape) if layout in known), plain)
+    return next((layout for layout in build.values.layouts_made(shape) if layout in known), plain)
 
 
 def pooling_matrix(image: tuple[int, ...], size: tuple[int, ...]) -> np.ndarray:
@@ -82,16 +82,16 @@ def _shares(pixels: int, windows: int) -> np.ndarray:
 
 
 def _by_matrix(build: Builder, reference: Ref, matrix: np.ndarray) -> None:
-    shape = build.output().shape
+    shape = build.current.output().shape
     planes = shape[0] * shape[1]
-    source = build.plain(reference)
+    source = build.values.plain(reference)
     flat = source._replace(descriptor=Descriptor.plain((planes, matrix.shape[0])))
-    weights = build.constant(f"{build.node.name}_matrix", matrix)
+    weights = build.memory.constant(f"{build.current.name}_matrix", matrix)
     target = Descriptor.plain((planes, matrix.shape[1]))
-    result: Tensor = build.new(build.output_name(), shape, target)
+    result: Tensor = build.memory.new(build.current.output_name(), shape, target)
     primitive = Primitive(build.engine, "matmul", flat.layout, weights.layout, None, target)
-    build.call(primitive, {SRC: flat, WEIGHTS: weights}, {DST: result})
-    build.define(0, result._replace(descriptor=Descriptor.plain(shape)))
+    build.steps.call(primitive, {SRC: flat, WEIGHTS: weights}, {DST: result})
+    build.values.define(0, result._replace(descriptor=Descriptor.plain(shape)))
 
 
 def _even(image: tuple[int, ...], size: tuple[int, ...]) -> bool:

@@ -39,15 +39,15 @@ def attention(build: Builder, arguments: Attention) -> None:
     )
     output = _output(build, query, value.shape[3])
     written = [output]
-    if keeps := build.is_read(1):
-        rows = build.output(1).shape
-        written.append(build.new(build.output_name(1), rows, Descriptor.plain(rows)))
+    if keeps := build.current.is_read(1):
+        rows = build.current.output(1).shape
+        written.append(build.memory.new(build.current.output_name(1), rows, Descriptor.plain(rows)))
     added = _added(build, arguments.added, query.shape[2])
     placed = [_placed(tensor) for tensor in (query, key, value, output)]
     kernel = kernels.attention(placed, _how(arguments, query, added), keeps)
-    build.kernel(kernel, [query, key, value, *([added.tensor] if added else [])], written)
+    build.steps.kernel(kernel, [query, key, value, *([added.tensor] if added else [])], written)
     for index, tensor in enumerate(written):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
@@ -66,11 +66,11 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
     added = _added(build, arguments.added, query.shape[2])
     placed = [_placed(tensor) for tensor in (query, key, value, output, gradient, *made)]
     kernel = kernels.attention_backward(placed, _how(arguments, query, added))
-    logarithm = build.plain(arguments.logarithm)
+    logarithm = build.values.plain(arguments.logarithm)
     reads = [query, key, value, output, logarithm, gradient, *([added.tensor] if added else [])]
-    build.kernel(kernel, reads, made)
+    build.steps.kernel(kernel, reads, made)
     for index, tensor in enumerate(made):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def _heads(build: Builder, reference: Ref) -> Tensor:
@@ -78,14 +78,14 @@ def _heads(build: Builder, reference: Ref) -> Tensor:
     view = build.views.of(reference)
     layout = strided(view)
     if layout is None or layout.strides[-1] != 1:
-        return build.plain(reference)
-    return view.tensor._replace(shape=build.value(reference).shape, descriptor=layout)
+        return build.values.plain(reference)
+    return view.tensor._replace(shape=build.current.value(reference).shape, descriptor=layout)
 
 
 def _output(build: Builder, query: Tensor, width: int) -> Tensor:
     """Memory for the result."""
     shape = (*query.shape[:3], width)
-    view = made_for_reader(build, shape) if build.graph.mode == "infer" else None
+    view = made_for_reader(build, shape) if not build.current.trains else None
     layout = strided(view) if view is not None else None
     if view is None or layout is None:
         return _like(build, 0, query._replace(shape=shape))
@@ -96,7 +96,7 @@ def _like(build: Builder, index: int, tensor: Tensor) -> Tensor:
     """Memory for a result of the tensor's shape, with the axes in the order in which its own
     lie."""
     layout = dense(tensor.shape, (*tensor.layout.strides[:-1], 0))
-    return build.new(build.output_name(index), tensor.shape, layout)
+    return build.memory.new(build.current.output_name(index), tensor.shape, layout)
 
 
 def _placed(tensor: Tensor) -> Placed:
@@ -107,14 +107,14 @@ def _added(build: Builder, reference: Ref | None, rows: int) -> Added | None:
     """One row for all as it is; else the rows of each key side by side, as kernels add them."""
     if reference is None:
         return None
-    shape = images, heads, own, keys = build.value(reference).shape
+    shape = images, heads, own, keys = build.current.value(reference).shape
     by_image, by_head = heads * own * keys, own * keys
     if own == rows:
         steps = (by_image, by_head, 1, own)
-        tensor = build.wanted(reference, Descriptor.strided(shape, steps))
+        tensor = build.values.wanted(reference, Descriptor.strided(shape, steps))
     else:
         steps = (by_image, by_head, 0, 1)
-        tensor = build.plain(reference)
+        tensor = build.values.plain(reference)
     return Added(tensor, (steps[0] * (images > 1), steps[1] * (heads > 1), *steps[2:]))
 
 
@@ -131,7 +131,7 @@ def _scale(arguments: Attention | AttentionBackward, width: int) -> float:
 
 
 def _with_arrays(build: Builder, arguments: Attention) -> None:
-    scale = _scale(arguments, build.value(arguments.query).shape[3])
+    scale = _scale(arguments, build.current.value(arguments.query).shape[3])
     extra = [] if arguments.added is None else [arguments.added]
 
     def run(query: Any, key: Any, value: Any, *rest: Any) -> None:
@@ -149,7 +149,7 @@ def _with_arrays(build: Builder, arguments: Attention) -> None:
 
 
 def _backward_with_arrays(build: Builder, arguments: AttentionBackward) -> None:
-    scale = _scale(arguments, build.value(arguments.query).shape[3])
+    scale = _scale(arguments, build.current.value(arguments.query).shape[3])
     extra = [] if arguments.added is None else [arguments.added]
 
     def run(

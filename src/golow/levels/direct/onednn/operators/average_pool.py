@@ -23,22 +23,22 @@ from golow.lower.operators.average_pool import AveragePool, AveragePoolBackward
 
 def average_pool(build: Builder, arguments: AveragePool) -> None:
     """The mean of each window."""
-    x, shape = build.tensor(arguments.x), build.output().shape
+    x, shape = build.values.tensor(arguments.x), build.current.output().shape
     result = pooling.forward(build, x, shape, _window(arguments, x.shape, shape)).tensor
     factor = _factor(arguments, x.shape, shape)
     if factor is not None:
         _scale(build, result, factor, into=result)
-    build.define(0, result)
+    build.values.define(0, result)
 
 
 def average_pool_backward(build: Builder, arguments: AveragePoolBackward) -> None:
     """Spread each gradient evenly over its window."""
-    x, outer = build.tensor(arguments.x), build.value(arguments.gradient).shape
+    x, outer = build.values.tensor(arguments.x), build.current.value(arguments.gradient).shape
     factor = _factor(arguments, x.shape, outer)
     scaled = None
     if factor is not None:
-        given = build.tensor(arguments.gradient)
-        scaled = build.new(f"{build.node.name}_scaled", given.shape, given.layout)
+        given = build.values.tensor(arguments.gradient)
+        scaled = build.memory.new(f"{build.current.name}_scaled", given.shape, given.layout)
         _scale(build, given, factor, into=scaled)
     spread = _window(arguments, x.shape, outer)
     pooling.backward(build, arguments.gradient, x.shape, x.layout, spread, None, scaled)
@@ -80,7 +80,7 @@ def _factor(
 
 
 def _scale(build: Builder, images: Tensor, factor: np.ndarray, into: Tensor) -> None:
-    factors = build.constant(f"{build.node.name}_factors", factor)
+    factors = build.memory.constant(f"{build.current.name}_factors", factor)
     updating.combine(build, BINARY_MUL, images, factors, into, "scale")
 
 

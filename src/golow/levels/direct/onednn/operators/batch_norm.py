@@ -45,18 +45,18 @@ from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, Batch
 def inference(build: Builder, arguments: BatchNormInference) -> None:
     """relu((x - mean) / sqrt(variance + epsilon) * scale + shift), if it is not folded into a
     layer."""
-    x = build.tensor(arguments.x)
+    x = build.values.tensor(arguments.x)
     affine = _scale_and_shift(build, arguments.scale, arguments.shift)
     flags = GLOBAL_STATISTICS | _flags(affine) | _relu(arguments.activation)
     primitive = Primitive(
         build.engine, "batch_normalization_forward", FORWARD_INFERENCE, x.layout, x.layout,
         number(arguments.epsilon), flags,
     )  # fmt: skip
-    mean, variance = build.plain(arguments.mean), build.plain(arguments.variance)
+    mean, variance = build.values.plain(arguments.mean), build.values.plain(arguments.variance)
     reads = {SRC: x, MEAN: mean, VARIANCE: variance, **affine}
-    result = build.in_place_or_new(arguments.x, x)
-    build.call(primitive, reads, {DST: result})
-    build.define(0, result)
+    result = build.values.in_place_or_new(arguments.x, x)
+    build.steps.call(primitive, reads, {DST: result})
+    build.values.define(0, result)
 
 
 # Names of what is repeated for the view's channels.
@@ -85,7 +85,7 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
     The variance takes the place of ATen's inverse deviation: only the gradient reads it, and
     oneDNN's gradient needs the variance.
     """
-    x = build.tensor(arguments.x)
+    x = build.values.tensor(arguments.x)
     affine = _scale_and_shift(build, arguments.scale, arguments.shift)
     flags = _relu(arguments.activation) | _flags(affine)
     groups = groups_of(x)
@@ -103,13 +103,15 @@ def _in_one(
     build: Builder, x: Tensor, affine: dict[int, Tensor], flags: int, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     primitive = _forward_primitive(build, x.layout, epsilon, flags)
-    result = build.new(build.output_name(0), x.shape, x.layout)
-    mean, variance = (_channels(build, build.output_name(i), x.shape[1]) for i in (1, 2))
+    result = build.memory.new(build.current.output_name(0), x.shape, x.layout)
+    mean, variance = (_channels(build, build.current.output_name(i), x.shape[1]) for i in (1, 2))
     mask = _mask(build, primitive, flags)
     writes = {DST: result, MEAN: mean, VARIANCE: variance, **({WORKSPACE: mask} if mask else {})}
-    build.call(primitive, {SRC: x, **affine}, writes)
+    build.steps.call(primitive, {SRC: x, **affine}, writes)
     _finish(build, result, mean, variance)
-    build.note(build.output_name(1), Saved(None, mean, variance, affine.get(SCALE), mask))
+    build.current.note(
+        build.current.output_name(1), Saved(None, mean, variance, affine.get(SCALE), mask)
+    )
     return mean, variance
 
 
@@ -118,16 +120,16 @@ def _in_groups(
     groups: Groups,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     view = x._replace(descriptor=groups.layout)
-    many, node = groups.number * x.shape[1], build.node.name
-    result = build.new(build.output_name(0), x.shape, x.layout)
+    many, node = groups.number * x.shape[1], build.current.name
+    result = build.memory.new(build.current.output_name(0), x.shape, x.layout)
     target = result._replace(descriptor=groups.layout)
     statistics = _forward_primitive(build, groups.layout, epsilon, 0)
     means, variances = (_channels(build, f"{node}_group_{s}", many) for s in ("means", "variances"))
     # Its result uses each group's own statistics; the next step overwrites it.
     writes = {DST: target, MEAN: means, VARIANCE: variances}
-    build.call(statistics, {SRC: view}, writes, "batch_statistics")
+    build.steps.call(statistics, {SRC: view}, writes, "batch_statistics")
 
-    mean, variance = (_channels(build, build.output_name(i), x.shape[1]) for i in (1, 2))
+    mean, variance = (_channels(build, build.current.output_name(i), x.shape[1]) for i in (1, 2))
     spread = {
         name: _channels(build, f"{node}_{SPREAD[name]}", many) for name in (MEAN, VARIANCE, *affine)
     }
@@ -138,17 +140,17 @@ def _in_groups(
         for channels, into in zip((mean, variance, *given), views, strict=True):
             groups.spread(channels, into)
 
-    build.array_call(
+    build.steps.array_call(
         combine, [means, variances, *affine.values()], [*spread.values(), mean, variance]
     )
     primitive = _forward_primitive(build, groups.layout, epsilon, GLOBAL_STATISTICS | flags)
     mask = _mask(build, primitive, flags)
-    build.call(
+    build.steps.call(
         primitive, {SRC: view, **spread}, {DST: target, **({WORKSPACE: mask} if mask else {})}
     )
     _finish(build, result, mean, variance)
     saved = Saved(groups, spread[MEAN], spread[VARIANCE], spread.get(SCALE), mask)
-    build.note(build.output_name(1), saved)
+    build.current.note(build.current.output_name(1), saved)
     return mean, variance
 
 
@@ -161,45 +163,45 @@ def _forward_primitive(build: Builder, layout: Descriptor, epsilon: float, flags
 
 def _channels(build: Builder, name: str, count: int) -> Tensor:
     """Allocate one number for each channel."""
-    return build.new(name, (count,), Descriptor.plain((count,)))
+    return build.memory.new(name, (count,), Descriptor.plain((count,)))
 
 
 def _mask(build: Builder, primitive: Primitive, flags: int) -> Tensor | None:
     if not flags & FUSE_RELU:
         return None
     mask = primitive.descriptor(WORKSPACE)
-    return build.new(f"{build.output_name(0)}_mask", (mask.bytes,), mask)
+    return build.memory.new(f"{build.current.output_name(0)}_mask", (mask.bytes,), mask)
 
 
 def _finish(build: Builder, *results: Tensor) -> None:
     for index, tensor in enumerate(results):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, take: float) -> None:
     """Add the step old * keep + batch * take, in place if possible."""
-    if not build.is_read(index):
+    if not build.current.is_read(index):
         return
-    before = build.plain(old)
+    before = build.values.plain(old)
     layouts = [before.layout, batch.layout]
     primitive = Primitive(
         build.engine, "sum", before.layout, 2, numbers((keep, take)), array(layouts)
     )
-    result = build.state_for(index) or build.new(
-        build.output_name(index), before.shape, before.layout
+    result = build.outputs.state_for(index) or build.memory.new(
+        build.current.output_name(index), before.shape, before.layout
     )
     reads = {MULTIPLE_SRC: before, MULTIPLE_SRC + 1: batch}
-    build.call(primitive, reads, {DST: result}, "running_statistics")
-    build.define(index, result)
+    build.steps.call(primitive, reads, {DST: result}, "running_statistics")
+    build.values.define(index, result)
 
 
 def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     """Define the gradients of x, scale and shift. The relu's mask replaces the norm's result."""
-    saved = build.noted(arguments.mean.name, Saved)
-    x = build.tensor(arguments.x)
-    outer = build.wanted(arguments.gradient, x.layout)
+    saved = build.current.noted(arguments.mean, Saved)
+    x = build.values.tensor(arguments.x)
+    outer = build.values.wanted(arguments.gradient, x.layout)
     layout = x.layout if saved.groups is None else saved.groups.layout
-    inner = build.in_place_or_new(arguments.gradient, outer)._replace(descriptor=layout)
+    inner = build.values.in_place_or_new(arguments.gradient, outer)._replace(descriptor=layout)
     # The sums over the pixels are the gradients of scale and shift; dx needs them in any case.
     flags = _relu(arguments.activation) | USE_SCALE | USE_SHIFT
     hint = _forward_primitive(build, layout, arguments.epsilon, flags)
@@ -213,15 +215,15 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         DIFF_DST: outer._replace(descriptor=layout),
         MEAN: saved.mean,
         VARIANCE: saved.variance,
-        SCALE: saved.scale or build.constant(f"{build.node.name}_ones", np.ones(count)),
+        SCALE: saved.scale or build.memory.constant(f"{build.current.name}_ones", np.ones(count)),
     }
     if saved.mask is not None:
         reads[WORKSPACE] = saved.mask
-    names = [build.output_name(1), build.output_name(2)]
+    names = [build.current.output_name(1), build.current.output_name(2)]
     if saved.groups is not None:
-        names = [f"{build.node.name}_group_sums_normed", f"{build.node.name}_group_sums"]
+        names = [f"{build.current.name}_group_sums_normed", f"{build.current.name}_group_sums"]
     sums = [_channels(build, name, count) for name in names]
-    build.call(primitive, reads, {DIFF_SRC: inner, DIFF_SCALE: sums[0], DIFF_SHIFT: sums[1]})
+    build.steps.call(primitive, reads, {DIFF_SRC: inner, DIFF_SCALE: sums[0], DIFF_SHIFT: sums[1]})
     if saved.groups is not None:
         sums = _corrected(build, arguments, saved.groups, x, inner, sums)
     _finish(build, inner._replace(descriptor=x.layout), *sums)
@@ -234,12 +236,12 @@ def _corrected(
     """Turn the groups' gradients into those of the whole batch: inner += level + slope x."""
     channels, scale, epsilon = x.shape[1], arguments.scale, arguments.epsilon
     level, slope = (
-        _channels(build, f"{build.node.name}_{name}", channels * groups.number)
+        _channels(build, f"{build.current.name}_{name}", channels * groups.number)
         for name in ("level", "slope")
     )
-    totals = [_channels(build, build.output_name(i), channels) for i in (1, 2)]
-    given = [build.tensor(arguments.mean), build.tensor(arguments.inverse_deviation)]
-    given += [build.plain(scale)] if scale is not None else []
+    totals = [_channels(build, build.current.output_name(i), channels) for i in (1, 2)]
+    given = [build.values.tensor(arguments.mean), build.values.tensor(arguments.inverse_deviation)]
+    given += [build.values.plain(scale)] if scale is not None else []
 
     def correct(normed: Any, ones: Any, mean: Any, variance: Any, *rest: Any) -> None:
         *given, level, slope, total_normed, total_ones = rest
@@ -248,7 +250,7 @@ def _corrected(
         )
         level[...], slope[...], total_ones[...], total_normed[...] = found
 
-    build.array_call(correct, [*sums, *given], [level, slope, *totals])
+    build.steps.array_call(correct, [*sums, *given], [level, slope, *totals])
     primitive = Primitive(
         build.engine, "binary", BINARY_MUL, groups.wide, groups.narrow, groups.wide,
         post_ops=[PostOp("add", descriptor=groups.narrow), PostOp("sum", 1.0)],
@@ -259,7 +261,7 @@ def _corrected(
         POST_OP_STRIDE | SRC_1: level._replace(descriptor=groups.narrow),
     }
     target = inner._replace(descriptor=groups.wide)
-    build.call(primitive, reads, {DST: target}, "correction")
+    build.steps.call(primitive, reads, {DST: target}, "correction")
     return totals
 
 
@@ -274,9 +276,9 @@ def _flags(affine: dict[int, Tensor]) -> int:
 def _scale_and_shift(build: Builder, scale: Ref | None, shift: Ref | None) -> dict[int, Tensor]:
     found = {}
     if scale is not None:
-        found[SCALE] = build.plain(scale)
+        found[SCALE] = build.values.plain(scale)
     if shift is not None:
-        found[SHIFT] = build.plain(shift)
+        found[SHIFT] = build.values.plain(shift)
     return found
 
 

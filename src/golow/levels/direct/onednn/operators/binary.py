@@ -41,7 +41,7 @@ def binary(build: Builder, arguments: Binary) -> None:
     """activation(a OP b); if b is a number, a linear function of a."""
     if isinstance(arguments.b, Ref):
         _of_two(build, arguments, arguments.b)
-    elif build.output().dtype == "int64":
+    elif build.current.output().dtype == "int64":
         _count(build, arguments.a, int(arguments.b))
     else:
         apply(build, arguments.a, _linear(arguments.function, float(arguments.b)), "linear")
@@ -49,10 +49,10 @@ def binary(build: Builder, arguments: Binary) -> None:
 
 def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
     """The first operand has the result's shape, and its layout becomes the result's layout."""
-    shape, operands = build.output().shape, [arguments.a, b]
-    if build.value(arguments.a).shape != shape:
+    shape, operands = build.current.output().shape, [arguments.a, b]
+    if build.current.value(arguments.a).shape != shape:
         operands.reverse()
-    first = build.tensor(operands[0])
+    first = build.values.tensor(operands[0])
     second = _beside(build, operands[1], first)
 
     def make(one: Descriptor, other: Descriptor) -> Primitive:
@@ -68,10 +68,10 @@ def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
         layout, other = _rows(layout), _rows(second.layout)
         second = second._replace(descriptor=other)
         primitive = make(layout, other)
-    result = build.in_place_or_new(operands[0], first)
+    result = build.values.in_place_or_new(operands[0], first)
     reads = {SRC: first._replace(descriptor=layout), SRC_1: second}
-    build.call(primitive, reads, {DST: result._replace(descriptor=layout)})
-    build.define(0, result)
+    build.steps.call(primitive, reads, {DST: result._replace(descriptor=layout)})
+    build.values.define(0, result)
 
 
 def _rows(layout: Descriptor) -> Descriptor:
@@ -84,10 +84,10 @@ def _rows(layout: Descriptor) -> Descriptor:
 
 def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
     """The second operand: in the first one's layout, or row-major with axes of size 1 added."""
-    shape = build.value(reference).shape
+    shape = build.current.value(reference).shape
     if shape == other.shape:
-        return build.wanted(reference, other.layout)
-    tensor = build.plain(reference)
+        return build.values.wanted(reference, other.layout)
+    tensor = build.values.plain(reference)
     wide = (*[1] * (len(other.shape) - len(shape)), *shape)
     return tensor._replace(descriptor=Descriptor.plain(wide))
 
@@ -98,30 +98,32 @@ def _repeated(build: Builder, second: Tensor, first: Tensor) -> Tensor:
     times slower, where an axis in between is. What depends on weights alone is repeated once."""
     given = second.layout.shape
     shape = (given[0], *first.shape[1:])
-    plain = build.new(f"{build.node.name}.repeated", shape, Descriptor.plain(shape))
+    plain = build.memory.new(f"{build.current.name}.repeated", shape, Descriptor.plain(shape))
     source = second._replace(shape=given)
 
     def run(x: Any, y: Any) -> None:
         y[...] = x
 
-    build.array_call(run, [source], [plain])
+    build.steps.array_call(run, [source], [plain])
     if first.layout.blocks:
         layout = Descriptor.tagged(shape, channel_block().tag)
     else:
         layout = dense(shape, first.layout.strides)
-    return plain if layout == plain.layout else build.reordered(plain, layout)
+    return plain if layout == plain.layout else build.values.reordered(plain, layout)
 
 
 def _count(build: Builder, reference: Ref, step: int) -> None:
     """Add a number to integer counters, such as batch norm's number of batches."""
-    x = build.tensor(reference)
+    x = build.values.tensor(reference)
 
     def run(x: Any, y: Any) -> None:
         np.add(x, step, out=y)
 
-    result = build.state_for(0) or build.new(build.output_name(), x.shape, dtype="int64")
-    build.array_call(run, [x], [result])
-    build.define(0, result)
+    result = build.outputs.state_for(0) or build.memory.new(
+        build.current.output_name(), x.shape, dtype="int64"
+    )
+    build.steps.array_call(run, [x], [result])
+    build.values.define(0, result)
 
 
 def _linear(function: Function, value: float) -> PostOp:

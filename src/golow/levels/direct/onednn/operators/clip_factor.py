@@ -15,10 +15,10 @@ from golow.lower.operators.clip_factor import SMALLEST, ClipFactor
 
 def clip_factor(build: Builder, arguments: ClipFactor) -> None:
     """Add a step of NumPy over the gradients' memory, in any layout: padding is zero."""
-    rows = [updating.flat(build.tensor(gradient)) for gradient in arguments.gradients]
+    rows = [updating.flat(build.values.tensor(gradient)) for gradient in arguments.gradients]
     factor = array_steps.result(build)
-    build.array_call(partial(_factor, norm=arguments.norm), rows, [factor])
-    build.define(0, factor)
+    build.steps.array_call(partial(_factor, norm=arguments.norm), rows, [factor])
+    build.values.define(0, factor)
 
 
 def _factor(*rows: np.ndarray, norm: float) -> None:

@@ -25,11 +25,11 @@ MOST_OF_ONE_THREAD = 131_072
 def concatenate(build: Builder, arguments: Concatenate) -> None:
     """In blocks of channels if whole blocks are joined, otherwise in the layout that the library
     prefers; by a generated kernel where the library has only its simplest code."""
-    output = build.output()
+    output = build.current.output()
     if output.dtype != "float32":
         _of_integers(build, arguments)
         return
-    sources = [build.tensor(part) for part in arguments.parts]
+    sources = [build.values.tensor(part) for part in arguments.parts]
     if any(source.layout.blocks for source in sources):
         sources = _alike(build, arguments)
     layouts = [source.layout for source in sources]
@@ -40,15 +40,15 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     rows = _rows(sources, output.shape, arguments.axis)
     simple = build.generates and primitive.implementation.startswith(("simple", "ref"))
     if simple and rows is not None and rows.are_shared_or_few:
-        made = build.new(output.name, output.shape, rows.layout)
+        made = build.memory.new(output.name, output.shape, rows.layout)
         if sum(rows.widths):
-            build.kernel(parts_joined("float32", rows.number, rows.widths), sources, [made])
-        build.define(0, made)
+            build.steps.kernel(parts_joined("float32", rows.number, rows.widths), sources, [made])
+        build.values.define(0, made)
         return
-    result = build.new(output.name, output.shape, primitive.descriptor(DST))
+    result = build.memory.new(output.name, output.shape, primitive.descriptor(DST))
     reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
-    build.call(primitive, reads, {DST: result})
-    build.define(0, result)
+    build.steps.call(primitive, reads, {DST: result})
+    build.values.define(0, result)
 
 
 class Rows(NamedTuple):
@@ -86,11 +86,11 @@ def _alike(build: Builder, arguments: Concatenate) -> list[Tensor]:
     """The parts in blocks of channels if each channel is in a full block of its part, so that the
     result has no gaps; otherwise row-major."""
     block = channel_block()
-    shapes = [build.value(part).shape for part in arguments.parts]
+    shapes = [build.current.value(part).shape for part in arguments.parts]
     if any(len(shape) != 4 or shape[1] % block.size for shape in shapes):
-        return [build.plain(part) for part in arguments.parts]
+        return [build.values.plain(part) for part in arguments.parts]
     return [
-        build.wanted(part, Descriptor.tagged(shape, block.tag))
+        build.values.wanted(part, Descriptor.tagged(shape, block.tag))
         for part, shape in zip(arguments.parts, shapes, strict=True)
     ]
 

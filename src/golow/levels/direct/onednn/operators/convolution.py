@@ -58,9 +58,9 @@ class Backward(NamedTuple):
 
 def convolution(build: Builder, arguments: Convolution) -> None:
     """activation(convolution(x, weight) + bias + residual)."""
-    output, x, bias = build.output(), build.tensor(arguments.x), arguments.bias
-    kernel = build.value(arguments.weight).shape
-    tag = build.layout_of(build.position)
+    output, x, bias = build.current.output(), build.values.tensor(arguments.x), arguments.bias
+    kernel = build.current.value(arguments.weight).shape
+    tag = build.layout_of(build.current.position)
     bias_layout = Descriptor.plain((kernel[0],)) if bias is not None else None
     weights = _weight_layout(kernel, arguments.groups)
     described = (_activation_layout(tag, x.shape), weights, bias_layout)
@@ -76,19 +76,19 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     added: dict[int, Tensor] = {}
     if arguments.residual is None:
         primitive = make(after, target)
-        result = build.new(output.name, output.shape, primitive.descriptor(DST))
+        result = build.memory.new(output.name, output.shape, primitive.descriptor(DST))
     else:
         residual = arguments.residual
         primitive, result, added = _with_residual(build, residual, arguments.x, make, target, after)
     reads = {
-        SRC: build.wanted(arguments.x, primitive.descriptor(SRC)),
-        WEIGHTS: build.wanted(arguments.weight, primitive.descriptor(WEIGHTS)),
+        SRC: build.values.wanted(arguments.x, primitive.descriptor(SRC)),
+        WEIGHTS: build.values.wanted(arguments.weight, primitive.descriptor(WEIGHTS)),
     }
     if bias is not None and bias_layout is not None:
-        reads[BIAS] = build.wanted(bias, bias_layout)
+        reads[BIAS] = build.values.wanted(bias, bias_layout)
     inside = result if arguments.residual is not None and not added else None
-    build.call(primitive, reads | added, {DST: result}, adds_to=inside)
-    build.define(0, result)
+    build.steps.call(primitive, reads | added, {DST: result}, adds_to=inside)
+    build.values.define(0, result)
 
 
 def _with_residual(
@@ -98,20 +98,20 @@ def _with_residual(
     the residual's own memory if it dies here, otherwise as another argument."""
     primitive = make([PostOp("sum", 1.0), *after], target)
     wanted = primitive.descriptor(DST)
-    if build.dies(residual) and not build.share_memory(residual, x):
-        return primitive, build.wanted(residual, wanted), {}
-    added = build.wanted(residual, wanted)
+    if build.values.dies(residual) and not build.current.share_memory(residual, x):
+        return primitive, build.values.wanted(residual, wanted), {}
+    added = build.values.wanted(residual, wanted)
     primitive = make([PostOp("add", descriptor=wanted), *after], wanted)
-    result = build.new(build.output().name, build.output().shape, wanted)
+    result = build.memory.new(build.current.output().name, build.current.output().shape, wanted)
     return primitive, result, {POST_OP_STRIDE | SRC_1: added}
 
 
 def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:
     """Define those gradients of x, weight and bias that are wanted."""
     of_x, of_weight, of_bias = arguments.wanted
-    tag = build.layout_of(build.position)
-    kernel, x = build.value(arguments.weight).shape, build.tensor(arguments.x)
-    outer = build.tensor(arguments.gradient)
+    tag = build.layout_of(build.current.position)
+    kernel, x = build.current.value(arguments.weight).shape, build.values.tensor(arguments.x)
+    outer = build.values.tensor(arguments.gradient)
     geometry = _geometry(arguments)
     layouts = (
         _activation_layout(tag, x.shape),
@@ -135,14 +135,14 @@ def _backward_data(build: Builder, arguments: ConvolutionBackward, described: Ba
         build.engine, "convolution_backward_data", CONVOLUTION_DIRECT, described.source,
         described.weights, described.target, *described.geometry, described.forward.description,
     )  # fmt: skip
-    shape = build.value(arguments.x).shape
-    result = build.new(build.output_name(0), shape, primitive.descriptor(DIFF_SRC))
+    shape = build.current.value(arguments.x).shape
+    result = build.memory.new(build.current.output_name(0), shape, primitive.descriptor(DIFF_SRC))
     reads = {
-        DIFF_DST: build.wanted(arguments.gradient, primitive.descriptor(DIFF_DST)),
-        WEIGHTS: build.wanted(arguments.weight, primitive.descriptor(WEIGHTS)),
+        DIFF_DST: build.values.wanted(arguments.gradient, primitive.descriptor(DIFF_DST)),
+        WEIGHTS: build.values.wanted(arguments.weight, primitive.descriptor(WEIGHTS)),
     }
-    build.call(primitive, reads, {DIFF_SRC: result}, "convolution_backward_data")
-    build.define(0, result)
+    build.steps.call(primitive, reads, {DIFF_SRC: result}, "convolution_backward_data")
+    build.values.define(0, result)
 
 
 def _backward_weights(build: Builder, arguments: ConvolutionBackward, described: Backward) -> None:
@@ -152,19 +152,19 @@ def _backward_weights(build: Builder, arguments: ConvolutionBackward, described:
         described.forward.description,
     )  # fmt: skip
     wanted = primitive.descriptor(DIFF_WEIGHTS)
-    result = build.new(build.output_name(1), wanted.shape, wanted)
+    result = build.memory.new(build.current.output_name(1), wanted.shape, wanted)
     writes = {DIFF_WEIGHTS: result}
     if described.bias is not None:
         filters = described.bias.shape
-        writes[DIFF_BIAS] = build.new(build.output_name(2), filters, described.bias)
+        writes[DIFF_BIAS] = build.memory.new(build.current.output_name(2), filters, described.bias)
     reads = {
-        SRC: build.wanted(arguments.x, primitive.descriptor(SRC)),
-        DIFF_DST: build.wanted(arguments.gradient, primitive.descriptor(DIFF_DST)),
+        SRC: build.values.wanted(arguments.x, primitive.descriptor(SRC)),
+        DIFF_DST: build.values.wanted(arguments.gradient, primitive.descriptor(DIFF_DST)),
     }
-    build.call(primitive, reads, writes, "convolution_backward_weights")
-    build.define(1, result)
+    build.steps.call(primitive, reads, writes, "convolution_backward_weights")
+    build.values.define(1, result)
     if described.bias is not None:
-        build.define(2, writes[DIFF_BIAS])
+        build.values.define(2, writes[DIFF_BIAS])
 
 
 def _geometry(arguments: Convolution | ConvolutionBackward) -> Geometry:

@@ -14,11 +14,11 @@ from golow.lower.operators.dropout import Dropout, DropoutBackward
 
 def dropout(build: Builder, arguments: Dropout) -> None:
     """Set elements of x to zero at random and scale up the others; also define the mask."""
-    x, switches = build.plain(arguments.x), build.switches
+    x, switches = build.values.plain(arguments.x), build.switches
     chance = np.float32(arguments.probability)
     factor = np.float32(1 / (1 - chance) if chance < 1 else 0)
-    mask = build.new(build.output_name(1), x.shape, dtype="bool")
-    result = build.in_place_or_new(arguments.x, x)
+    mask = build.memory.new(build.current.output_name(1), x.shape, dtype="bool")
+    result = build.values.in_place_or_new(arguments.x, x)
 
     def run(x: Any, y: Any, mask: Any) -> None:
         if switches.dropout:
@@ -30,24 +30,24 @@ def dropout(build: Builder, arguments: Dropout) -> None:
             mask[...] = True
             y[...] = x
 
-    build.array_call(run, [x], [result, mask])
-    build.define(0, result)
-    build.define(1, mask)
+    build.steps.array_call(run, [x], [result, mask])
+    build.values.define(0, result)
+    build.values.define(1, mask)
 
 
 def dropout_backward(build: Builder, arguments: DropoutBackward) -> None:
     """The gradient where the mask kept the value, scaled like the value."""
-    outer, switches = build.plain(arguments.gradient), build.switches
+    outer, switches = build.values.plain(arguments.gradient), build.switches
     factor = np.float32(arguments.scale)
-    result = build.in_place_or_new(arguments.gradient, outer)
+    result = build.values.in_place_or_new(arguments.gradient, outer)
 
     def run(gradient: Any, mask: Any, result: Any) -> None:
         np.multiply(gradient, mask, out=result)
         if switches.dropout:
             result *= factor
 
-    build.array_call(run, [outer, build.tensor(arguments.mask)], [result])
-    build.define(0, result)
+    build.steps.array_call(run, [outer, build.values.tensor(arguments.mask)], [result])
+    build.values.define(0, result)
 
 
 def _refuse_backward(arguments: DropoutBackward, question: Question) -> str:

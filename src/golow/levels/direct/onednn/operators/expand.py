@@ -13,16 +13,16 @@ from golow.lower.operators.expand import Expand
 
 def expand(build: Builder, arguments: Expand) -> None:
     """A copy, unless the shape stays as it is, as in attention whose heads share nothing."""
-    if build.value(arguments.x).shape == build.output().shape:
-        if build.output().dtype == "float32" and not build.views.in_blocks(arguments.x):
+    if build.current.value(arguments.x).shape == build.current.output().shape:
+        if build.current.output().dtype == "float32" and not build.views.in_blocks(arguments.x):
             build.views.define(build.views.of(arguments.x))
         else:
-            build.define(0, build.tensor(arguments.x))
+            build.values.define(0, build.values.tensor(arguments.x))
         return
 
     if build.generates:
         x = strided(build, arguments.x)
-        copied(build, x, view_of(x, build.output().shape))
+        copied(build, x, view_of(x, build.current.output().shape))
         return
 
     def run(x: Any, y: Any) -> None:

@@ -26,7 +26,7 @@ def fill(build: Builder, arguments: Fill) -> None:
         of_arrays(build, run)
         return
     array = np.full(arguments.shape, arguments.value)
-    build.define(0, build.constant(build.output_name(), array))
+    build.values.define(0, build.memory.constant(build.current.output_name(), array))
 
 
 IMPLEMENTATIONS = (Implementation(Fill, fill),)

@@ -22,7 +22,7 @@ from golow.lower.operators.fused import Fused
 def build_fused(build: Builder, arguments: Fused) -> None:
     """Add one kernel. It reads strided tensors as they are, and writes in the layout of most."""
     parts = list(arguments.parts)
-    layout = _layout(build, arguments.inputs, build.output().shape)
+    layout = _layout(build, arguments.inputs, build.current.output().shape)
     vectors = _of_channels(parts)
     tensors = [
         _given(build, reference, layout, group.input_name(index) in vectors)
@@ -45,9 +45,9 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     sizes = seen(results[0], layout).sizes
     if math.prod(sizes):
         kernel = elements(statements, [item.view for item in views], written, sizes)
-        build.kernel(kernel, tensors, results)
+        build.steps.kernel(kernel, tensors, results)
     for index, result in enumerate(results):
-        build.define(index, result)
+        build.values.define(index, result)
 
 
 def _of_channels(parts: Sequence[Node]) -> set[str]:
@@ -64,7 +64,7 @@ def _of_channels(parts: Sequence[Node]) -> set[str]:
 
 def _layout(build: Builder, inputs: Sequence[Ref], shape: tuple[int, ...]) -> Descriptor:
     """The layout of most inputs of the results' shape, without gaps; row-major without any."""
-    made = [build.tensor(reference) for reference in inputs]
+    made = [build.values.tensor(reference) for reference in inputs]
     wide = [t.descriptor for t in made if t.shape == shape and t.descriptor is not None]
     usable = [item for item in wide if item.shape == shape and fits(item)]
     filled = [item if item.blocks else dense(shape, item.strides) for item in usable]
@@ -75,9 +75,9 @@ def _layout(build: Builder, inputs: Sequence[Ref], shape: tuple[int, ...]) -> De
 
 
 def _given(build: Builder, reference: Ref, layout: Descriptor, by_channel: bool) -> Tensor:
-    tensor = build.tensor(reference)
+    tensor = build.values.tensor(reference)
     if not follows(tensor, layout) or by_channel:
-        tensor = build.plain(reference)
+        tensor = build.values.plain(reference)
     if not by_channel:
         return tensor
     wide = (*tensor.shape, *[1] * (len(layout.shape) - 2))
@@ -86,8 +86,8 @@ def _given(build: Builder, reference: Ref, layout: Descriptor, by_channel: bool)
 
 def _new(build: Builder, index: int, dtype: str, layout: Descriptor) -> Tensor:
     """Memory for a result; what is no float is row-major."""
-    name, shape = build.output_name(index), build.output().shape
-    return build.new(name, shape, layout if dtype == "float32" else None, dtype)
+    name, shape = build.current.output_name(index), build.current.output().shape
+    return build.memory.new(name, shape, layout if dtype == "float32" else None, dtype)
 
 
 def _in_place(
@@ -100,13 +100,13 @@ def _in_place(
 ) -> Tensor | None:
     """The memory of an input that nothing reads afterwards, if it is seen as the result is, and no
     other input is a view of it."""
-    shape = build.output().shape
+    shape = build.current.output().shape
     buffers = [tensor.buffer for tensor in (*tensors, *taken)]
     for reference, tensor in zip(arguments.inputs, tensors, strict=True):
         alike = tensor.dtype == dtype == "float32" and tensor.shape == shape
         if not alike or buffers.count(tensor.buffer) > 1 or tensor.layout != layout:
             continue
-        if build.tensor(reference).buffer == tensor.buffer and build.dies(reference):
+        if build.values.tensor(reference).buffer == tensor.buffer and build.values.dies(reference):
             return tensor
     return None
 

@@ -35,15 +35,17 @@ def group_moments(build: Builder, arguments: GroupMoments) -> None:
     x, sizes = _as_it_lies(build, arguments.x)
     images, channels = x.shape[:2]
     layout = Descriptor.plain((images, channels, 1, 1))
-    found = [build.new(build.output_name(index), layout.shape, layout) for index in (0, 1)]
+    found = [
+        build.memory.new(build.current.output_name(index), layout.shape, layout) for index in (0, 1)
+    ]
     size = 2 * images * channels
-    between = build.new(f"{build.node.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
-    build.kernel(kernels.of_channels(*sizes), [x], [between])
+    between = build.memory.new(f"{build.current.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
+    build.steps.kernel(kernels.of_channels(*sizes), [x], [between])
     width = channels // arguments.groups
     kernel = kernels.of_groups(images * arguments.groups, width, arguments.epsilon)
-    build.kernel(kernel, [between], found)
+    build.steps.kernel(kernel, [between], found)
     for index, tensor in enumerate(found):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
@@ -52,49 +54,51 @@ def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
         _gradients_with_numpy(build, arguments)
         return
     x, sizes = _as_it_lies(build, arguments.x)
-    outer = build.wanted(arguments.gradient, x.layout)
-    mean, deviation = build.plain(arguments.mean), build.plain(arguments.deviation)
+    outer = build.values.wanted(arguments.gradient, x.layout)
+    mean, deviation = build.values.plain(arguments.mean), build.values.plain(arguments.deviation)
     images, channels = x.shape[:2]
     layout = Descriptor.plain((images, channels))
     plain, projected = (
-        build.new(f"{build.node.name}.{name}", layout.shape, layout)
+        build.memory.new(f"{build.current.name}.{name}", layout.shape, layout)
         for name in ("plain", "projected")
     )
     of_channels = kernels.gradients_of_channels(*sizes)
-    build.kernel(of_channels, [outer, x, mean, deviation], [plain, projected])
-    if any(map(build.is_read, OF_X)):
+    build.steps.kernel(of_channels, [outer, x, mean, deviation], [plain, projected])
+    if any(map(build.current.is_read, OF_X)):
         width = channels // arguments.groups
-        weights = [] if arguments.weight is None else [build.plain(arguments.weight)]
+        weights = [] if arguments.weight is None else [build.values.plain(arguments.weight)]
         kernel = kernels.gradients_of_groups(
             images * arguments.groups, width, channels, width * math.prod(x.shape[2:]),
             bool(weights),
         )  # fmt: skip
         wide = Descriptor.plain((images, channels, 1, 1))
-        found = [build.new(build.output_name(index), wide.shape, wide) for index in OF_X]
-        build.kernel(kernel, [plain, projected, deviation, *weights], found)
+        found = [
+            build.memory.new(build.current.output_name(index), wide.shape, wide) for index in OF_X
+        ]
+        build.steps.kernel(kernel, [plain, projected, deviation, *weights], found)
         for index, tensor in zip(OF_X, found, strict=True):
-            build.define(index, tensor)
+            build.values.define(index, tensor)
     for index, sums in zip(OF_VECTORS, (projected, plain), strict=True):
-        if build.is_read(index):
+        if build.current.is_read(index):
             vector = Descriptor.plain((channels,))
-            result = build.new(build.output_name(index), (channels,), vector)
-            build.kernel(columns.reduction("sum", 1, images, channels), [sums], [result])
-            build.define(index, result)
+            result = build.memory.new(build.current.output_name(index), (channels,), vector)
+            build.steps.kernel(columns.reduction("sum", 1, images, channels), [sums], [result])
+            build.values.define(index, result)
     for index, sums in zip(OF_IMAGES, (projected, plain), strict=True):
-        if build.is_read(index):
-            build.define(index, sums)
+        if build.current.is_read(index):
+            build.values.define(index, sums)
 
 
 def _as_it_lies(build: Builder, reference: Ref) -> tuple[Tensor, tuple[int, int, int]]:
     """An image, and its sizes as [outer, pixels, columns]: channels in blocks, last, or first."""
-    x = build.tensor(reference)
+    x = build.values.tensor(reference)
     images, channels, *image = x.shape
     pixels, block = math.prod(image), channel_block()
     if channels % block.size == 0 and x.layout == Descriptor.tagged(x.shape, block.tag):
         return x, (images * channels // block.size, pixels, block.size)
     if x.layout == Descriptor.tagged(x.shape, CHANNELS_LAST):
         return x, (images, pixels, channels)
-    return build.plain(reference), (images * channels, pixels, 1)
+    return build.values.plain(reference), (images * channels, pixels, 1)
 
 
 def _with_numpy(build: Builder, arguments: GroupMoments) -> None:

@@ -38,19 +38,19 @@ from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
 def layer_norm(build: Builder, arguments: LayerNorm) -> None:
     """Rows in memory: the normalised axes are one, all others another."""
     rows, columns = _sizes(build, arguments.x, arguments.axes)
-    x, flat, of_rows = build.plain(arguments.x), *_layouts(rows, columns)
-    keeps = build.is_read(1) or build.is_read(2)
+    x, flat, of_rows = build.values.plain(arguments.x), *_layouts(rows, columns)
+    keeps = build.current.is_read(1) or build.current.is_read(2)
     kind = FORWARD_TRAINING if keeps else FORWARD_INFERENCE
     flags, reads = _scales(build, arguments.weight, arguments.bias, columns)
     primitive = _forward(build, kind, flat, of_rows, arguments.epsilon, flags)
-    y = build.new(build.output_name(0), x.shape, Descriptor.plain(x.shape))
+    y = build.memory.new(build.current.output_name(0), x.shape, Descriptor.plain(x.shape))
     writes = {DST: y._replace(descriptor=flat)}
     if keeps:
-        mean = build.new(build.output_name(1), (rows,), of_rows)
-        variance = build.new(f"{build.node.name}.variance", (rows,), of_rows)
+        mean = build.memory.new(build.current.output_name(1), (rows,), of_rows)
+        variance = build.memory.new(f"{build.current.name}.variance", (rows,), of_rows)
         writes |= {MEAN: mean, VARIANCE: variance}
-    build.call(primitive, {SRC: x._replace(descriptor=flat), **reads}, writes)
-    build.define(0, y)
+    build.steps.call(primitive, {SRC: x._replace(descriptor=flat), **reads}, writes)
+    build.values.define(0, y)
     if not keeps:
         return
     epsilon = np.float32(arguments.epsilon)
@@ -58,28 +58,28 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
     def invert(variance: Any, deviation: Any) -> None:
         np.divide(1, np.sqrt(variance + epsilon), out=deviation)
 
-    deviation = build.new(build.output_name(2), (rows,), of_rows)
-    build.array_call(invert, [variance], [deviation])
+    deviation = build.memory.new(build.current.output_name(2), (rows,), of_rows)
+    build.steps.array_call(invert, [variance], [deviation])
     for index, tensor in ((1, mean), (2, deviation)):
-        if build.is_read(index):
-            shape = build.output(index).shape
-            build.define(index, tensor._replace(descriptor=Descriptor.plain(shape)))
+        if build.current.is_read(index):
+            shape = build.current.output(index).shape
+            build.values.define(index, tensor._replace(descriptor=Descriptor.plain(shape)))
 
 
 def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
     """The variance comes back from its root, with an epsilon of zero."""
     rows, columns = _sizes(build, arguments.x, arguments.axes)
     flat, of_rows = _layouts(rows, columns)
-    x = build.plain(arguments.x)._replace(descriptor=flat)
-    outer = build.plain(arguments.gradient)._replace(descriptor=flat)
-    mean = build.plain(arguments.mean)._replace(descriptor=of_rows, shape=(rows,))
-    deviation = build.plain(arguments.deviation)._replace(descriptor=of_rows, shape=(rows,))
-    variance = build.new(f"{build.node.name}.variance", (rows,), of_rows)
+    x = build.values.plain(arguments.x)._replace(descriptor=flat)
+    outer = build.values.plain(arguments.gradient)._replace(descriptor=flat)
+    mean = build.values.plain(arguments.mean)._replace(descriptor=of_rows, shape=(rows,))
+    deviation = build.values.plain(arguments.deviation)._replace(descriptor=of_rows, shape=(rows,))
+    variance = build.memory.new(f"{build.current.name}.variance", (rows,), of_rows)
 
     def square(deviation: Any, variance: Any) -> None:
         np.divide(1, deviation * deviation, out=variance)
 
-    build.array_call(square, [deviation], [variance])
+    build.steps.array_call(square, [deviation], [variance])
     # The shift is an argument of the gradient too, although it does not matter.
     flags, reads = _scales(build, arguments.weight, arguments.bias, columns)
     reads |= {SRC: x, DIFF_DST: outer, MEAN: mean, VARIANCE: variance}
@@ -88,19 +88,19 @@ def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
         build.engine, "layer_normalization_backward", BACKWARD, flat, flat, flat, of_rows,
         number(0.0), flags, forward.description,
     )  # fmt: skip
-    inner = build.new(build.output_name(0), x.shape, flat)
+    inner = build.memory.new(build.current.output_name(0), x.shape, flat)
     writes = {DIFF_SRC: inner}
     line = Descriptor.plain((columns,))
     if flags & USE_SCALE:
-        writes[DIFF_SCALE] = build.new(build.output_name(1), (columns,), line)
+        writes[DIFF_SCALE] = build.memory.new(build.current.output_name(1), (columns,), line)
     if flags & USE_SHIFT:
-        writes[DIFF_SHIFT] = build.new(build.output_name(2), (columns,), line)
-    build.call(primitive, reads, writes)
+        writes[DIFF_SHIFT] = build.memory.new(build.current.output_name(2), (columns,), line)
+    build.steps.call(primitive, reads, writes)
     for index, argument in enumerate((DIFF_SRC, DIFF_SCALE, DIFF_SHIFT)):
-        if build.is_read(index):
-            shape = build.output(index).shape
+        if build.current.is_read(index):
+            shape = build.current.output(index).shape
             made = writes[argument]._replace(descriptor=Descriptor.plain(shape))
-            build.define(index, made)
+            build.values.define(index, made)
 
 
 def _forward(
@@ -113,7 +113,7 @@ def _forward(
 
 
 def _sizes(build: Builder, reference: Ref, axes: int) -> tuple[int, int]:
-    shape = build.value(reference).shape
+    shape = build.current.value(reference).shape
     first = len(shape) - axes
     return math.prod(shape[:first]), math.prod(shape[first:])
 
@@ -129,10 +129,10 @@ def _scales(
     flags, reads, line = 0, {}, Descriptor.plain((columns,))
     if weight is not None:
         flags |= USE_SCALE
-        reads[SCALE] = build.plain(weight)._replace(descriptor=line)
+        reads[SCALE] = build.values.plain(weight)._replace(descriptor=line)
     if bias is not None:
         flags |= USE_SHIFT
-        reads[SHIFT] = build.plain(bias)._replace(descriptor=line)
+        reads[SHIFT] = build.values.plain(bias)._replace(descriptor=line)
     return flags, reads
 
 

@@ -72,8 +72,8 @@ class Made(NamedTuple):
 
 def linear(build: Builder, arguments: Linear) -> None:
     """activation(x weight^T + bias + residual); leading dimensions of x count as rows."""
-    output, bias = build.output(), arguments.bias
-    columns, inner = build.value(arguments.weight).shape
+    output, bias = build.current.output(), arguments.bias
+    columns, inner = build.current.value(arguments.weight).shape
     rows, residual = _alike(build, arguments)
     number = math.prod(output.shape[:-1])
     product = Product(
@@ -81,18 +81,18 @@ def linear(build: Builder, arguments: Linear) -> None:
         residual is not None, post_ops(arguments.activation),
     )  # fmt: skip
     shape = number, columns
-    result = build.new(output.name, shape, Descriptor.plain(shape))
-    if number == 1 and build.graph.mode == "infer" and _has_kernel(build, arguments.activation):
+    result = build.memory.new(output.name, shape, Descriptor.plain(shape))
+    if number == 1 and not build.current.trains and _has_kernel(build, arguments.activation):
         _one_row(build, arguments, rows, residual, result)
         return
     made = _way(build, product)(product)
     reads = {SRC: rows.tensor._replace(descriptor=made.x), WEIGHTS: made.weight}
     if bias is not None:
-        line = build.wanted(bias, Descriptor.plain((columns,)))
+        line = build.values.wanted(bias, Descriptor.plain((columns,)))
         reads[BIAS] = line._replace(descriptor=made.bias)
     if residual is not None:
         reads[POST_OP_STRIDE | SRC_1] = residual.tensor._replace(descriptor=made.result)
-    build.call(made.primitive, reads, {DST: result._replace(descriptor=made.result)})
+    build.steps.call(made.primitive, reads, {DST: result._replace(descriptor=made.result)})
     build.views.define(rows.result(result))
 
 
@@ -103,15 +103,15 @@ def _has_kernel(build: Builder, activation: Activation | None) -> bool:
 def _one_row(
     build: Builder, arguments: Linear, rows: Rows, residual: Rows | None, result: Tensor
 ) -> None:
-    columns, inner = build.value(arguments.weight).shape
-    reads = [rows.tensor, build.wanted(arguments.weight, Descriptor.plain((columns, inner)))]
+    columns, inner = build.current.value(arguments.weight).shape
+    reads = [rows.tensor, build.values.wanted(arguments.weight, Descriptor.plain((columns, inner)))]
     if arguments.bias is not None:
-        reads.append(build.wanted(arguments.bias, Descriptor.plain((columns,))))
+        reads.append(build.values.wanted(arguments.bias, Descriptor.plain((columns,))))
     if residual is not None:
         reads.append(residual.tensor)
     biased, added = arguments.bias is not None, residual is not None
     kernel = line_product(inner, columns, biased, added, arguments.activation)
-    build.kernel(kernel, reads, [result])
+    build.steps.kernel(kernel, reads, [result])
     build.views.define(rows.result(result))
 
 
@@ -123,7 +123,7 @@ def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
     residual = in_rows(build, arguments.residual)
     if rows.outer == residual.outer:
         return rows, residual
-    both = (build.plain(arguments.x), build.plain(arguments.residual))
+    both = (build.values.plain(arguments.x), build.values.plain(arguments.residual))
     first, second = (as_rows(folded(tensor)) for tensor in both)
     return first, second
 
@@ -131,12 +131,12 @@ def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
 def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
     """The one that was chosen for this node. A weight that does not lie row-major is read as it
     lies, or arranged by the inner product."""
-    if build.graph.mode != "infer":
+    if build.current.trains:
         return _matrix_product
-    tag = build.layout_of(build.position)
+    tag = build.layout_of(build.current.position)
     if tag == ANY:
         return _inner_product
-    plain = build.tensor(product.weight).layout.is_plain
+    plain = build.values.tensor(product.weight).layout.is_plain
     return _convolution if tag == CHANNELS_LAST and plain else _matrix_product
 
 
@@ -148,7 +148,7 @@ def _inner_product(product: Product) -> Made:
         Descriptor.tagged((product.columns, product.inner)), bias if product.biased else None,
         result, post_ops=product.after(result),
     )  # fmt: skip
-    weight = product.build.wanted(product.weight, primitive.descriptor(WEIGHTS))
+    weight = product.build.values.wanted(product.weight, primitive.descriptor(WEIGHTS))
     return Made(primitive, weight, x, bias, result)
 
 
@@ -163,7 +163,7 @@ def _convolution(product: Product) -> Made:
         bias if product.biased else None, result, dims((1, 1)), nothing, nothing, nothing,
         post_ops=product.after(result),
     )  # fmt: skip
-    weight = product.build.wanted(product.weight, primitive.descriptor(WEIGHTS))
+    weight = product.build.values.wanted(product.weight, primitive.descriptor(WEIGHTS))
     return Made(primitive, weight, x, bias, result)
 
 
@@ -180,17 +180,17 @@ def _matrix_product(product: Product) -> Made:
             post_ops=product.after(result),
         )  # fmt: skip
 
-    if build.graph.mode == "infer":
+    if not build.current.trains:
         primitive = make(Descriptor.tagged(turned))
         wanted = primitive.descriptor(WEIGHTS)
         if wanted.blocks:
-            weight = build.wanted(product.weight, wanted.permuted((1, 0)))
+            weight = build.values.wanted(product.weight, wanted.permuted((1, 0)))
             return Made(primitive, weight._replace(descriptor=wanted), x, bias, result)
-        given = build.tensor(product.weight)
+        given = build.values.tensor(product.weight)
         if given.layout.blocks or 1 not in given.layout.strides:
-            given = build.plain(product.weight)
+            given = build.values.plain(product.weight)
     else:
-        given = build.wanted(product.weight, Descriptor.plain(turned[::-1]))
+        given = build.values.wanted(product.weight, Descriptor.plain(turned[::-1]))
     weight = given._replace(descriptor=given.layout.permuted((1, 0)))
     return Made(make(weight.layout), weight, x, bias, result)
 

@@ -11,7 +11,7 @@ from golow.lower.operators.loss_gradient import LossGradient
 
 def loss_gradient(build: Builder, arguments: LossGradient) -> None:
     """One."""
-    build.define(0, build.constant(build.output_name(), np.ones(())))
+    build.values.define(0, build.memory.constant(build.current.output_name(), np.ones(())))
 
 
 def _refuse(arguments: LossGradient, question: Question) -> str:

@@ -29,18 +29,19 @@ class Lying(NamedTuple):
 
 def product(build: Builder, arguments: MatrixProduct) -> None:
     """a b factor."""
-    lying = _as_they_lie(build, arguments) if build.graph.mode == "infer" else None
+    lying = _as_they_lie(build, arguments) if not build.current.trains else None
     a, b, batch = lying or _apart(build, arguments)
-    rows, columns = build.output().shape[-2:]
+    rows, columns = build.current.output().shape[-2:]
     view = made_for_reader(build, (*batch, rows, columns))
     target = strided(view)
     if target is None:
-        raise LookupError(f"{build.node.name} writes an axis of several strides")
+        raise LookupError(f"{build.current.name} writes an axis of several strides")
     primitive = _primitive(build, a.layout, b.layout, target, arguments.factor)
-    build.call(primitive, {SRC: a, WEIGHTS: b}, {DST: view.tensor._replace(descriptor=target)})
-    joined = view.reshaped(build.output().shape)
+    result = view.tensor._replace(descriptor=target)
+    build.steps.call(primitive, {SRC: a, WEIGHTS: b}, {DST: result})
+    joined = view.reshaped(build.current.output().shape)
     if joined is None:
-        raise LookupError(f"{build.node.name} has other axes than its batch")
+        raise LookupError(f"{build.current.name} has other axes than its batch")
     build.views.define(joined)
 
 
@@ -59,8 +60,9 @@ def _apart(build: Builder, arguments: MatrixProduct) -> Lying:
 
 def _matrix(build: Builder, reference: Ref) -> Tensor:
     """Return the value as it is if each of its matrices lies by itself, otherwise row-major."""
-    tensor = build.tensor(reference)
-    return tensor if not tensor.layout.blocks and _lie_apart(tensor) else build.plain(reference)
+    tensor = build.values.tensor(reference)
+    apart = not tensor.layout.blocks and _lie_apart(tensor)
+    return tensor if apart else build.values.plain(reference)
 
 
 def _lie_apart(tensor: Tensor) -> bool:

@@ -23,18 +23,18 @@ class Largest(NamedTuple):
 
 def max_pool(build: Builder, arguments: MaxPool) -> None:
     """Define the maximum of each window; in training, also save its position."""
-    x, shape = build.tensor(arguments.x), build.output().shape
+    x, shape = build.values.tensor(arguments.x), build.current.output().shape
     result = pooling.forward(build, x, shape, _window(arguments, x.shape, shape))
-    build.define(0, result.tensor)
+    build.values.define(0, result.tensor)
     if result.mask is not None and arguments.indices:
-        build.note(build.output_name(1), Largest(result.mask))
+        build.current.note(build.current.output_name(1), Largest(result.mask))
 
 
 def max_pool_backward(build: Builder, arguments: MaxPoolBackward) -> None:
     """Add each gradient at the position of its maximum."""
-    x, outer = build.tensor(arguments.x), build.value(arguments.gradient).shape
+    x, outer = build.values.tensor(arguments.x), build.current.value(arguments.gradient).shape
     chosen = _window(arguments, x.shape, outer)
-    largest = build.noted(arguments.indices.name, Largest)
+    largest = build.current.noted(arguments.indices, Largest)
     pooling.backward(build, arguments.gradient, x.shape, x.layout, chosen, largest.mask)
 
 

@@ -16,7 +16,7 @@ from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 def nll_loss(build: Builder, arguments: NllLoss) -> None:
     """-mean or -sum of the targets' log probabilities, and the number of targets that count."""
     mean, ignored = arguments.reduction == "mean", arguments.ignored
-    logs, target = build.plain(arguments.logs), build.tensor(arguments.target)
+    logs, target = build.values.plain(arguments.logs), build.values.tensor(arguments.target)
 
     def run(logs: Any, target: Any, loss: Any, weight: Any) -> None:
         rows = np.flatnonzero(target != ignored)
@@ -25,16 +25,16 @@ def nll_loss(build: Builder, arguments: NllLoss) -> None:
         loss[...] = total / len(rows) if mean else total
 
     scalar = Descriptor.plain(())
-    results = [build.new(build.output_name(i), (), scalar) for i in (0, 1)]
-    build.array_call(run, [logs, target], results)
+    results = [build.memory.new(build.current.output_name(i), (), scalar) for i in (0, 1)]
+    build.steps.array_call(run, [logs, target], results)
     for index, result in enumerate(results):
-        build.define(index, result)
+        build.values.define(index, result)
 
 
 def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
     """-gradient (divided by the count, for a mean) at the targets' positions, zero elsewhere."""
     mean, ignored = arguments.reduction == "mean", arguments.ignored
-    logs, target = build.plain(arguments.logs), build.tensor(arguments.target)
+    logs, target = build.values.plain(arguments.logs), build.values.tensor(arguments.target)
 
     def run(gradient: Any, target: Any, weight: Any, result: Any) -> None:
         rows = np.flatnonzero(target != ignored)
@@ -42,10 +42,11 @@ def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
         share = gradient / weight if mean else gradient
         result[rows, target[rows]] = -share
 
-    result = build.new(build.output_name(), logs.shape, logs.layout)
-    gradient, weight = build.tensor(arguments.gradient), build.tensor(arguments.total_weight)
-    build.array_call(run, [gradient, target, weight], [result])
-    build.define(0, result)
+    result = build.memory.new(build.current.output_name(), logs.shape, logs.layout)
+    gradient = build.values.tensor(arguments.gradient)
+    weight = build.values.tensor(arguments.total_weight)
+    build.steps.array_call(run, [gradient, target, weight], [result])
+    build.values.define(0, result)
 
 
 def _refuse(arguments: NllLoss | NllLossBackward, question: Question) -> str:

@@ -13,7 +13,8 @@ from golow.lower.operators.pad import Pad
 
 def pad(build: Builder, arguments: Pad) -> None:
     """Negative padding cuts x."""
-    shape, output, value = build.value(arguments.x).shape, build.output(), arguments.value
+    shape, output = build.current.value(arguments.x).shape, build.current.output()
+    value = arguments.value
     sizes = list(zip(arguments.before, shape, output.shape, strict=True))
     inside = tuple(slice(max(0, -first), min(old, new - first)) for first, old, new in sizes)
     outside = tuple(slice(max(0, first), min(new, first + old)) for first, old, new in sizes)

@@ -13,10 +13,10 @@ from golow.lower.operators.permute import Permute
 
 def permute(build: Builder, arguments: Permute) -> None:
     """A view, of integers a copy; from blocks, row-major."""
-    if build.output().dtype != "float32":
+    if build.current.output().dtype != "float32":
         order = arguments.order
         if build.generates:
-            tensor = build.tensor(arguments.x)
+            tensor = build.values.tensor(arguments.x)
             view = view_of(tensor, tensor.shape)
             strides = tuple(view.strides[axis] for axis in order)
             copied(build, tensor, view._replace(strides=strides))

@@ -110,7 +110,7 @@ def pointwise(build: Builder, arguments: Pointwise) -> None:
 
 
 def _computed_in(build: Builder, arguments: Pointwise) -> str:
-    dtypes = [build.value(reference).dtype for reference in _references(arguments)]
+    dtypes = [build.current.value(reference).dtype for reference in _references(arguments)]
     operands: tuple[Operand, ...] = arguments.operands
     if arguments.function == "choose":
         operands = operands[1:]

@@ -70,39 +70,39 @@ class Kept(NamedTuple):
 
 def recurrence(build: Builder, arguments: Recurrence) -> None:
     """Define the results of all steps, and the cell's last state if it is read."""
-    sizes = sizes_of(build, arguments, last=build.is_read(1))
+    sizes = sizes_of(build, arguments, last=build.current.is_read(1))
     primitive = forward_primitive(build, sizes)
     states, weights = _states(build, arguments, sizes), _weights(build, arguments, primitive, sizes)
     shape = (sizes.steps, sizes.rows, sizes.results)
-    writes = {DST: build.new(build.output_name(0), shape, Descriptor.plain(shape))}
+    writes = {DST: build.memory.new(build.current.output_name(0), shape, Descriptor.plain(shape))}
     if sizes.last:
         writes |= {
             DST_ITER: _state(build, "last", sizes, sizes.results),
             DST_ITER_C: _state(build, "last_cell", sizes, sizes.hidden),
         }
     results = dict(writes)
-    if build.graph.mode == "train":
+    if build.current.trains:
         record = primitive.layout_of(WORKSPACE)
-        name = f"{build.node.name}.workspace"
-        writes[WORKSPACE] = build.new(name, (record.bytes,), record, "uint8")
+        name = f"{build.current.name}.workspace"
+        writes[WORKSPACE] = build.memory.new(name, (record.bytes,), record, "uint8")
         kept = Kept(primitive, states | results, writes[WORKSPACE], sizes.last)
-        build.note(build.output_name(0), kept)
-    build.call(primitive, weights | states, writes)
-    build.define(0, results[DST])
+        build.current.note(build.current.output_name(0), kept)
+    build.steps.call(primitive, weights | states, writes)
+    build.values.define(0, results[DST])
     if sizes.last:
         _define_state(build, 1, results[DST_ITER_C])
 
 
 def recurrence_backward(build: Builder, arguments: RecurrenceBackward) -> None:
     """Define the gradients of all that the layer reads."""
-    kept = build.noted(arguments.output.name, Kept)
+    kept = build.current.noted(arguments.output, Kept)
     sizes = sizes_of(build, arguments, kept.last)
     primitive = backward_primitive(build, sizes, kept.primitive)
     reads = {
         **_weights(build, arguments, primitive, sizes),
         **kept.arguments,
         WORKSPACE: kept.workspace,
-        DIFF_DST: build.plain(arguments.gradient),
+        DIFF_DST: build.values.plain(arguments.gradient),
     }
     if sizes.last:
         of_cell = arguments.last_gradient
@@ -115,7 +115,7 @@ def recurrence_backward(build: Builder, arguments: RecurrenceBackward) -> None:
             else no_cell or _zeros(build, "no_cell_gradient", sizes, sizes.hidden)
         )
     writes = _gradients(build, arguments, primitive, sizes)
-    build.call(primitive, reads, writes)
+    build.steps.call(primitive, reads, writes)
     _define_gradients(build, writes, sizes)
 
 
@@ -126,7 +126,7 @@ def _states(
     build: Builder, arguments: Recurrence | RecurrenceBackward, sizes: Sizes
 ) -> dict[int, Tensor]:
     found = {
-        SRC: build.plain(arguments.x),
+        SRC: build.values.plain(arguments.x),
         SRC_ITER: _as_state(build, arguments.hidden, sizes, sizes.results),
     }
     if arguments.cell is not None:
@@ -135,18 +135,18 @@ def _states(
 
 
 def _as_state(build: Builder, reference: Ref, sizes: Sizes, width: int) -> Tensor:
-    return build.plain(reference)._replace(descriptor=state_layout(sizes, width))
+    return build.values.plain(reference)._replace(descriptor=state_layout(sizes, width))
 
 
 def _state(build: Builder, name: str, sizes: Sizes, width: int) -> Tensor:
     layout = state_layout(sizes, width)
-    return build.new(f"{build.node.name}.{name}", layout.shape, layout)
+    return build.memory.new(f"{build.current.name}.{name}", layout.shape, layout)
 
 
 def _zeros(build: Builder, name: str, sizes: Sizes, width: int) -> Tensor:
     layout = state_layout(sizes, width)
     zeros = np.zeros(layout.shape, np.float32)
-    return build.constant(f"{build.node.name}.{name}", zeros)._replace(descriptor=layout)
+    return build.memory.constant(f"{build.current.name}.{name}", zeros)._replace(descriptor=layout)
 
 
 def _weights(
@@ -176,7 +176,7 @@ def _gradients(
     """Memory for every gradient, as the library gives it. It computes all of them."""
     x = (sizes.steps, sizes.rows, sizes.inputs)
     found = {
-        DIFF_SRC: build.new(build.output_name(0), x, Descriptor.plain(x)),
+        DIFF_SRC: build.memory.new(build.current.output_name(0), x, Descriptor.plain(x)),
         DIFF_SRC_ITER: _state(build, "hidden_gradient", sizes, sizes.results),
         DIFF_WEIGHTS: _memory(build, primitive.layout_of(DIFF_WEIGHTS)),
         DIFF_WEIGHTS_ITER: _memory(build, primitive.layout_of(DIFF_WEIGHTS_ITER)),
@@ -192,28 +192,29 @@ def _gradients(
 
 
 def _memory(build: Builder, layout: Descriptor) -> Tensor:
-    return build.new(f"{build.node.name}{SCRATCH}", layout.shape, layout)
+    return build.memory.new(f"{build.current.name}{SCRATCH}", layout.shape, layout)
 
 
 def _define_gradients(build: Builder, made: dict[int, Tensor], sizes: Sizes) -> None:
-    build.define(0, made[DIFF_SRC])
+    build.values.define(0, made[DIFF_SRC])
     for name, argument in (("hidden", DIFF_SRC_ITER), ("cell", DIFF_SRC_ITER_C)):
-        if build.is_read(GIVEN.index(name)):
+        if build.current.is_read(GIVEN.index(name)):
             _define_state(build, GIVEN.index(name), made[argument])
     weights = (("input_weight", DIFF_WEIGHTS), ("hidden_weight", DIFF_WEIGHTS_ITER))
     for name, argument in weights:
-        if build.is_read(GIVEN.index(name)):
+        if build.current.is_read(GIVEN.index(name)):
             weight_gradient(build, GIVEN.index(name), made[argument], sizes)
     first, last = GIVEN.index("input_bias"), GIVEN.index("projection")
-    if build.is_read(first) or build.is_read(first + 1):
+    if build.current.is_read(first) or build.current.is_read(first + 1):
         bias_gradients(build, first, made[DIFF_BIAS], sizes)
-    if build.is_read(last):
+    if build.current.is_read(last):
         projection_gradient(build, last, made[DIFF_WEIGHTS_PROJECTION])
 
 
 def _define_state(build: Builder, index: int, state: Tensor) -> None:
     """A state [N, H] without the axes of layer and direction."""
-    build.define(index, state._replace(descriptor=Descriptor.plain(build.output(index).shape)))
+    plain = Descriptor.plain(build.current.output(index).shape)
+    build.values.define(index, state._replace(descriptor=plain))
 
 
 def _refuse_backward(arguments: RecurrenceBackward, question: Question) -> str:

@@ -53,10 +53,10 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     keeps the reduced axes with size 1; its result is row-major."""
     if build.generates and _with_kernel(build, arguments):
         return
-    if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
+    if arguments.function not in ("sum", "mean") or build.current.output().dtype != "float32":
         _with_numpy(build, arguments)
         return
-    x, output = build.tensor(arguments.x), build.output()
+    x, output = build.values.tensor(arguments.x), build.current.output()
     shape = tuple(1 if i in arguments.axes else n for i, n in enumerate(x.shape))
     target = Descriptor.plain(shape)
     if shape == x.shape:
@@ -67,14 +67,14 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         primitive = Primitive(
             build.engine, "reduction", algorithm, x.layout, target, number(0.0), number(0.0)
         )
-    made = build.new(output.name, output.shape, target)
-    build.call(primitive, {SRC: x}, {DST: made})
-    build.define(0, made._replace(descriptor=Descriptor.plain(output.shape)))
+    made = build.memory.new(output.name, output.shape, target)
+    build.steps.call(primitive, {SRC: x}, {DST: made})
+    build.values.define(0, made._replace(descriptor=Descriptor.plain(output.shape)))
 
 
 def _with_kernel(build: Builder, arguments: Reduce) -> bool:
     """Add a kernel for each part and return True, if there are kernels for all."""
-    found, output = _as_it_lies(build, arguments), build.output()
+    found, output = _as_it_lies(build, arguments), build.current.output()
     if found is None:
         return False
     x, kernels = found.x, list[Kernel]()
@@ -86,20 +86,20 @@ def _with_kernel(build: Builder, arguments: Reduce) -> bool:
     layout = None
     if output.dtype == "float32":
         layout = Descriptor.strided(output.shape, found.strides).settled()
-    made = build.new(output.name, output.shape, layout, output.dtype)
+    made = build.memory.new(output.name, output.shape, layout, output.dtype)
     for part, kernel in zip(found.parts, kernels, strict=True):
         size = part.outer * part.columns
         result = made if part is found.parts[-1] else _between(build, size)
         if size:
-            build.kernel(kernel, [x], [result])
+            build.steps.kernel(kernel, [x], [result])
         x = result
-    build.define(0, made)
+    build.values.define(0, made)
     return True
 
 
 def _between(build: Builder, size: int) -> Tensor:
     """Memory for what one part leaves to the next."""
-    return build.new(f"{build.node.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
+    return build.memory.new(f"{build.current.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
 
 
 def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None:
@@ -121,7 +121,7 @@ def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None
 
 def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
     """The value in the order of its axes in memory; None if it lies in blocks or has gaps."""
-    x, axes = build.tensor(arguments.x), arguments.axes
+    x, axes = build.values.tensor(arguments.x), arguments.axes
     strides = row_major(x.shape)
     if x.descriptor is not None:
         if x.descriptor.blocks or x.descriptor != dense(x.shape, x.descriptor.strides):

@@ -23,27 +23,27 @@ ALGORITHMS = {"nearest": RESAMPLING_NEAREST, "linear": RESAMPLING_LINEAR}
 
 def resample(build: Builder, arguments: Resample) -> None:
     """In the layout of x."""
-    x, output = build.tensor(arguments.x), build.output()
+    x, output = build.values.tensor(arguments.x), build.current.output()
     primitive = _forward(build, arguments, x.layout, Descriptor.tagged(output.shape))
-    result = build.new(output.name, output.shape, primitive.descriptor(DST))
-    build.call(primitive, {SRC: x}, {DST: result})
-    build.define(0, result)
+    result = build.memory.new(output.name, output.shape, primitive.descriptor(DST))
+    build.steps.call(primitive, {SRC: x}, {DST: result})
+    build.values.define(0, result)
 
 
 def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
     """In the layout of the gradient; of a volume in blocks, row-major."""
-    outer, output = build.tensor(arguments.gradient), build.output()
+    outer, output = build.values.tensor(arguments.gradient), build.current.output()
     if outer.layout.blocks and len(output.shape) > 4:
-        outer = build.plain(arguments.gradient)
+        outer = build.values.plain(arguments.gradient)
     inner = _as(outer.layout, output.shape)
     hint = _forward(build, arguments, inner, outer.layout)
     primitive = Primitive(
         build.engine, "resampling_backward", ALGORITHMS[arguments.mode], None, inner, outer.layout,
         hint.description,
     )  # fmt: skip
-    result = build.new(output.name, output.shape, inner)
-    build.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
-    build.define(0, result)
+    result = build.memory.new(output.name, output.shape, inner)
+    build.steps.call(primitive, {DIFF_DST: outer}, {DIFF_SRC: result})
+    build.values.define(0, result)
 
 
 def _forward(

@@ -12,22 +12,22 @@ from golow.lower.operators.reshape import Reshape
 
 def reshape(build: Builder, arguments: Reshape) -> None:
     """A view; of blocks only if they stay whole, otherwise the tensor is reordered to row-major."""
-    if build.output().dtype != "float32" or 0 in arguments.shape:
-        tensor = build.plain(arguments.x)
+    if build.current.output().dtype != "float32" or 0 in arguments.shape:
+        tensor = build.values.plain(arguments.x)
         if tensor.descriptor is not None:
             tensor = tensor._replace(descriptor=Descriptor.plain(arguments.shape))
-        build.define(0, tensor)
+        build.values.define(0, tensor)
         return
     if build.views.in_blocks(arguments.x):
-        tensor = build.tensor(arguments.x)
+        tensor = build.values.tensor(arguments.x)
         with suppress(OneDnnError):
             layout = tensor.layout.reshaped(arguments.shape)
-            build.define(0, tensor._replace(descriptor=layout))
+            build.values.define(0, tensor._replace(descriptor=layout))
             return
     view = build.views.of(arguments.x).reshaped(arguments.shape)
     if view is None:
-        tensor = build.plain(arguments.x)
-        build.define(0, tensor._replace(descriptor=Descriptor.plain(arguments.shape)))
+        tensor = build.values.plain(arguments.x)
+        build.values.define(0, tensor._replace(descriptor=Descriptor.plain(arguments.shape)))
     else:
         build.views.define(view)
 

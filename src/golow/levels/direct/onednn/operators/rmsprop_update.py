@@ -16,10 +16,11 @@ def rmsprop_update(build: Builder, arguments: RmspropUpdate) -> None:
     if build.generates:
         updating.in_one_pass(build, arguments)
         return
-    parameter, rate = build.tensor(arguments.parameter), build.plain(arguments.learning_rate)
+    parameter = build.values.tensor(arguments.parameter)
+    rate = build.values.plain(arguments.learning_rate)
     decay, momentum = arguments.weight_decay, arguments.momentum
     slope = updating.slope(build, arguments.gradient, parameter, arguments.clip, decay)
-    old = build.wanted(arguments.square, parameter.layout)
+    old = build.values.wanted(arguments.square, parameter.layout)
     squares = updating.new_squares(build, 0, old, slope, arguments.smoothing)
     divisor = updating.root(build, squares, arguments.epsilon)
     if momentum is None:
@@ -27,10 +28,10 @@ def rmsprop_update(build: Builder, arguments: RmspropUpdate) -> None:
         updating.combine(build, BINARY_DIV, slope, divisor, change, "change")
         updating.move(build, 1, parameter, change, rate)
         return
-    moved = updating.updated(build, 1, build.wanted(momentum, parameter.layout))
+    moved = updating.updated(build, 1, build.values.wanted(momentum, parameter.layout))
     row, kept = updating.flat(moved), PostOp("sum", arguments.factor)
     updating.combine(build, BINARY_DIV, slope, divisor, row, "new_momentum", kept)
-    build.define(1, moved)
+    build.values.define(1, moved)
     updating.move(build, 2, parameter, row, rate)
 
 

@@ -16,18 +16,21 @@ def sgd_update(build: Builder, arguments: SgdUpdate) -> None:
     if build.generates:
         updating.in_one_pass(build, arguments)
         return
-    parameter, rate = build.tensor(arguments.parameter), build.plain(arguments.learning_rate)
-    old = build.wanted(arguments.momentum, parameter.layout)
+    parameter = build.values.tensor(arguments.parameter)
+    rate = build.values.plain(arguments.learning_rate)
+    old = build.values.wanted(arguments.momentum, parameter.layout)
     decay = arguments.weight_decay
     apart = decay if arguments.nesterov else 0.0
     slope = updating.slope(build, arguments.gradient, parameter, arguments.clip, apart)
     terms = [(updating.flat(old), arguments.factor), (slope, 1.0)]
     if decay and not arguments.nesterov:
         terms.append((updating.flat(parameter), decay))
-    momentum = build.state_for(0) or build.new(build.output_name(0), old.shape, old.layout)
+    momentum = build.outputs.state_for(0) or build.memory.new(
+        build.current.output_name(0), old.shape, old.layout
+    )
     change = updating.flat(momentum)
     updating.weighted_sum(build, terms, change, "new_momentum")
-    build.define(0, momentum)
+    build.values.define(0, momentum)
     if arguments.nesterov:
         change = updating.weighted_sum(build, [(slope, 1.0), (change, arguments.factor)])
     updating.move(build, 1, parameter, change, rate)

@@ -14,13 +14,13 @@ from golow.lower.operators.slice import Slice
 
 def take_range(build: Builder, arguments: Slice) -> None:
     """A view, or a copy where the axis is joined from parts."""
-    size, shape = arguments.stop - arguments.start, build.output().shape
-    if build.output().dtype != "float32" or arguments.step != 1 or 0 in shape:
+    size, shape = arguments.stop - arguments.start, build.current.output().shape
+    if build.current.output().dtype != "float32" or arguments.step != 1 or 0 in shape:
         _by_steps(build, arguments)
         return
     view = sliced(build.views.of(arguments.x), arguments.axis, arguments.start, size)
     if view is None:
-        whole = folded(build.tensor(arguments.x))
+        whole = folded(build.values.tensor(arguments.x))
         view = sliced(whole, arguments.axis, arguments.start, size)
     if view is None:
         raise LookupError(f"an axis of {arguments.x.name} has several strides")

@@ -21,7 +21,7 @@ from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
 def softmax(build: Builder, arguments: Softmax) -> None:
     """softmax or log-softmax over an axis."""
-    axis, log, x = arguments.axis, arguments.log, build.plain(arguments.x)
+    axis, log, x = arguments.axis, arguments.log, build.values.plain(arguments.x)
 
     def run(x: Any, y: Any) -> None:
         np.subtract(x, x.max(axis=axis, keepdims=True), out=y)
@@ -31,18 +31,18 @@ def softmax(build: Builder, arguments: Softmax) -> None:
             np.exp(y, out=y)
             y /= y.sum(axis=axis, keepdims=True, dtype=np.float64)
 
-    result = build.new(build.output_name(), x.shape, x.layout)
+    result = build.memory.new(build.current.output_name(), x.shape, x.layout)
     if build.generates and _are_rows(x, axis):
-        build.kernel(rows.softmax(*_rows(x), log), [x], [result])
+        build.steps.kernel(rows.softmax(*_rows(x), log), [x], [result])
     else:
-        build.array_call(run, [x], [result])
-    build.define(0, result)
+        build.steps.array_call(run, [x], [result])
+    build.values.define(0, result)
 
 
 def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
     """The gradient of the argument, from the result and its gradient."""
     axis, log = arguments.axis, arguments.log
-    outer, result = build.plain(arguments.gradient), build.plain(arguments.result)
+    outer, result = build.values.plain(arguments.gradient), build.values.plain(arguments.result)
 
     def run(gradient: Any, result: Any, inner: Any) -> None:
         if log:
@@ -53,12 +53,12 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
             total = (gradient * result).sum(axis=axis, keepdims=True, dtype=np.float64)
             np.multiply(gradient - total.astype(np.float32), result, out=inner)
 
-    inner = build.new(build.output_name(), outer.shape, outer.layout)
+    inner = build.memory.new(build.current.output_name(), outer.shape, outer.layout)
     if build.generates and _are_rows(outer, axis):
-        build.kernel(rows.softmax_backward(*_rows(outer), log), [outer, result], [inner])
+        build.steps.kernel(rows.softmax_backward(*_rows(outer), log), [outer, result], [inner])
     else:
-        build.array_call(run, [outer, result], [inner])
-    build.define(0, inner)
+        build.steps.array_call(run, [outer, result], [inner])
+    build.values.define(0, inner)
 
 
 def _are_rows(x: Tensor, axis: int) -> bool:

@@ -17,7 +17,7 @@ from golow.lower.operators.take import Take, TakeBackward
 def take(build: Builder, arguments: Take) -> None:
     """A copy of these rows."""
     axis = arguments.axis
-    if build.generates and math.prod(build.output().shape) > 0:
+    if build.generates and math.prod(build.current.output().shape) > 0:
         _by_kernel(build, arguments)
         return
 
@@ -29,13 +29,13 @@ def take(build: Builder, arguments: Take) -> None:
 
 
 def _by_kernel(build: Builder, arguments: Take) -> None:
-    x, index = build.plain(arguments.x), build.plain(arguments.index)
+    x, index = build.values.plain(arguments.x), build.values.plain(arguments.index)
     axis, count = arguments.axis, math.prod(index.shape)
     outer, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     made = result(build)
     kernel = rows_taken(x.dtype, index.dtype, outer, x.shape[axis], count, width)
-    build.kernel(kernel, [x, index], [made])
-    build.define(0, made)
+    build.steps.kernel(kernel, [x, index], [made])
+    build.values.define(0, made)
 
 
 def take_backward(build: Builder, arguments: TakeBackward) -> None:

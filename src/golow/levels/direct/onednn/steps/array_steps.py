@@ -17,32 +17,34 @@ if TYPE_CHECKING:
 
 def result(build: Builder, index: int = 0) -> Tensor:
     """Row-major memory for the current node's value of that index, which must have a reader."""
-    value = build.output(index)
+    value = build.current.output(index)
     descriptor = Descriptor.plain(value.shape) if value.dtype == "float32" else None
-    return build.new(value.name, value.shape, descriptor, value.dtype)
+    return build.memory.new(value.name, value.shape, descriptor, value.dtype)
 
 
 def of_arrays(build: Builder, run: Callable[..., None], *given: Ref) -> None:
     """Add a step that computes the current node's only value: run(*arrays, result)."""
-    tensors = [build.plain(reference) for reference in given]
+    tensors = [build.values.plain(reference) for reference in given]
     made = result(build)
     if math.prod(made.shape):
-        build.array_call(run, tensors, [made])
-    build.define(0, made)
+        build.steps.array_call(run, tensors, [made])
+    build.values.define(0, made)
 
 
 def results_of_arrays(build: Builder, run: Callable[..., None], given: Sequence[Ref]) -> None:
     """The same for a node of several values; one without a reader is None to the function."""
-    tensors = [build.plain(reference) for reference in given]
-    count = len(build.node.outputs)
-    made = [result(build, index) if build.is_read(index) else None for index in range(count)]
+    tensors = [build.values.plain(reference) for reference in given]
+    count = len(build.current.node.outputs)
+    made = [
+        result(build, index) if build.current.is_read(index) else None for index in range(count)
+    ]
     kept = [tensor for tensor in made if tensor is not None]
 
     def call(*arrays: object) -> None:
         rest = iter(arrays[len(tensors) :])
         run(*arrays[: len(tensors)], *(None if t is None else next(rest) for t in made))
 
-    build.array_call(call, tensors, kept)
+    build.steps.array_call(call, tensors, kept)
     for index, tensor in enumerate(made):
         if tensor is not None:
-            build.define(index, tensor)
+            build.values.define(index, tensor)

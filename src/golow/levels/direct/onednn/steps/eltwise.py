@@ -55,11 +55,11 @@ def post_ops(activation: Activation | None) -> list[PostOp]:
 def apply(build: Builder, reference: Ref, setting: PostOp, operation: str) -> None:
     """Add a step that defines the current node's value: a function of each element, in the
     argument's layout. operation: its name in plans."""
-    x = build.tensor(reference)
+    x = build.values.tensor(reference)
     primitive = Primitive(
         build.engine, "eltwise_forward", build.forward_kind, ELTWISE[setting.kind], x.layout,
         x.layout, number(setting.alpha), number(setting.beta),
     )  # fmt: skip
-    result = build.in_place_or_new(reference, x)
-    build.call(primitive, {SRC: x}, {DST: result}, operation)
-    build.define(0, result)
+    result = build.values.in_place_or_new(reference, x)
+    build.steps.call(primitive, {SRC: x}, {DST: result}, operation)
+    build.values.define(0, result)

@@ -55,12 +55,14 @@ def window(
 def forward(build: Builder, x: Tensor, shape: tuple[int, ...], over: Window) -> Pooled:
     """Add a step from an image to a result of that shape, the current node's first value."""
     primitive = _forward_primitive(build, x.layout, shape, over)
-    result = build.new(build.output_name(), shape, primitive.descriptor(DST))
+    result = build.memory.new(build.current.output_name(), shape, primitive.descriptor(DST))
     writes = {DST: result}
     mask = primitive.descriptor(WORKSPACE)
     if mask.bytes:
-        writes[WORKSPACE] = build.new(f"{build.output_name()}_mask", (mask.bytes,), mask)
-    build.call(primitive, {SRC: x}, writes)
+        writes[WORKSPACE] = build.memory.new(
+            f"{build.current.output_name()}_mask", (mask.bytes,), mask
+        )
+    build.steps.call(primitive, {SRC: x}, writes)
     return Pooled(result, writes.get(WORKSPACE))
 
 
@@ -70,21 +72,23 @@ def backward(
 ) -> None:  # fmt: skip
     """Add a step from a gradient to the gradient of the image, which has this shape and layout. It
     is the current node's value. scaled: read instead of the gradient."""
-    hint = _forward_primitive(build, layout, build.value(gradient).shape, over)
+    hint = _forward_primitive(build, layout, build.current.value(gradient).shape, over)
     primitive = Primitive(
         build.engine, "pooling_backward", over.algorithm, layout, hint.descriptor(DST),
         *over[1:], hint.description,
     )  # fmt: skip
     wanted = primitive.descriptor(DIFF_DST)
     if scaled is None:
-        reads = {DIFF_DST: build.wanted(gradient, wanted)}
+        reads = {DIFF_DST: build.values.wanted(gradient, wanted)}
     else:
-        reads = {DIFF_DST: scaled if scaled.layout == wanted else build.reordered(scaled, wanted)}
+        reads = {
+            DIFF_DST: scaled if scaled.layout == wanted else build.values.reordered(scaled, wanted)
+        }
     if mask is not None:
         reads[WORKSPACE] = mask
-    inner = build.new(build.output_name(), shape, primitive.descriptor(DIFF_SRC))
-    build.call(primitive, reads, {DIFF_SRC: inner})
-    build.define(0, inner)
+    inner = build.memory.new(build.current.output_name(), shape, primitive.descriptor(DIFF_SRC))
+    build.steps.call(primitive, reads, {DIFF_SRC: inner})
+    build.values.define(0, inner)
 
 
 def _forward_primitive(

@@ -62,8 +62,8 @@ class Sizes(NamedTuple):
 
 def sizes_of(build: Builder, arguments: Recurrence | RecurrenceBackward, last: bool) -> Sizes:
     """The sizes of a layer. last: whether its last state is a result of its own."""
-    steps, rows, inputs = build.value(arguments.x).shape
-    wide, results = build.value(arguments.hidden_weight).shape
+    steps, rows, inputs = build.current.value(arguments.x).shape
+    wide, results = build.current.value(arguments.hidden_weight).shape
     return Sizes(
         kind=arguments.kind,
         backwards=arguments.backwards,
@@ -212,53 +212,53 @@ def _by_gates(tensor: Tensor, gates: int) -> Tensor:
 
 def weight(build: Builder, reference: Ref, sizes: Sizes, layout: Descriptor) -> Tensor:
     """A weight with its gates in the library's order, in the layout that a primitive wants."""
-    rows, columns = build.value(reference).shape
-    given = build.wanted(reference, turned(rows, columns))
+    rows, columns = build.current.value(reference).shape
+    given = build.values.wanted(reference, turned(rows, columns))
     return exchanged(build, _by_gates(given, sizes.gates), sizes, layout)
 
 
 def weight_gradient(build: Builder, index: int, made: Tensor, sizes: Sizes) -> None:
     """Define the current node's gradient of a weight: its gates in PyTorch's order, and its memory
     in the order of the parameter's."""
-    rows, columns = build.output(index).shape
+    rows, columns = build.current.output(index).shape
     plain = turned(rows, columns)
     wanted = _by_gates(made._replace(descriptor=plain), sizes.gates).layout
     found = exchanged(build, made, sizes, wanted)
-    build.define(index, found._replace(descriptor=plain))
+    build.values.define(index, found._replace(descriptor=plain))
 
 
 def exchanged(build: Builder, tensor: Tensor, sizes: Sizes, layout: Descriptor) -> Tensor:
     """Gates in the other library's order, [1, 1, I, G, H] in this layout."""
     order = ORDER[sizes.kind]
     if order == tuple(sorted(order)):
-        return tensor if tensor.layout == layout else build.reordered(tensor, layout)
+        return tensor if tensor.layout == layout else build.values.reordered(tensor, layout)
     if tensor.layout.blocks:
-        tensor = build.reordered(tensor, Descriptor.plain(tensor.layout.shape))
+        tensor = build.values.reordered(tensor, Descriptor.plain(tensor.layout.shape))
     shape = tensor.layout.shape
     one = (*shape[:3], 1, shape[4])
     parts = [tensor.layout.part(one, (0, 0, 0, gate, 0)) for gate in order]
     target = Descriptor.plain(shape) if layout.blocks else layout
     primitive = Primitive(build.engine, "concat", target, len(parts), 3, array(parts))
-    result = build.new(f"{build.node.name}.gates", shape, target)
+    result = build.memory.new(f"{build.current.name}.gates", shape, target)
     reads = {MULTIPLE_SRC + i: tensor._replace(descriptor=p) for i, p in enumerate(parts)}
-    build.call(primitive, reads, {DST: result}, "reorder")
-    return result if result.layout == layout else build.reordered(result, layout)
+    build.steps.call(primitive, reads, {DST: result}, "reorder")
+    return result if result.layout == layout else build.values.reordered(result, layout)
 
 
 def projection(build: Builder, reference: Ref, layout: Descriptor) -> Tensor:
     """The projection [R, H] as [1, 1, H, R] in the layout that a primitive wants."""
-    results, hidden = build.value(reference).shape
-    given = build.wanted(reference, turned(results, hidden))
+    results, hidden = build.current.value(reference).shape
+    given = build.values.wanted(reference, turned(results, hidden))
     plain = given._replace(descriptor=Descriptor.plain((1, 1, hidden, results)))
-    return plain if plain.layout == layout else build.reordered(plain, layout)
+    return plain if plain.layout == layout else build.values.reordered(plain, layout)
 
 
 def projection_gradient(build: Builder, index: int, made: Tensor) -> None:
     """Define the current node's gradient of a projection."""
-    results, hidden = build.output(index).shape
+    results, hidden = build.current.output(index).shape
     plain = Descriptor.plain((1, 1, hidden, results))
-    found = made if made.layout == plain else build.reordered(made, plain)
-    build.define(index, found._replace(descriptor=turned(results, hidden)))
+    found = made if made.layout == plain else build.values.reordered(made, plain)
+    build.values.define(index, found._replace(descriptor=turned(results, hidden)))
 
 
 # ---------------------------------------------------------------- biases
@@ -266,13 +266,13 @@ def projection_gradient(build: Builder, index: int, made: Tensor) -> None:
 
 def bias(build: Builder, input_bias: Ref | None, hidden_bias: Ref | None, sizes: Sizes) -> Tensor:
     """Both biases as the library has them; zeros where there are none, since it demands some."""
-    name, layout = f"{build.node.name}.bias", bias_layout(sizes)
+    name, layout = f"{build.current.name}.bias", bias_layout(sizes)
     if input_bias is None or hidden_bias is None:
         zeros = np.zeros(layout.shape, np.float32)
-        return build.constant(name, zeros)._replace(descriptor=layout)
-    given = [build.plain(input_bias), build.plain(hidden_bias)]
-    result = build.new(name, layout.shape, layout)
-    build.array_call(_JOINED.get(sizes.kind, _sum_biases), given, [result])
+        return build.memory.constant(name, zeros)._replace(descriptor=layout)
+    given = [build.values.plain(input_bias), build.values.plain(hidden_bias)]
+    result = build.memory.new(name, layout.shape, layout)
+    build.steps.array_call(_JOINED.get(sizes.kind, _sum_biases), given, [result])
     return result
 
 
@@ -281,11 +281,11 @@ def bias_gradients(build: Builder, first: int, made: Tensor, sizes: Sizes) -> No
     count = sizes.gates * sizes.hidden
     results = []
     for index in (first, first + 1):
-        name = build.output_name(index)
-        results.append(build.new(name, (count,), Descriptor.plain((count,))))
-    build.array_call(_PARTED.get(sizes.kind, _copy_twice), [made], results)
+        name = build.current.output_name(index)
+        results.append(build.memory.new(name, (count,), Descriptor.plain((count,))))
+    build.steps.array_call(_PARTED.get(sizes.kind, _copy_twice), [made], results)
     for index, tensor in zip((first, first + 1), results, strict=True):
-        build.define(index, tensor)
+        build.values.define(index, tensor)
 
 
 def _sum_biases(one: Any, other: Any, joined: Any) -> None:

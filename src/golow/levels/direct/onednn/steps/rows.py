@@ -35,8 +35,8 @@ def in_rows(build: Builder, reference: Ref) -> Rows:
     """Return a value as rows. In inference they stay in the order in which they lie, such as that
     of a transposed batch, so that nothing is copied."""
     view = build.views.of(reference)
-    if build.graph.mode != "infer" or not _one_after_the_other(view):
-        view = folded(build.plain(reference))
+    if build.current.trains or not _one_after_the_other(view):
+        view = folded(build.values.plain(reference))
     return as_rows(view)
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def strided(build: Builder, reference: Ref) -> Tensor:
     """Return a value in a layout without blocks."""
-    tensor = build.tensor(reference)
+    tensor = build.values.tensor(reference)
     blocked = tensor.descriptor is not None and tensor.descriptor.blocks
-    return build.plain(reference) if blocked else tensor
+    return build.values.plain(reference) if blocked else tensor
 
 
 def view_of(tensor: Tensor, shape: Sequence[int]) -> View:
@@ -36,8 +36,8 @@ def copied(build: Builder, source: Tensor, view: View) -> None:
     target = result(build)
     if math.prod(target.shape):
         written = Written(input_name(0), view_of(target, target.shape))
-        build.kernel(elements([], [view], [written], target.shape), [source], [target])
-    build.define(0, target)
+        build.steps.kernel(elements([], [view], [written], target.shape), [source], [target])
+    build.values.define(0, target)
 
 
 def surrounded(
@@ -53,13 +53,13 @@ def surrounded(
         # A step that read nothing would run once, while loading.
         first = View(source.dtype, (0,) * len(target.shape))
         kernel = elements(filled, [first], [Written("t0", whole)], target.shape)
-        build.kernel(kernel, [source], [target])
+        build.steps.kernel(kernel, [source], [target])
     shape = [box.stop - box.start for box in outside]
     if all(size > 0 for size in shape):
         given, made = part(view_of(source, source.shape), inside), part(whole, outside)
         kernel = elements([], [given], [Written(input_name(0), made)], shape)
-        build.kernel(kernel, [source], [target])
-    build.define(0, target)
+        build.steps.kernel(kernel, [source], [target])
+    build.values.define(0, target)
 
 
 def part(view: View, boxes: Sequence[slice]) -> View:

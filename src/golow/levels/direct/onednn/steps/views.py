@@ -14,7 +14,7 @@ from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.strided_views import dense
 from golow.levels.direct.split_axes import Part
-from golow.lower.ir.rewriting import Links, result
+from golow.lower.ir.rewriting import result
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 
@@ -34,33 +34,33 @@ class Views:
     def __init__(self, build: Builder) -> None:
         self._build = build
         self._waiting: dict[str, Folded] = {}
-        self._links = Links(build.graph)
+        self._links = build.current.links
 
     def in_blocks(self, reference: Ref) -> bool:
         """Whether the value lies in blocks, which have no strides."""
         if reference.name in self._waiting:
             return False
-        return bool(self._build.tensor(reference).layout.blocks)
+        return bool(self._build.values.tensor(reference).layout.blocks)
 
     def of(self, reference: Ref) -> Folded:
         """Return a value as it was made; from blocks, which have no strides, row-major."""
         waiting = self._waiting.get(reference.name)
         if waiting is not None:
             return waiting
-        tensor = self._build.tensor(reference)
-        return folded(self._build.plain(reference) if tensor.layout.blocks else tensor)
+        tensor = self._build.values.tensor(reference)
+        return folded(self._build.values.plain(reference) if tensor.layout.blocks else tensor)
 
     def define(self, view: Folded) -> None:
         """Make this view the current node's value. It is copied at once in training, and if it is
         a part of an input, where it has gaps or an axis needs several strides."""
-        name, buffer = self._build.output_name(), self._build.buffer(view.tensor)
+        name, buffer = self._build.current.output_name(), self._build.memory.buffer(view.tensor)
         layout = strided(view)
         part = buffer.place == "input" and buffer.bytes != math.prod(shape_of(view)) * ITEM_BYTES
         if layout is not None and _without_gaps(view) and not part:
-            self._build.define(0, view.tensor._replace(descriptor=layout))
+            self._build.values.define(0, view.tensor._replace(descriptor=layout))
             return
         self._waiting[name] = view
-        if part or self._build.graph.mode != "infer":
+        if part or self._build.current.trains:
             self.copy(name)
 
     def seen_by_reader(self, name: str, view: Folded) -> Folded:
@@ -95,11 +95,12 @@ class Views:
             order = IMAGE if _is_channels_last(view) else tuple(range(len(shape)))
             layout, target = _of_parts(view), _of_parts(_in_order(view, order))
             made = Descriptor.ordered(shape, order)
-        copy = build.new(name, shape, target)
+        copy = build.memory.new(name, shape, target)
         primitive = Primitive(build.engine, "reorder", layout, target)
         source = view.tensor._replace(descriptor=layout)
-        build.call(primitive, {SRC: source}, {DST: copy}, "slice" if target is made else "reorder")
-        build.keep(name, copy._replace(descriptor=made))
+        operation = "slice" if target is made else "reorder"
+        build.steps.call(primitive, {SRC: source}, {DST: copy}, operation)
+        build.values.keep(name, copy._replace(descriptor=made))
 
 
 def folded(tensor: Tensor) -> Folded:

@@ -1,0 +1,174 @@
+"""Where the values of the graph lie, in which layouts and types, and the copies that their readers
+need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of, same_memory
+from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned, is_dense
+from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
+from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
+from golow.levels.direct.views import View
+from golow.lower.ir.graph import Ref
+from golow.lower.plan.plan import Place
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.build.builder import Builder
+
+# Places whose content a step of training changes where it lies.
+CHANGED: tuple[Place, ...] = ("state", "counter")
+
+
+class Values:
+    """The values of a builder's graph, each with its copies."""
+
+    def __init__(self, build: Builder) -> None:
+        self._build, self._current, self._memory = build, build.current, build.memory
+        self._made: dict[str, list[Tensor]] = {}
+        self._folded: dict[str, Folded] = {}  # not copied so far
+
+    # ------------------------------------------------------------ for those who read them
+
+    def tensor(self, reference: Ref) -> Tensor:
+        """Return a value as it was made, a view as a copy with its elements side by side."""
+        made = self.view(reference)
+        if is_dense(made):
+            return made
+        return self.wanted(reference, dense(made.layout, made.shape))
+
+    def view(self, reference: Ref) -> Tensor:
+        """Return a value as it was made, which may be a view with any strides; one from outside the
+        graph in the computing type."""
+        self._unfold(reference)
+        if reference.name not in self._made:
+            return self.wanted(reference, self._layout_from_outside(reference))
+        return self._made[reference.name][0]
+
+    def _layout_from_outside(self, reference: Ref) -> Layout:
+        value = self._current.value(reference)
+        item = self._current.sources.get(reference.name)
+        image = len(value.shape) == 4 and (item is None or item.kind == "input")
+        # The weight of a convolution of volumes; views of it are read as weights of images.
+        image |= len(value.shape) == 5 and item is not None and item.kind == "parameter"
+        image &= value.dtype == "float32"
+        dtype = self._build.types.computed if value.dtype == "float32" else value.dtype
+        if item is not None and item.kind not in ("input", "parameter"):
+            dtype = value.dtype
+        return Layout(dtype, "channels_last", value.shape[1]) if image else Layout(dtype)
+
+    def wanted(self, reference: Ref, layout: Layout) -> Tensor:
+        """Return a value in this layout, copied if needed (once for all its readers)."""
+        name = reference.name
+        self._unfold(reference)
+        made = self._made.setdefault(name, [])
+        for tensor in made:
+            if same_memory(tensor.shape, tensor.layout, layout) and is_aligned(tensor):
+                return tensor._replace(layout=layout)
+        new, inputs = None, self._build.inputs
+        if not made or inputs.is_outside(name):
+            new = inputs.bring_in(name, layout, exists=bool(made))
+        if new is None:
+            with self._build.loading.of(name):
+                new = self.copied(made[0], layout)
+        made.append(new)
+        return new
+
+    def rows(self, reference: Ref) -> Tensor:
+        """Return a value in PyTorch's order, in the type in which it was made."""
+        return self.wanted(reference, Layout(self.tensor(reference).dtype))
+
+    def image(self, reference: Ref) -> Tensor:
+        """Return a value [N, C, ...] as NHWC, in the type of activations."""
+        channels = self._current.value(reference).shape[1]
+        return self.wanted(reference, Layout(self._build.types.computed, "channels_last", channels))
+
+    def folded(self, reference: Ref) -> Folded:
+        """Return a value as it was made, in the parts of its axes."""
+        return self._folded.get(reference.name) or folded(self.view(reference))
+
+    def dies(self, reference: Ref) -> bool:
+        """Whether the value's memory is free after the current node. A gradient elsewhere is copied
+        to its place only when its group is updated."""
+        if self._build.training.is_gradient(self._current.group(reference.name)):
+            return False
+        in_arena = self._memory.buffer(self.view(reference)).place == "arena"
+        return in_arena and self._current.is_read_last(reference.name)
+
+    # ------------------------------------------------------------ for the node that makes them
+
+    def result(self, index: int, layout: Layout) -> Tensor:
+        """Return memory for the current node's value of that index. For the gradient of a
+        parameter this is the place that the plan keeps for it."""
+        value, gradient = self._current.output(index), self._build.training.place(index)
+        shape = value.shape
+        if gradient is not None:
+            flat = gradient.layout == layout and layout.order == "rows"
+            if flat and math.prod(gradient.shape) == math.prod(shape):
+                return gradient._replace(shape=shape)
+            if gradient.shape == shape and same_memory(shape, gradient.layout, layout):
+                return gradient._replace(layout=layout)
+        return self._memory.new(value.name, shape, layout)
+
+    def define(self, index: int, tensor: Tensor) -> None:
+        """Make this tensor the current node's value of that index."""
+        value = self._current.node.outputs[index]
+        if value is not None:
+            self._made[value.name] = [tensor._replace(shape=value.shape)]
+
+    def look(self, reference: Ref, strides: Sequence[int], start: int = 0) -> None:
+        """Define the current node's value as a view of another one: its elements, with these
+        strides from that element on. What training changes is copied instead, since a view may be
+        read after the change."""
+        tensor, shape = self.view(reference), self._current.output().shape
+        layout = layout_of(tensor.dtype, shape, strides)
+        offset = tensor.offset + start * ITEM_BYTES[tensor.dtype]
+        seen = Tensor(tensor.buffer, shape, layout, offset)
+        if self._memory.buffer(tensor).place in CHANGED:
+            seen = self.copied(seen, dense(layout, shape))
+        self.define(0, seen)
+
+    def fold(self, view: Folded, index: int = 0) -> None:
+        """Define the current node's value of that index as a view. It is copied if a reader needs
+        one stride for each axis and it has none, and if training changes its memory."""
+        value, strides = self._current.output(index), view.strides
+        tensor = view.tensor
+        if strides is not None:
+            layout = layout_of(tensor.dtype, value.shape, strides)
+            self.define(index, tensor._replace(shape=value.shape, layout=layout))
+        else:
+            self._folded[value.name] = view
+        if self._memory.buffer(tensor).place in CHANGED:
+            made = self.view(Ref(name=value.name))
+            if made.buffer == tensor.buffer:
+                self.define(index, self.copied(made, dense(made.layout, made.shape)))
+
+    # ------------------------------------------------------------ copies
+
+    def copied(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return a copy in another layout; it must not add padding."""
+        copy = self._memory.new(self._memory.buffer(tensor).name, tensor.shape, layout)
+        self.copy(tensor, copy)
+        return copy
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Copy into a tensor of the same shape; the layouts may differ."""
+        if target.elements != source.elements and target.layout.order == "channels_last":
+            raise self._current.unsupported("a copy into padded channels")
+        shape = source.shape
+        here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
+        copy(self._build, source, here, target, there, shape, "copy")
+
+    def replace(self, reference: Ref, copy: Folded) -> None:
+        """Let a view that was not copied so far be this copy from now on."""
+        self._folded[reference.name] = copy
+
+    def _unfold(self, reference: Ref) -> None:
+        view = self._folded.pop(reference.name, None)
+        if view is not None:
+            name, shape = reference.name, self._current.value(reference).shape
+            with self._build.loading.of(name):
+                self._made[name] = [unfold(self._build, name, view, shape)]

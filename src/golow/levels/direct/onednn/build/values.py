@@ -1,0 +1,129 @@
+"""Where the values of the graph lie, in which layouts, and the reorders that their readers need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.levels.direct.onednn.bindings.constants import DST, SRC
+from golow.levels.direct.onednn.bindings.library import Descriptor
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.steps.built_plan import Tensor
+from golow.lower.ir.graph import Ref
+
+if TYPE_CHECKING:
+    from golow.levels.direct.onednn.build.builder import Builder
+
+
+class Values:
+    """The values of a builder's graph, each with its copies in other layouts."""
+
+    def __init__(self, build: Builder) -> None:
+        self._build, self._current, self._memory = build, build.current, build.memory
+        self._made: dict[str, list[Tensor]] = {}
+        self._made_at: dict[str, int] = {}  # the step that wrote a value's memory
+
+    # ------------------------------------------------------------ for those who read them
+
+    def tensor(self, reference: Ref) -> Tensor:
+        """Return a value as it was made."""
+        name = reference.name
+        self._build.views.copy(name)
+        if name not in self._made:
+            item = self._current.sources[name]
+            floating = item.value.dtype == "float32"
+            layout = Descriptor.plain(item.value.shape) if floating else None
+            self._made[name] = [self._build.inputs.bring_in(item, layout)]
+        return self._made[name][0]
+
+    def wanted(self, reference: Ref, layout: Descriptor) -> Tensor:
+        """Return a value in this layout, reordered if needed (once for all its readers).
+
+        A parameter that training changes takes the layout of its first reader.
+        """
+        name, inputs = reference.name, self._build.inputs
+        item = self._current.sources.get(name)
+        if name not in self._made and item is not None and inputs.is_state(item.kind):
+            self._made[name] = [inputs.bring_in(item, layout)]
+        made = self.tensor(reference)
+        for tensor in self._made[name]:
+            if tensor.layout == layout:
+                return tensor
+        if len(made.layout.shape) == len(layout.shape):
+            copy = self.reordered(made, layout)
+        else:  # a weight with groups: [K, C, R, S] for the graph, [G, K/G, C, R, S] for oneDNN
+            copy = self._regrouped(made, layout)
+        self._made[name].append(copy)
+        return copy
+
+    def _regrouped(self, made: Tensor, layout: Descriptor) -> Tensor:
+        if made.layout.is_plain:
+            return self.reordered(made._replace(descriptor=Descriptor.plain(layout.shape)), layout)
+        copy = self.reordered(made, layout.reshaped(made.layout.shape))
+        return copy._replace(descriptor=layout)
+
+    def plain(self, reference: Ref) -> Tensor:
+        """Return a value in row-major order."""
+        tensor = self.tensor(reference)
+        if tensor.descriptor is None:
+            return tensor
+        return self.wanted(reference, Descriptor.plain(tensor.shape))
+
+    def layouts_made(self, shape: tuple[int, ...]) -> Iterator[Descriptor]:
+        """Yield the layouts of the values of this shape, the latest first."""
+        for first, *_ in reversed(self._made.values()):
+            if first.shape == shape and first.descriptor is not None:
+                yield first.descriptor
+
+    def dies(self, reference: Ref) -> bool:
+        """Whether the value's memory is free after the current node."""
+        in_arena = self._memory.buffer(self.tensor(reference)).place == "arena"
+        return in_arena and self._current.is_read_last(reference.name)
+
+    # ------------------------------------------------------------ for the node that makes them
+
+    def in_place_or_new(self, reference: Ref, tensor: Tensor, index: int = 0) -> Tensor:
+        """Return memory for a result in the tensor's layout: the argument's own if it dies here."""
+        if self.dies(reference):
+            return tensor
+        name = self._current.output_name(index)
+        return self._memory.new(name, tensor.shape, tensor.descriptor)
+
+    def define(self, index: int, tensor: Tensor) -> None:
+        """Make this tensor the current node's value of that index."""
+        value = self._current.node.outputs[index]
+        if value is not None:
+            self.keep(value.name, tensor._replace(shape=value.shape))
+
+    def keep(self, name: str, tensor: Tensor) -> None:
+        """Make this tensor the value of that name."""
+        self._made[name] = [tensor]
+        self._made_at[name] = self._build.steps.written.get(tensor.buffer, -1)
+
+    def made_at(self, name: str) -> int:
+        """The position of the step in an iteration that makes the value; -1 if it is there when
+        loading is over."""
+        position = self._made_at.get(name, -1)
+        return -1 if position >= 0 and self._build.steps.steps[position].once else position
+
+    # ------------------------------------------------------------ copies
+
+    def reordered(self, tensor: Tensor, layout: Descriptor) -> Tensor:
+        """Return a copy in another layout."""
+        copy = self._memory.new(self._memory.buffer(tensor).name, tensor.shape, layout)
+        self._reorder(tensor, copy)
+        return copy
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Copy into a tensor of the same shape; the layouts may differ."""
+        if source.descriptor is not None:
+            self._reorder(source, target)
+            return
+        steps = self._build.steps
+        steps.array_call(lambda read, written: np.copyto(written, read), [source], [target])
+
+    def _reorder(self, source: Tensor, target: Tensor) -> None:
+        primitive = Primitive(self._build.engine, "reorder", source.layout, target.layout)
+        self._build.steps.call(primitive, {SRC: source}, {DST: target}, "reorder")
