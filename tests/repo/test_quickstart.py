@@ -6,33 +6,26 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
-import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import typer
-from typer.main import get_command
 
 from golow.api import support
-from golow.cli import app
 from golow.levels.ladder import LADDER
 from golow.report.comparison.support import render
 from golow.report.console import WIDTH, PlainConsole
 from support.command import golow
+from support.page_commands import commands, unknown
 from support.places import ROOT
 
 PAGES = (ROOT / "docs" / "quickstart.md", ROOT / "README.md")
-BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # The reference is made from the program, and the protocol has a worker's own lines.
 EVERY_PAGE = sorted(
     {ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")}
     - {ROOT / "docs" / "commands.md", ROOT / "docs" / "protocol.md"}
 )
-INLINE = re.compile(r"`(golow [^`]*)`")
-COMMAND = re.compile(r"^(?:\$ |- run: )?(golow .*)$")
 
 
 @pytest.fixture(scope="module")
@@ -114,34 +107,6 @@ def test_the_doctor_says_the_same_things(generator: ModuleType, tmp_path: Path) 
 
 
 # ---------------------------------------------------------------- commands and options
-
-
-def commands(text: str) -> Iterator[list[str]]:
-    """The words of every command of golow in the page's blocks, without what follows a pipe, and in
-    its sentences."""
-    yield from (shlex.split(found) for found in INLINE.findall(text))
-    for block in BLOCK.findall(text):
-        for line in block.replace("\\\n", " ").splitlines():
-            if found := COMMAND.match(line.strip()):
-                yield shlex.split(found[1].rstrip("\\").partition(" | ")[0], comments=True)
-
-
-def unknown(words: list[str]) -> list[str]:
-    """What of the command the program does not have: the command itself, or options of it."""
-    command = get_command(app)
-    context = typer.Context(command)
-    _, *rest = words
-    while rest and hasattr(command, "get_command"):
-        name = rest[0]
-        if name.startswith("-"):
-            break
-        found = command.get_command(context, name)
-        if found is None:
-            return [name]
-        command, rest = found, rest[1:]
-    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
-    options = (word.partition("=")[0] for word in rest if word.startswith("--"))
-    return [option for option in options if option not in known | {"--help", "--version"}]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from repo.test_quickstart import commands, unknown
+from support.page_commands import commands, unknown
 from support.places import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

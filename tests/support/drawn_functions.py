@@ -25,8 +25,6 @@ OF_ONE: dict[str, Callable[[Tensor, int], Tensor]] = {
     "doubled": lambda x, k: torch.cat([x, x * 2], k % x.dim()),
     "positive": lambda x, k: torch.where(x > 0, x, x * 0.1),
 }
-
-
 OF_TWO: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "sum": lambda x, y, k: x + y,
     "product": lambda x, y, k: x * y,

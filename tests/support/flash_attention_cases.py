@@ -42,8 +42,6 @@ SHAPES = {
     "odd padding": Shape(2, 3, 3, 37, 37, 32, 32, added="BS"),
     "scores of their own": Shape(2, 4, 2, 50, 64, 16, 16, added="BHLS"),
 }
-
-
 WIDE = {
     "wide": Shape(2, 2, 2, 100, 100, 128, 128, causal=True),
     "wider values": Shape(1, 2, 1, 65, 130, 72, 96),

@@ -28,8 +28,6 @@ class Language(nn.Module):
 
 
 TOKENS = torch.tensor([[5, 9, 5], [7, 5, 0]])  # one of them three times
-
-
 HEADS: dict[str, Callable[[], nn.Module]] = {
     "tied": Language,
     "its own": lambda: Language(tied=False),

@@ -16,8 +16,6 @@ KINDS: tuple[Cell, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 # Of a number in the sums, and of a state that is stored.
 LIMITS = {"float32": 2e-3, "bfloat16": 2e-2, "float16": 2e-3}
-
-
 NUMBER = 7  # of the first state
 
 

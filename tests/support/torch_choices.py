@@ -13,14 +13,10 @@ FLAGS = (
 
 # The variables that the driver or cuBLAS reads and nobody returns.
 VARIABLES = ("cuda_connections", "cublas_workspace")
-
-
 OF_A_GPU = {
     *FLAGS,
     *VARIABLES,
     *"autocast_cache batch_source blas_library cuda_allocator cuda_modules cuda_launches".split(),
     *"cuda_stack gpu_persistence gpu_clocks".split(),
 }
-
-
 CHOICES = {choice.name: choice for choice in all_choices() if choice.name in OF_A_GPU}

@@ -13,8 +13,6 @@ ANY = Kernels(width=128)
 
 
 HEADS, LENGTH, WIDTH = 4, 8, 8
-
-
 HIDING = {"a little": -1e3, "by ten thousand": -1e4, "largely": -1e9, "most": -3.4e38}
 
 
