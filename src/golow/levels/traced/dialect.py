@@ -8,22 +8,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+# Of an axis: its size, and how many elements to add before and after it; less than zero takes away.
+Side = tuple[int, int, int]
+
 
 class Dialect(ABC):
     """The words of one framework. Arguments are expressions: their text.
 
-    level: the name of the level. module: what has the functions of tensors. nn: what has those of
-    neural networks. dtypes: the element types that the level has values of. taken: names that the
-    source uses itself. rsqrt: the function ``1 / sqrt(x)``. zero: a zero beside floats.
-    activations: those that no two frameworks spell alike, as in `operators.activation`.
+    level: the name of the level. dtypes: the element types that it has values of. taken: names that
+    its sources use themselves. module: what has the functions of tensors. nn: what has those of
+    neural networks. array: the function that makes a tensor of nested lists. rsqrt: the function
+    ``1 / sqrt(x)``. fold_in: the function that makes keys from a key. truth: the type of truth
+    values where a tensor is made. zero: a zero beside floats. activations: those that no two
+    frameworks spell alike, as in `operators.activation`.
     """
 
     level: ClassVar[str]
-    module: ClassVar[str]
-    nn: ClassVar[str]
     dtypes: ClassVar[Mapping[str, str]]
     taken: ClassVar[frozenset[str]]
+    module: ClassVar[str]
+    nn: ClassVar[str]
+    array: ClassVar[str]
     rsqrt: ClassVar[str]
+    fold_in: ClassVar[str]
+    truth: ClassVar[str]
     zero: ClassVar[str]
     activations: ClassVar[Mapping[str, str]]
 
@@ -55,10 +63,6 @@ class Dialect(ABC):
     # ------------------------------------------------------------ new values
 
     @abstractmethod
-    def constant(self, values: object) -> str:
-        """A tensor of float32 numbers. values: nested lists of them."""
-
-    @abstractmethod
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> str:
         """One number everywhere."""
 
@@ -66,17 +70,13 @@ class Dialect(ABC):
     def counted(self, count: int, dtype: str) -> str:
         """0, 1, ... as int64 or float32."""
 
-    @abstractmethod
     def key(self, index: int) -> str:
         """What the draw with that index is made from."""
+        return f"{self.fold_in}(key, {index})"
 
     @abstractmethod
     def drawn(self, shape: str, key: str, probability: float) -> str:
         """Truth values, each true with that probability."""
-
-    @abstractmethod
-    def trues(self, shape: str) -> str:
-        """True everywhere."""
 
     # ------------------------------------------------------------ shapes
 
@@ -97,16 +97,9 @@ class Dialect(ABC):
         """x with axes reversed."""
 
     @abstractmethod
-    def padded(
-        self,
-        x: str,
-        shape: Sequence[int],
-        dtype: str,
-        sides: Sequence[tuple[int, int]],
-        value: float,
-    ) -> str:
-        """x, of that shape and type, with so many elements added before and after each axis; less
-        than zero takes elements away."""
+    def padded(self, x: str, dtype: str, sides: Sequence[Side], value: float) -> str:
+        """x, of that type, with elements of that value added at both ends of each axis, or taken
+        away."""
 
     @abstractmethod
     def sliced(self, x: str, axis: int, start: int, stop: int, step: int) -> str:

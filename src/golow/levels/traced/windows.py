@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.max_pool import MaxPool
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 Sizes = tuple[int, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golow.levels.traced.dialect import Dialect
+from golow.levels.traced.dialect import Dialect, Side
 
 # JAX computes in 32 bits unless its users ask for more.
 DTYPES = {
@@ -17,6 +17,7 @@ DTYPES = {
     "bool": "jnp.bool_",
 }
 INT32 = 2**31 - 1
+Sizes = tuple[int, ...]
 
 REDUCTIONS = {
     "sum": "jnp.sum",
@@ -35,7 +36,10 @@ class Jax(Dialect):
     nn = "jax.nn"
     dtypes = DTYPES
     taken = frozenset({"jax", "jnp", "lax"})
+    array = "jnp.array"
     rsqrt = "lax.rsqrt"
+    fold_in = "jax.random.fold_in"
+    truth = "bool"
     zero = "0"
     activations = {
         "elu": "jax.nn.elu({x}, {0})",
@@ -57,10 +61,6 @@ class Jax(Dialect):
         """Also where the two are the same; XLA then has nothing to do."""
         return self.converted(f"({x})", wanted)
 
-    def constant(self, values: object) -> str:
-        """``jnp.array``."""
-        return f"jnp.array({values})"
-
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> str:
         """An infinite number of a whole type is left to JAX."""
         whole = "int" in dtype and abs(value) != float("inf")
@@ -68,69 +68,42 @@ class Jax(Dialect):
         return f"jnp.full({tuple(shape)}, {number}, {DTYPES[dtype]})"
 
     def counted(self, count: int, dtype: str) -> str:
-        """Whole numbers by themselves."""
         further = "" if dtype == "int64" else f", dtype={DTYPES[dtype]}"
         return f"jnp.arange({count}{further})"
 
-    def key(self, index: int) -> str:
-        """The key of the draw with that index."""
-        return f"jax.random.fold_in(key, {index})"
-
     def drawn(self, shape: str, key: str, probability: float) -> str:
-        """``bernoulli``."""
         return f"jax.random.bernoulli({key}, {probability!r}, {shape})"
 
-    def trues(self, shape: str) -> str:
-        """``jnp.ones``."""
-        return f"jnp.ones({shape}, bool)"
-
     def reshaped(self, x: str, shape: Sequence[int]) -> str:
-        """A method."""
         return f"{x}.reshape({tuple(shape)})"
 
     def concatenated(self, parts: Sequence[str], axis: int) -> str:
-        """``jnp.concatenate`` takes a tuple."""
         return f"jnp.concatenate(({', '.join(parts)},), axis={axis})"
 
     def flipped(self, x: str, axes: Sequence[int]) -> str:
-        """``jnp.flip``."""
         return f"jnp.flip({x}, axis={tuple(axes)})"
 
-    def padded(
-        self,
-        x: str,
-        shape: Sequence[int],
-        dtype: str,
-        sides: Sequence[tuple[int, int]],
-        value: float,
-    ) -> str:
-        """``lax.pad`` also takes away."""
-        text = ", ".join(f"({before}, {after}, 0)" for before, after in sides)
+    def padded(self, x: str, dtype: str, sides: Sequence[Side], value: float) -> str:
+        text = ", ".join(f"({before}, {after}, 0)" for _, before, after in sides)
         return f"lax.pad({x}, jnp.array({self.number(value)}, {x}.dtype), ({text},))"
 
     def sliced(self, x: str, axis: int, start: int, stop: int, step: int) -> str:
-        """``lax.slice_in_dim``."""
         return f"lax.slice_in_dim({x}, {start}, {stop}, {step}, axis={axis})"
 
     def reduction(self, function: str, dtype: str) -> str:
-        """Truth values, too, have a largest one."""
         return REDUCTIONS[function]
 
     def running_sum(self, x: str, axis: int, given: str, wanted: str) -> str:
-        """``jnp.cumsum`` converts its argument."""
         return f"jnp.cumsum({x}, axis={axis}, dtype={DTYPES[wanted]})"
 
     def product(self, a: str, b: str) -> str:
-        """An operator."""
         return f"{a} @ {b}"
 
     def affine(self, x: str, weight: str, bias: str | None, shape: Sequence[int], size: int) -> str:
-        """A product takes any number of axes."""
         product = f"{x} @ {weight}.T"
         return product if bias is None else f"{product} + {bias}"
 
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
-        """The sum of each window, divided."""
         total = window(x, "0.0", "lax.add", kernel, kernel, ((0, 0), (0, 0)))
         return f"{total} / {kernel[0] * kernel[1]}"
 
@@ -139,12 +112,7 @@ JAX = Jax()
 
 
 def window(
-    x: str,
-    start: str,
-    function: str,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    ends: tuple[tuple[int, ...], ...],
+    x: str, start: str, function: str, kernel: Sizes, stride: Sizes, ends: tuple[Sizes, ...]
 ) -> str:
     """``lax.reduce_window`` of an image with channels last. ends: padding before and after its
     rows, and its columns."""

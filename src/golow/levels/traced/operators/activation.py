@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.dialect import Dialect
+from golow.levels.traced.writer import Writer
 from golow.lower.ir.graph import Activation
 from golow.lower.operators.activation import Activate
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 # {x}: the argument, {0}, {1}: the numbers, {d}: the dialect. Comparisons, where the gradient of a
 # framework's own function at a bound is not PyTorch's.

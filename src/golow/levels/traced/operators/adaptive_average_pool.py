@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def build(writer: Writer, given: AdaptiveAveragePool) -> None:
@@ -27,7 +23,7 @@ def build(writer: Writer, given: AdaptiveAveragePool) -> None:
         writer.put(dialect.mean_of_windows(x, kernel), image=True)
         return
     rows, columns = (
-        writer.line(name, dialect.constant(_shares(size, parts)))
+        writer.line(name, f"{dialect.array}({_shares(size, parts)})")
         for name, size, parts in zip(("rows", "columns"), shape, given.size, strict=True)
     )
     product = f'{dialect.module}.einsum("nhwc,ih,jw->nijc", {x}, {rows}, {columns})'

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.layouts import image_axis
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.cumulative_sum import CumulativeSum
 from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.softmax import Softmax
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def reduce(writer: Writer, given: Reduce) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.operators.activation import activated
 from golow.levels.traced.pointwise_functions import SIGNS
+from golow.levels.traced.writer import Writer
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def build(writer: Writer, given: Binary) -> None:

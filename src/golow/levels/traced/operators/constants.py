@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.iota import Iota
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def fill(writer: Writer, given: Fill) -> None:
@@ -35,7 +31,8 @@ def dropout(writer: Writer, given: Dropout) -> None:
     [x], image = writer.together(given.x)
     shape, keep = f"{x}.shape", 1 - given.probability
     drawn = dialect.drawn(shape, writer.draw(), keep)
-    mask = writer.line("kept", f"{drawn} if active else {dialect.trues(shape)}")
+    every = f"{dialect.module}.ones({shape}, {dialect.truth})"
+    mask = writer.line("kept", f"{drawn} if active else {every}")
     scale = 1 / keep if keep else 0.0
     dropped = f"{dialect.module}.where({mask}, {x} * {scale!r}, {dialect.zero})"
     writer.put(f"{dropped} if active else {x}", image)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.operators.activation import activated
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def linear(writer: Writer, given: Linear) -> None:

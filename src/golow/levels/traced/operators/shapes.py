@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.layouts import CHANNELS_LAST, CHANNELS_SECOND, image_axis
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.copy import Copy
 from golow.lower.operators.expand import Expand
@@ -15,9 +14,6 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.slice import Slice
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def concatenate(writer: Writer, given: Concatenate) -> None:
@@ -49,11 +45,10 @@ def pad(writer: Writer, given: Pad) -> None:
     """x with elements added at the ends of its axes, or taken away."""
     [x], image = writer.together(given.x)
     value = writer.value(given.x)
-    shape, sides = value.shape, list(zip(given.before, given.after, strict=True))
+    sides = list(zip(value.shape, given.before, given.after, strict=True))
     if image:
-        shape = tuple(shape[axis] for axis in CHANNELS_LAST)
         sides = [sides[axis] for axis in CHANNELS_LAST]
-    writer.put(writer.dialect.padded(x, shape, value.dtype, sides, given.value), image)
+    writer.put(writer.dialect.padded(x, value.dtype, sides, given.value), image)
 
 
 def permute(writer: Writer, given: Permute) -> None:

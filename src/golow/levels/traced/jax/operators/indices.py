@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.writer import Writer
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 from golow.lower.operators.index import Index, IndexPut
 from golow.lower.operators.take import Take
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def take(writer: Writer, given: Take) -> None:

@@ -3,17 +3,13 @@ for functions of floats."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.jax.dialect import DTYPES
 from golow.levels.traced.pointwise_functions import ALIKE, BOUNDED, COMPARISONS, LOGIC, TESTS
 from golow.levels.traced.widening import is_cast
+from golow.levels.traced.writer import Writer
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.pointwise import Pointwise
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 FUNCTIONS = {
     **ALIKE,

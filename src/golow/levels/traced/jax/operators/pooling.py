@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.jax.dialect import window
 from golow.levels.traced.windows import counted, largest_pixels, padded_ends
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.max_pool import MaxPool
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def largest(writer: Writer, given: MaxPool) -> None:

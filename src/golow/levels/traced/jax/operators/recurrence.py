@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.recurrence import Recurrence
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def recurrence(writer: Writer, given: Recurrence) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.sort import ArgReduce, Sort
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def sort(writer: Writer, given: Sort) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.operators.activation import activated
 from golow.levels.traced.refusals import refuse_residual
+from golow.levels.traced.writer import Writer
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormInference
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 NOTHING = "tf.constant([], tf.float32)"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.traced.operators.activation import activated
 from golow.levels.traced.refusals import refuse_gradient_of_weight
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def build(writer: Writer, given: Convolution) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.writer import Writer
 from golow.lower.operators.nll_loss import NllLoss
-
-if TYPE_CHECKING:
-    from golow.levels.traced.writer import Writer
 
 
 def build(writer: Writer, given: NllLoss) -> None:
