@@ -26,7 +26,7 @@ from golow.records.comparison import Run
 from golow.records.workload import Device, Mode, Precision
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
-from support.networks import OURS, listed, memory, milliseconds, over
+from networks import OURS, listed, memory, milliseconds, over
 
 FILE = Path(__file__).parent / "further_networks.py"
 RIVALS = {

@@ -29,7 +29,7 @@ from golow.programs.explain.explain_record import Roof, StepRoof
 from golow.records.workload import Device, Mode, Precision
 from golow.report.units import bytes_text, decimal_text, seconds_text, share_text
 from golow.worker.turn import Turn
-from support.networks import listed, side
+from networks import listed, side
 
 LEVELS = {"cuda": "cudnn", "cpu": "onednn"}
 BATCHES = {"cuda": {"infer": 8, "train": 8}, "cpu": {"infer": 1, "train": 8}}

@@ -28,7 +28,7 @@ UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
 
 WITHOUT = """
 import sys
-from golow.measure import nvml
+from golow.measure.gpu import nvml
 from golow.measure.environment import environment
 assert "pynvml" not in sys.modules, "importing golow's part loaded the package"
 sys.modules["pynvml"] = None  # as where it is not installed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.one_run import program_cache
-from support.places import ROOT
+from support.places import ROOT, WORKERS
 
 EXAMPLES = ROOT / "examples"
 
@@ -87,7 +87,7 @@ def test_the_own_runtime_runs_as_its_page_says(tmp_path: Path) -> None:
         pytest.skip("there is no C compiler")
     folder = tmp_path / "examples" / "own_runtime"
     shutil.copytree(EXAMPLES / "own_runtime", folder)
-    shutil.copytree(ROOT / "tests" / "workers", tmp_path / "tests" / "workers")
+    shutil.copytree(WORKERS, tmp_path / WORKERS.relative_to(ROOT))
     page = (folder / "README.md").read_text()
     [commands] = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = run(["bash", "-euo", "pipefail", "-c", commands], folder)

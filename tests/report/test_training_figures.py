@@ -271,7 +271,7 @@ def test_equal_records_give_equal_files_whatever_the_users_settings(tmp_path: Pa
 ANOTHER_PROCESS = """
 import sys
 from pathlib import Path
-from drawn_trainings import paper_like
+from support.drawn_trainings import paper_like
 from golow.report.training.curves import write_figures
 small = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
 write_figures(small, Path(sys.argv[1]), ("svg",))

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from golow.lower.aten.translation import Captured
 from golow.lower.ir.graph import decode_graph, encode_graph
+from golow.records.errors import GolowError
 from golow.workload import captured
 
 Capture = Callable[..., Captured]
@@ -59,12 +60,17 @@ def _shared(capture: Capture, folder: Path, trains: bool) -> Capture:
         module.train(trains)
         try:
             key = digest(name, module, *of_batch)
-        except (pickle.PicklingError, TypeError, AttributeError):  # it holds what cannot be written
-            return capture(name, module, *batch)
+        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError):
+            return capture(name, module, *batch)  # it holds what cannot be written
         kept = known.get(key) or _read(folder / key)
         if kept is None:
             heard: list[str] = []
-            found = capture(name, module, *of_batch, heard)
+            try:
+                found = capture(name, module, *of_batch, heard)
+            except GolowError:
+                if said is not None:
+                    said += heard
+                raise
             constants = {k: v.detach().contiguous() for k, v in found.constants.items()}
             kept = Kept(encode_graph(found.graph), safetensors.torch.save(constants), heard)
             _write(folder / key, kept)

@@ -143,7 +143,7 @@ def test_tensorrt_exports_the_model_and_builds_when_it_loads(
     launch = TENSORRT.prepare(bundle, "", workshop / "cache")
     assert launch.command[-1] == "golow.levels.peers.tensorrt"
     assert launch.build_measures and launch.built_by_loading is not None
-    assert launch.built_by_loading.parent == Path(launch.environment[tensorrt.BUILT])
+    assert launch.built_by_loading.parent == Path(launch.environment[exported_program.ENGINES])
     folder = Path(launch.environment[exported_program.VARIABLE])
     session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     assert {node.type for node in (*session.get_inputs(), *session.get_outputs())} == {

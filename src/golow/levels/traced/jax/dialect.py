@@ -1,4 +1,4 @@
-"""JAX's words."""
+"""How JAX spells what the frameworks share: its names of functions, and its constructs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow's words."""
+"""How TensorFlow spells what the frameworks share: its names of functions, and its constructs."""
 
 from __future__ import annotations
 
