@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.records.workload import Mode
-from support.onednn_in_process import Running, lower
+from support.direct.onednn_in_process import Running, lower
 
 TURNS = 7
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}

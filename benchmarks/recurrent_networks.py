@@ -23,9 +23,9 @@ from golow.levels.direct.cudnn.engines import recurrent_engines
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.records.errors import GolowError
 from golow.records.workload import Mode, Precision
-from support.cudnn_in_process import OnGpu, Running, lowered
-from support.drawn_recurrences import KINDS
-from support.in_process import Network
+from support.direct.cudnn_in_process import OnGpu, Running, lowered
+from support.direct.in_process import Network
+from support.models.drawn_recurrences import KINDS
 
 TURNS, ITERATIONS = 5, 20
 
@@ -137,7 +137,7 @@ def line(shape: Shape, mode: Mode, precision: Precision, folder: Path) -> str:
 
 def as_loop(module: nn.Module, x: Tensor, mode: Mode, precision: Precision) -> Network:
     """The network with its recurrences unfolded before anything else."""
-    from support import cudnn_in_process
+    from support.direct import cudnn_in_process
 
     taken = cudnn_in_process.passes
     cudnn_in_process.passes = lambda workload: (  # type: ignore[assignment]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from support import one_run
-from support.browser import Browser, browser
-from support.forked_workers import ForkServer, forked_workers
-from support.shared_captures import captures_shared
+from support.graphs.shared_captures import captures_shared
+from support.pages.browser import Browser, browser
+from support.workers.forked_workers import ForkServer, forked_workers
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():

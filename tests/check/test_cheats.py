@@ -36,8 +36,8 @@ from support.places import SUPPORT
 
 pytestmark = pytest.mark.usefixtures("forked")
 
-CHEATS = SUPPORT / "cheats.py"
-PLANTED_LEVELS = SUPPORT / "planted_levels.py"
+CHEATS = SUPPORT / "plants" / "cheats.py"
+PLANTED_LEVELS = SUPPORT / "plants" / "planted_levels.py"
 # Others are planted by the selftest, whose test runs them in processes, too.
 REFUTED: dict[Mode, tuple[str, ...]] = {
     "infer": ("stored", "stale-input", "last-node-missing", "lazy"),

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
-PLANTED_LEVELS = SUPPORT / "planted_gpu_levels.py"
+PLANTED_LEVELS = SUPPORT / "plants" / "planted_gpu_levels.py"
 LEVELS = ["eager", "cudagraph", "cudnn", "libtorch"]
 PLANTED: dict[Mode, dict[str, tuple[str, ...]]] = {
     "infer": {

@@ -18,10 +18,10 @@ from golow.check.rule import Check
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.records.workload import Mode, Optimizer
 from golow.workload.bundle import Bundle
-from support.bundles import SGD, network_bundle
-from support.kept_workers import kept_workers
 from support.places import SUPPORT
-from support.planted import ADAM, INFERENCE, TRAINING, ZEROS
+from support.plants.planted import ADAM, INFERENCE, TRAINING, ZEROS
+from support.workers.bundles import SGD, network_bundle
+from support.workers.kept_workers import kept_workers
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -77,7 +77,7 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fixtures]:
 
 
 def planted_level() -> ChosenLevel:
-    command = (sys.executable, str(SUPPORT / "planted.py"))
+    command = (sys.executable, str(SUPPORT / "plants" / "planted.py"))
 
     def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         return Launch(command)

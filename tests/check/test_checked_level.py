@@ -14,7 +14,7 @@ from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.records.errors import Unsupported
 from golow.workload.bundle import Bundle
-from support.bundles import product_bundle
+from support.workers.bundles import product_bundle
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -27,7 +27,7 @@ from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
+from support.workers.bundles import network_bundle
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -18,8 +18,8 @@ from golow.programs.auditing import candidates, store
 from golow.programs.auditing.audit_record import AuditedLevel, Price
 from support.command import Ended
 from support.command import golow as command_here
-from support.forked_workers import ForkServer, forked_workers
 from support.processes import all_gone, family
+from support.workers.forked_workers import ForkServer, forked_workers
 
 AUDIT = ("mlp", "--mode", "train", "--batch", "2", "--threads", "1", "--levels", "eager")
 # In inference a worker imports less, and has no optimizer.

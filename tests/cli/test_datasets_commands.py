@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from golow.commands.data import data_app
 from golow.data.prepare import prepare_dataset
 from golow.records.errors import GolowError
-from support.dataset_files import drawn, write_cifar10, write_mnist
+from support.data.dataset_files import drawn, write_cifar10, write_mnist
 
 
 @pytest.fixture

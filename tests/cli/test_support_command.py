@@ -15,7 +15,7 @@ from golow import cli
 from golow.levels.direct.onednn import level as onednn
 from golow.programs.explain.explain_record import Support
 from golow.report.comparison.support import SHOWN
-from support.forked_workers import fork_commands
+from support.workers.forked_workers import fork_commands
 
 FILE = """
 import torch

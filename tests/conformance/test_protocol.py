@@ -18,13 +18,13 @@ from golow.levels import ladder
 from golow.records.workload import Mode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
-from support.bundles import NETWORKS, linear_bundle, network_bundle, product_bundle
-from support.conformance import CHECKS, ENDINGS, dies_with_its_parent
-from support.conversation import Conversation, Subject
-from support.forked_workers import ForkServer, forked_workers
 from support.one_run import program_cache
 from support.places import WORKERS
-from support.workers_kept import require_threads
+from support.workers.bundles import NETWORKS, linear_bundle, network_bundle, product_bundle
+from support.workers.conformance import CHECKS, ENDINGS, dies_with_its_parent
+from support.workers.conversation import Conversation, Subject
+from support.workers.forked_workers import ForkServer, forked_workers
+from support.workers.workers_kept import require_threads
 
 TINY = WORKERS / "tiny.c"
 

@@ -22,7 +22,7 @@ from golow.data.image_file import open_images
 from golow.data.prepare import prepare_dataset
 from golow.records.errors import GolowError
 from support.command import golow
-from support.dataset_files import drawn, write_cifar10, write_mnist, write_voc
+from support.data.dataset_files import drawn, write_cifar10, write_mnist, write_voc
 
 
 class Publisher:

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from golow.data import cifar10, mnist, stl10, voc
 from golow.data.part import Part
 from golow.records.errors import GolowError
-from support.dataset_files import drawn, picture, write_cifar10, write_mnist, write_stl10, write_voc
-from support.dataset_parts import read
+from support.data.dataset_files import (
+    drawn,
+    picture,
+    write_cifar10,
+    write_mnist,
+    write_stl10,
+    write_voc,
+)
+from support.data.dataset_parts import read
 
 Read = Callable[[Path], None]
 

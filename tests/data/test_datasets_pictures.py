@@ -15,8 +15,8 @@ from PIL import Image
 from golow.data import folder
 from golow.data.part import Part
 from golow.records.errors import GolowError
-from support.dataset_files import picture
-from support.dataset_parts import read, refused
+from support.data.dataset_files import picture
+from support.data.dataset_parts import read, refused
 
 
 def pictures(path: Path, layout: Mapping[str, int]) -> Path:

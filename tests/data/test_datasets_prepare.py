@@ -19,7 +19,14 @@ from golow.data.places import data_root, prepared_files
 from golow.data.prepare import prepare_dataset
 from golow.records.errors import GolowError
 from golow.storage.cache import default_cache
-from support.dataset_files import drawn, picture, write_cifar10, write_mnist, write_stl10, write_voc
+from support.data.dataset_files import (
+    drawn,
+    picture,
+    write_cifar10,
+    write_mnist,
+    write_stl10,
+    write_voc,
+)
 
 
 @pytest.fixture

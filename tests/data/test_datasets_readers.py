@@ -16,7 +16,7 @@ from PIL import Image
 from golow.data import cifar10, digits, mnist, stl10, voc
 from golow.data.pictures import resized
 from golow.records.errors import GolowError
-from support.dataset_files import (
+from support.data.dataset_files import (
     annotation,
     drawn,
     write_cifar10,
@@ -24,7 +24,7 @@ from support.dataset_files import (
     write_stl10,
     write_voc,
 )
-from support.dataset_parts import read, refused
+from support.data.dataset_parts import read, refused
 
 # ---------------------------------------------------------------- MNIST
 

@@ -14,7 +14,7 @@ from random import Random
 
 from hostile.case import Case
 from hostile.damage import ESCAPES, PLACES, damaged_bytes
-from support.dataset_files import (
+from support.data.dataset_files import (
     annotation,
     drawn,
     picture,

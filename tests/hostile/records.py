@@ -23,7 +23,7 @@ from hostile.damage import (
     damaged_fields,
     nasty_value,
 )
-from support import audits, drawn_studies, drawn_trainings, lives, profiles, studies
+from support.records import audits, drawn_studies, drawn_trainings, lives, profiles, studies
 
 Tree = dict[str, bytes]
 

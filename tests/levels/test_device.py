@@ -23,8 +23,8 @@ from golow.workload.bundle import Bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device
-from support.bundles import network_bundle, product_bundle
-from support.out_of_memory import require_out_of_memory_recorded
+from support.workers.bundles import network_bundle, product_bundle
+from support.workers.out_of_memory import require_out_of_memory_recorded
 
 EAGER = [sys.executable, "-m", "golow.worker.serve", "golow.levels.torch.eager"]
 

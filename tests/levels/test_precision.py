@@ -21,10 +21,10 @@ from golow.levels.starter import Starter
 from golow.levels.torch import eager
 from golow.levels.torch.program import TorchProgram
 from golow.records.workload import Mode, Precision
-from support.bundles import network_bundle
-from support.kept_workers import kept_workers
-from support.planted import INFERENCE, TRAINING, gradient_times, with_settings
-from support.precisions import in_precision
+from support.plants.planted import INFERENCE, TRAINING, gradient_times, with_settings
+from support.workers.bundles import network_bundle
+from support.workers.kept_workers import kept_workers
+from support.workers.precisions import in_precision
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -11,8 +11,8 @@ from golow.levels import ladder
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.worker.turn import Turn
-from support.bundles import network_bundle
 from support.processes import all_gone
+from support.workers.bundles import network_bundle
 
 
 def test_workers_are_ahead_of_their_need_and_end_with_the_starter(tmp_path: Path) -> None:

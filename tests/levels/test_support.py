@@ -31,7 +31,7 @@ from golow.records.workload import Mode, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.drawn_networks import networks
+from support.models.drawn_networks import networks
 
 FROM_GRAPH = ["jax", "tensorflow", "libtorch", "onednn", "cudnn"]
 

@@ -17,9 +17,9 @@ from golow.levels.direct.onednn import planning as onednn
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import apply
 from golow.records.workload import Mode
-from support.drawn_networks import Residual, networks
-from support.lowering import Case, assert_close, in_place, ops
-from support.parameter_updates import assert_updates_follow_the_last_read
+from support.graphs.lowering import Case, assert_close, in_place, ops
+from support.graphs.parameter_updates import assert_updates_follow_the_last_read
+from support.models.drawn_networks import Residual, networks
 
 Drawn = tuple[nn.Module, tuple[int, ...]]
 

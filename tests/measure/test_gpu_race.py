@@ -27,8 +27,8 @@ from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
-from support.bundles import product_bundle
 from support.places import WORKERS
+from support.workers.bundles import product_bundle
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -16,8 +16,8 @@ from golow.measure.race import calibrate, run_race
 from golow.measure.rounds import Race
 from golow.records.comparison import Sample
 from golow.records.errors import WorkerFailure
-from support.noise import SyntheticMachine, VirtualWorker
-from support.races import Clock, Scripted, value_of, word_of
+from support.plants.noise import SyntheticMachine, VirtualWorker
+from support.records.races import Clock, Scripted, value_of, word_of
 
 # ---------------------------------------------------------------- the sequence
 

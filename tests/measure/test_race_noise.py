@@ -14,8 +14,8 @@ import pytest
 from golow.measure import words
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
-from support.noise import Machine, ReplayedMachine, SyntheticMachine, VirtualWorker
-from support.races import value_of, word_of
+from support.plants.noise import Machine, ReplayedMachine, SyntheticMachine, VirtualWorker
+from support.records.races import value_of, word_of
 
 MACHINES = pytest.mark.parametrize("machine", [SyntheticMachine, ReplayedMachine])
 

@@ -22,7 +22,7 @@ from golow.models.swin import Block as SwinBlock
 from golow.models.unet import UNet
 from golow.models.vision_transformer import VisionTransformer
 from golow.models.windows import WINDOW, WindowAttention
-from support.published_networks import digest, fill, images
+from support.models.published_networks import digest, fill, images
 
 
 class Published(NamedTuple):

@@ -204,12 +204,12 @@ import golow
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.records.errors import Unsupported
-from support.in_process import assert_right
+from support.direct.in_process import assert_right
 
 print(golow.__file__)
 if not onednn.probe().available:
     sys.exit("oneDNN is not installed")
-from support.onednn_in_process import compute, lower
+from support.direct.onednn_in_process import compute, lower
 
 for mode in ("infer", "train"):
     torch.manual_seed(0)

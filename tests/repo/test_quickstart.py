@@ -17,7 +17,7 @@ from golow.levels.ladder import LADDER
 from golow.report.comparison.support import render
 from golow.report.console import WIDTH, PlainConsole
 from support.command import golow
-from support.page_commands import commands, unknown
+from support.pages.page_commands import commands, unknown
 from support.places import ROOT
 
 PAGES = (ROOT / "docs" / "quickstart.md", ROOT / "README.md")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.page_commands import commands, unknown
+from support.pages.page_commands import commands, unknown
 from support.places import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -139,7 +139,7 @@ def missing_paths(text: str) -> list[str]:
 def test_the_page_for_contributors_names_what_is_there() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     assert missing_paths(page) == []
-    moved = page.replace("tests/support/noise", "tests/noise")
+    moved = page.replace("tests/support/plants/noise", "tests/noise")
     moved = moved.replace("programs/comparison/store", "programs/store")
     assert missing_paths(moved) == ["tests/noise.py", "src/golow/programs/store.py"]
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from golow.lower.aten.translation import Captured
 from golow.lower.ir.graph import encode_graph
 from golow.workload import captured
-from support.shared_captures import captures_shared, digest
+from support.graphs.shared_captures import captures_shared, digest
 
 
 class Scaled(nn.Module):

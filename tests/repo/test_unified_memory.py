@@ -17,7 +17,7 @@ import unified_memory_report as report
 from golow.levels.gpu import has_gpu
 from golow.records.errors import GolowError
 from golow.records.record import encode
-from support.kernel_compilation import assert_compile
+from support.direct.kernel_compilation import assert_compile
 from unified_memory import MIB, Data, fitting, measure, sizes_of
 from unified_memory_report import BASELINE, WAYS, Cell, Measured, Traffic
 

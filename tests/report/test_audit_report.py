@@ -35,7 +35,9 @@ from golow.report.comparison.advice import advice
 from golow.report.console import PlainConsole
 from golow.report.units import bytes_change_text, ratio_text
 from golow.storage.spreadsheet import FORMULA
-from support.audits import (
+from support.pages.figure_checks import defects, said
+from support.places import DOCS
+from support.records.audits import (
     AUDITS,
     EVERYTHING,
     HOSTILE,
@@ -47,8 +49,6 @@ from support.audits import (
     ratio,
     run,
 )
-from support.figure_checks import defects, said
-from support.places import DOCS
 
 PAGE = DOCS / "audit.md"
 

@@ -18,8 +18,8 @@ from golow.report.console import PlainConsole
 from golow.report.life.export import life_rows, total_rows, write_tables
 from golow.report.life.figure import life_figure, write_figures
 from golow.report.life.table import render
-from support.figure_checks import defects, said
-from support.lives import cycle, cycles, level, life, whole
+from support.pages.figure_checks import defects, said
+from support.records.lives import cycle, cycles, level, life, whole
 
 
 def printed(found: LifeCycle) -> str:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
-from support.figure_checks import defects, said, spilt
-from support.profiles import PROFILES, gpu_profiles, level, profile
+from support.pages.figure_checks import defects, said, spilt
+from support.records.profiles import PROFILES, gpu_profiles, level, profile
 
 GPU = gpu_profiles()
 

@@ -31,9 +31,9 @@ from golow.records.errors import GolowError
 from golow.report.profiling.export import TABLES, Row, write_tables
 from golow.storage.spreadsheet import FORMULA, to_csv
 from support.command import golow
-from support.forked_workers import fork_commands
 from support.places import ROOT
-from support.profiles import PROFILES, gpu_profiles, level, profile
+from support.records.profiles import PROFILES, gpu_profiles, level, profile
+from support.workers.forked_workers import fork_commands
 
 pytestmark = pytest.mark.usefixtures("forked")
 

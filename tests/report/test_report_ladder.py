@@ -23,10 +23,10 @@ from golow.report.page import comparison
 from golow.report.page.file import write_page
 from golow.report.page.getting import getting
 from golow.report.page.level import peek
-from support import audits
-from support.browser import Browser
 from support.command import golow
-from support.pages import COMPARED, EVIL, TAG, in_a_browser, level, violations
+from support.pages.browser import Browser
+from support.pages.pages import COMPARED, EVIL, TAG, in_a_browser, level, violations
+from support.records import audits
 
 
 def ladder(compared: Comparison) -> dict[str, Any]:

@@ -25,13 +25,13 @@ from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import load, rows_of
-from support import audits, lives
-from support.browser import Browser
 from support.command import golow
-from support.drawn_studies import levental_like, write
-from support.drawn_trainings import TWO_SEEDS, paper_like
-from support.pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
-from support.profiles import gpu_profiles
+from support.pages.browser import Browser
+from support.pages.pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
+from support.records import audits, lives
+from support.records.drawn_studies import levental_like, write
+from support.records.drawn_trainings import TWO_SEEDS, paper_like
+from support.records.profiles import gpu_profiles
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,9 @@ from golow.report.page import layer_tree, profile
 from golow.report.page.file import write_page
 from golow.report.profiling.memory_figures import held_over_time
 from golow.worker.protocol import PARAMETERS
-from support import profiles
-from support.browser import Browser
-from support.pages import EVIL, in_a_browser, violations
+from support.pages.browser import Browser
+from support.pages.pages import EVIL, in_a_browser, violations
+from support.records import profiles
 
 
 def step(path: str, *ns: int, phase: LayerPhase = "forward", also: tuple[str, ...] = ()) -> Any:

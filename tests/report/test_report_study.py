@@ -22,10 +22,10 @@ from golow.report.study.export import columns, export, read_csv
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, load, rows_of
 from golow.storage.spreadsheet import from_cell, to_csv
-from support.browser import Browser
 from support.command import golow
-from support.drawn_studies import cell, levental_like, measured, run, studies, write
-from support.pages import EVIL, in_a_browser, violations
+from support.pages.browser import Browser
+from support.pages.pages import EVIL, in_a_browser, violations
+from support.records.drawn_studies import cell, levental_like, measured, run, studies, write
 
 GRID = (8, 32, 128)
 

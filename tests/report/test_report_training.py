@@ -17,10 +17,10 @@ from golow.report.console import visible
 from golow.report.page import training
 from golow.report.page.file import write_page
 from golow.report.training import series
-from support.browser import Browser
-from support.drawn_trainings import TWO_SEEDS, epoch, paper_like, run, trainings
-from support.drawn_trainings import training as training_of
-from support.pages import EVIL, in_a_browser, violations
+from support.pages.browser import Browser
+from support.pages.pages import EVIL, in_a_browser, violations
+from support.records.drawn_trainings import TWO_SEEDS, epoch, paper_like, run, trainings
+from support.records.drawn_trainings import training as training_of
 
 FIGURES = (
     Quantity(name="accuracy_difference", unit="", value=0.0123, low=-0.01, high=0.03),

@@ -20,7 +20,8 @@ from golow.records.comparison import Block, GpuState, Quantity
 from golow.records.errors import GolowError
 from golow.report.study.export import WRITERS, columns, export, rows, to_pandas
 from golow.report.study.rows import StudyRow, load, rows_of
-from support.drawn_studies import (
+from support.places import ROOT
+from support.records.drawn_studies import (
     CREATED,
     asking,
     cell,
@@ -31,7 +32,6 @@ from support.drawn_studies import (
     unmeasured,
     write,
 )
-from support.places import ROOT
 
 PAGE = ROOT / "docs" / "studies_export.md"
 

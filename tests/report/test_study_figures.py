@@ -27,7 +27,9 @@ from golow.report.study.measures import MEMORY, TIME, UTILIZATION
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, rows_of
 from golow.report.study.surfaces import surface
-from support.drawn_studies import (
+from support.pages.figure_checks import defects, described, spilt
+from support.places import DOCS
+from support.records.drawn_studies import (
     SMALL,
     cell,
     levental_like,
@@ -39,8 +41,6 @@ from support.drawn_studies import (
     three_levels,
     write,
 )
-from support.figure_checks import defects, described, spilt
-from support.places import DOCS
 
 PAPER = levental2020_grid()
 LEVENTAL = rows_of("levental-2020", levental_like())

@@ -21,7 +21,8 @@ from golow.report.study.measures import MEMORY, TIME
 from golow.report.study.planes import Plane
 from golow.report.study.rows import SIGNS
 from golow.report.study.surfaces import surface
-from support.drawn_studies import (
+from support.pages.figure_checks import described, said
+from support.records.drawn_studies import (
     GIB,
     SMALL,
     THREE_LEVELS,
@@ -33,7 +34,6 @@ from support.drawn_studies import (
     three_levels,
     unmeasured,
 )
-from support.figure_checks import described, said
 
 
 def cells_of(panel: Axes) -> dict[tuple[float, float], str]:

@@ -19,8 +19,17 @@ from golow.report.study.measures import ratio_text
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, load, rows_of
 from support.command import golow
-from support.drawn_studies import SMALL, cell, measured, run, small, studies, unmeasured, write
-from support.pages import EVIL, in_page
+from support.pages.pages import EVIL, in_page
+from support.records.drawn_studies import (
+    SMALL,
+    cell,
+    measured,
+    run,
+    small,
+    studies,
+    unmeasured,
+    write,
+)
 
 PAPER = levental2020_grid()
 

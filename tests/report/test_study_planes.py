@@ -8,7 +8,8 @@ from golow.report.study.figures import figures
 from golow.report.study.maps import ratio_map
 from golow.report.study.planes import planes, published_plane
 from golow.report.study.rows import rows_of
-from support.drawn_studies import (
+from support.pages.figure_checks import defects, spilt
+from support.records.drawn_studies import (
     Measured,
     asking,
     cell,
@@ -18,7 +19,6 @@ from support.drawn_studies import (
     run,
     unmeasured,
 )
-from support.figure_checks import defects, spilt
 
 PAPER = levental2020_grid()
 

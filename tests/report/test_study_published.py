@@ -16,8 +16,8 @@ from golow.report.study.maps import ratio_map
 from golow.report.study.measures import TIME
 from golow.report.study.planes import planes, published_plane
 from golow.report.study.rows import rows_of
-from support.drawn_studies import cell, levental_like, measured, plane, run, small
-from support.figure_checks import said
+from support.pages.figure_checks import said
+from support.records.drawn_studies import cell, levental_like, measured, plane, run, small
 
 PAPER = levental2020_grid()
 LEVENTAL = rows_of("levental-2020", levental_like())

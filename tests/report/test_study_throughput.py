@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from golow.report.study.throughput import render_throughput
-from support.drawn_studies import cell, measured, run
+from support.records.drawn_studies import cell, measured, run
 
 
 def printed(width: int = 100) -> str:

@@ -20,7 +20,7 @@ from torch import nn
 from golow.programs.training.training_record import Epoch, Training
 from golow.records.errors import GolowError
 from golow.report.training.tensorboard import write_tensorboard
-from support.drawn_trainings import epoch, run, training, trainings
+from support.records.drawn_trainings import epoch, run, training, trainings
 
 BEGUN = datetime.fromisoformat("2026-11-20T18:00:00+00:00").timestamp()
 EPOCHS = (epoch(1, (2.5, 1.25), 0.5, 4), epoch(2, (1.0, math.nan), 0.75, 8), epoch(3, (), None, 2))

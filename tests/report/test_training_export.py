@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from golow.programs.training.training_record import CurveVerdict, Training
 from golow.report.training.export import epoch_rows, run_rows, write_export
 from golow.storage.spreadsheet import to_csv
-from support.drawn_trainings import TWO_SEEDS, epoch, run, training, trainings
 from support.places import ROOT
+from support.records.drawn_trainings import TWO_SEEDS, epoch, run, training, trainings
 
 
 def test_a_row_an_epoch() -> None:

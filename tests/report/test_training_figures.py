@@ -21,9 +21,9 @@ from golow.report import style
 from golow.report.training import curves, series
 from golow.report.training.bars import time_per_sample
 from golow.report.training.confusion import confusion
-from support.drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
-from support.figure_checks import described, said
+from support.pages.figure_checks import described, said
 from support.places import ROOT
+from support.records.drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
 
 # ---------------------------------------------------------------- what is shown was recorded
 
@@ -271,7 +271,7 @@ def test_equal_records_give_equal_files_whatever_the_users_settings(tmp_path: Pa
 ANOTHER_PROCESS = """
 import sys
 from pathlib import Path
-from support.drawn_trainings import paper_like
+from support.records.drawn_trainings import paper_like
 from golow.report.training.curves import write_figures
 small = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
 write_figures(small, Path(sys.argv[1]), ("svg",))

@@ -15,8 +15,8 @@ from golow.report import style
 from golow.report.training import curves
 from golow.report.training.bars import time_per_sample
 from golow.report.training.confusion import confusion
-from support.drawn_trainings import epoch, paper_like, run, training, trainings
-from support.figure_checks import defects
+from support.pages.figure_checks import defects
+from support.records.drawn_trainings import epoch, paper_like, run, training, trainings
 
 FIGURES: dict[str, Callable[[Training], Figure]] = {
     "accuracy_over_epochs": curves.accuracy_over_epochs,

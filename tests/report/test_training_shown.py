@@ -14,7 +14,7 @@ from golow.programs.training.training_record import CurveVerdict, Training, Trai
 from golow.records.comparison import Check, Quantity
 from golow.report.training.progress import TrainingProgressDisplay, progress_text
 from golow.report.training.table import render
-from support.drawn_trainings import epoch, paper_like, run, training
+from support.records.drawn_trainings import epoch, paper_like, run, training
 
 
 def shown(found: Training) -> str:

@@ -26,7 +26,7 @@ from golow.storage.cache import (
     seal,
     write_sealed,
 )
-from support.damages import DAMAGES, damage_note
+from support.plants.damages import DAMAGES, damage_note
 
 # ---------------------------------------------------------------- whose it is
 

@@ -8,4 +8,4 @@ SUPPORT = Path(__file__).parent
 TESTS = SUPPORT.parent
 ROOT = TESTS.parent
 DOCS = ROOT / "docs"
-WORKERS = SUPPORT / "workers"
+WORKERS = SUPPORT / "worker_programs"

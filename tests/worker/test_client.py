@@ -23,9 +23,9 @@ from golow.worker import conversation, process
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle
-from support.bundles import product_bundle
 from support.places import WORKERS
 from support.processes import all_gone, family, is_gone, soon
+from support.workers.bundles import product_bundle
 
 FAULTY = WORKERS / "faulty.py"
 PATIENT = Limits(quit=0.5)

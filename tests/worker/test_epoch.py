@@ -25,12 +25,21 @@ from golow.worker.limits import Limits
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support import epochs
-from support.bundles import product_bundle
-from support.captured_on_cpu import CapturedOnCpu
-from support.courses import BATCH, BATCHES, OPTIMIZER, RATES, SCALE, SHIFT, Course, make_course
-from support.epochs import CHECKS, INFERENCE, TRAINING, InProcess, Students, epoch, students
-from support.precisions import in_precision
+from support.workers import epochs
+from support.workers.bundles import product_bundle
+from support.workers.captured_on_cpu import CapturedOnCpu
+from support.workers.courses import (
+    BATCH,
+    BATCHES,
+    OPTIMIZER,
+    RATES,
+    SCALE,
+    SHIFT,
+    Course,
+    make_course,
+)
+from support.workers.epochs import CHECKS, INFERENCE, TRAINING, InProcess, Students, epoch, students
+from support.workers.precisions import in_precision
 
 pytestmark = pytest.mark.usefixtures("forked")
 

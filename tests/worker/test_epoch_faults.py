@@ -16,9 +16,9 @@ from golow.levels.torch import torchscript
 from golow.levels.torch.program import TorchProgram
 from golow.records.errors import WorkerFailure
 from golow.worker.feed import Fed, Feed
-from support import epochs
-from support.courses import BATCH, Course, make_course
-from support.epochs import InProcess, Students
+from support.workers import epochs
+from support.workers.courses import BATCH, Course, make_course
+from support.workers.epochs import InProcess, Students
 
 Check = Callable[[Students], None]
 Patch = pytest.MonkeyPatch

@@ -14,8 +14,8 @@ import pytest
 from golow.levels.level import python_worker
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
-from support.forked_workers import ForkServer, fork_commands
 from support.processes import all_gone, family, mentioning, soon
+from support.workers.forked_workers import ForkServer, fork_commands
 
 SAYS = """
 import os, sys

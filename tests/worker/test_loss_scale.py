@@ -23,8 +23,8 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.captured_on_cpu import CapturedOnCpu
-from support.precisions import in_precision
+from support.workers.captured_on_cpu import CapturedOnCpu
+from support.workers.precisions import in_precision
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -38,8 +38,8 @@ from golow.workload.patched_functions import installed
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.settled_draws import _require_given
-from support import drawing_networks
-from support.drawing_networks import (
+from support.models import drawing_networks
+from support.models.drawing_networks import (
     Bernoulli,
     Depth,
     DropoutAlways,
@@ -52,10 +52,10 @@ from support.drawing_networks import (
     Permutation,
     Threshold,
 )
-from support.kept_workers import KeptWorkers, kept_workers
-from support.model_files import assert_computes, imports_forgotten, refusal
+from support.models.model_files import assert_computes, imports_forgotten, refusal
 from support.one_run import program_cache
 from support.places import SUPPORT
+from support.workers.kept_workers import KeptWorkers, kept_workers
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -303,7 +303,7 @@ def test_every_level_matches_in_check_and_timed(
 
 
 def planted_level() -> ChosenLevel:
-    command = (sys.executable, str(SUPPORT / "planted_draws.py"))
+    command = (sys.executable, str(SUPPORT / "plants" / "planted_draws.py"))
 
     def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         return Launch(command)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from golow.levels.direct.onednn.level import probe
-from support.in_process import assert_right
+from support.direct.in_process import assert_right
 from support.places import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -31,7 +31,7 @@ FURTHER = loaded()
 @pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 @pytest.mark.parametrize("name", FURTHER.NETWORKS)
 def test_a_network_is_right(name: str) -> None:
-    from support.onednn_in_process import compute, lower
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(0)
     network = FURTHER.NETWORKS[name]()

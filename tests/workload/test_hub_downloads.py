@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from support.hub import Hub, serving
+from support.data.hub import Hub, serving
 
 NAME = "some/tiny"
 FILES = {

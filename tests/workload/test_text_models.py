@@ -33,8 +33,16 @@ from golow.workload.inputs import make_inputs
 from golow.workload.losses import mse_of_outputs, token_cross_entropy
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.model_files import refusal
-from support.tiny_models import BATCH, BUILDERS, SEQUENCE, VOCABULARY, built, inputs_of, loss_of
+from support.models.model_files import refusal
+from support.models.tiny_models import (
+    BATCH,
+    BUILDERS,
+    SEQUENCE,
+    VOCABULARY,
+    built,
+    inputs_of,
+    loss_of,
+)
 
 NAMES = [name for name, entry in ZOO.items() if not entry.takes_images]
 

@@ -8,7 +8,7 @@ import torch
 
 import golow
 from golow.records.workload import Mode
-from support.transformers_models import MODELS
+from support.models.transformers_models import MODELS
 
 transformers = pytest.importorskip("transformers")
 

@@ -21,7 +21,7 @@ from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.model_files import (
+from support.models.model_files import (
     FILE,
     assert_computes,
     eager_outputs,

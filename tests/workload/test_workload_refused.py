@@ -22,7 +22,13 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from hostile import models
 from support.command import golow
-from support.model_files import FILE, assert_computes, imports_forgotten, refusal, written_models
+from support.models.model_files import (
+    FILE,
+    assert_computes,
+    imports_forgotten,
+    refusal,
+    written_models,
+)
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -27,10 +27,10 @@ from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.conformance import CHECKS, dies_with_its_parent, ends_with_its_input
-from support.conversation import Conversation, Subject
 from support.one_run import one_at_a_time, program_cache
-from support.workers_kept import kept_loaded, require_threads
+from support.workers.conformance import CHECKS, dies_with_its_parent, ends_with_its_input
+from support.workers.conversation import Conversation, Subject
+from support.workers.workers_kept import kept_loaded, require_threads
 
 pytestmark = [
     pytest.mark.skipif(not aotinductor.probe().available, reason="there is no C++ compiler"),

@@ -15,12 +15,12 @@ from golow.worker.process import worker_environment
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.conversation import Conversation, Subject
-from support.gpu_subjects import ON_GPU
 from support.one_run import program_cache
-from support.precisions import in_precision
-from support.workers_kept import kept_loaded
+from support.workers.bundles import network_bundle
+from support.workers.conversation import Conversation, Subject
+from support.workers.gpu_subjects import ON_GPU
+from support.workers.precisions import in_precision
+from support.workers.workers_kept import kept_loaded
 
 pytestmark = [
     pytest.mark.gpu,

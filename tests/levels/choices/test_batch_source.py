@@ -24,7 +24,7 @@ from golow.records.workload import Mode
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle
-from support.bundles import network_bundle
+from support.workers.bundles import network_bundle
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -19,8 +19,8 @@ from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Device, Mode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
-from support.bundles import network_bundle
 from support.places import ROOT, WORKERS
+from support.workers.bundles import network_bundle
 
 EAGER = "golow.levels.torch.eager"
 TORCHSCRIPT = "golow.levels.torch.torchscript"

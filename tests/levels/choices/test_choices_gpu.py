@@ -23,10 +23,10 @@ from golow.worker.client import Worker
 from golow.worker.process import worker_environment
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle
-from support.bundles import NETWORKS, network_bundle
-from support.precisions import in_precision
-from support.protocol_driver import RawWorker
-from support.torch_choices import CHOICES
+from support.workers.bundles import NETWORKS, network_bundle
+from support.workers.precisions import in_precision
+from support.workers.protocol_driver import RawWorker
+from support.workers.torch_choices import CHOICES
 
 pytestmark = [
     pytest.mark.gpu,

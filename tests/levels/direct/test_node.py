@@ -13,7 +13,7 @@ from golow.levels.direct.node import CurrentNode
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.reshape import Reshape
-from support.written_graphs import RELU, Written, one, ref
+from support.graphs.written_graphs import RELU, Written, one, ref
 
 # b looks at the memory of a; c reads a and its view; d comes after the last read of that memory.
 GRAPH = Written(

@@ -20,7 +20,7 @@ from golow.models.swin import Block
 from golow.records.errors import Unsupported
 from golow.records.record import encode
 from golow.workload.bundle import Bundle
-from support.libtorch_bundle import workload
+from support.workers.libtorch_bundle import workload
 
 Step = tuple[Bundle, Graph]
 

@@ -22,12 +22,18 @@ from golow.lower.capture.capture import capture_inference, capture_training
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
 from golow.worker.client import Worker
-from support import optimizers
-from support.everything import Everything, loss
-from support.libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
+from support.models import optimizers
+from support.models.everything import Everything, loss
 from support.one_run import program_cache
 from support.processes import all_gone
-from support.protocol_driver import RawWorker
+from support.workers.libtorch_bundle import (
+    Batch,
+    eager_inference,
+    eager_training,
+    workload,
+    write_bundle,
+)
+from support.workers.protocol_driver import RawWorker
 
 RATE = 0.05
 OPTIMIZER = Optimizer(learning_rate=RATE, momentum=0.9, weight_decay=0.01)

@@ -15,8 +15,8 @@ from golow.levels.libtorch.build import build, probe
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.records.errors import GolowError
 from golow.storage.cache import SEAL, is_sealed
-from support.damages import DAMAGES, damage_note
 from support.places import TESTS
+from support.plants.damages import DAMAGES, damage_note
 from support.processes import all_gone, is_gone, soon
 
 FAKE_COMPILER = """#!/bin/sh

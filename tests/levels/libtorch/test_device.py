@@ -24,9 +24,9 @@ from golow.lower.capture.capture import capture_inference
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.records.workload import Precision, Workload
-from support.libtorch_bundle import Batch, workload, write_bundle
 from support.one_run import program_cache
-from support.protocol_driver import RawWorker
+from support.workers.libtorch_bundle import Batch, workload, write_bundle
+from support.workers.protocol_driver import RawWorker
 
 TORCH = Path(torch.__file__).parent
 WITHOUT_CUDA = pytest.mark.skipif(

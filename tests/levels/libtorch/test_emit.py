@@ -17,7 +17,7 @@ from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
 from golow.records.errors import Unsupported
-from support.emitted_graphs import graph_of, one_node, value
+from support.graphs.emitted_graphs import graph_of, one_node, value
 
 
 class Small(nn.Module):

@@ -10,7 +10,7 @@ from golow.levels.libtorch.arguments import NotEmitted, argument_text, string_te
 from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.levels.libtorch.operators import find_operator
 from golow.lower.ir.graph import GraphInput, GraphOutput, Node, Ref, Symbol
-from support.emitted_graphs import graph_of, one_node, value
+from support.graphs.emitted_graphs import graph_of, one_node, value
 
 
 @pytest.mark.parametrize(

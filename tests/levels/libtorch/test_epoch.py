@@ -19,7 +19,8 @@ from golow.levels.libtorch.level import prepare as prepare_level
 from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
-from support.libtorch_epochs import (
+from support.one_run import program_cache
+from support.workers.libtorch_epochs import (
     BATCH,
     DEVICES,
     RATES,
@@ -35,7 +36,6 @@ from support.libtorch_epochs import (
     files_in,
     normalised,
 )
-from support.one_run import program_cache
 
 # ---------------------------------------------------------------- one network, built once
 

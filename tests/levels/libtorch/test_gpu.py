@@ -18,15 +18,21 @@ from golow.records.record import encode
 from golow.records.workload import Mode, Optimizer, Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
-from support import optimizers
-from support.bundles import network_bundle
-from support.conformance import CHECKS, ENDINGS
-from support.conversation import Conversation, Subject
-from support.everything import Everything, loss
-from support.libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
+from support.models import optimizers
+from support.models.everything import Everything, loss
 from support.one_run import program_cache
-from support.protocol_driver import RawWorker
-from support.workers_kept import kept_loaded
+from support.workers.bundles import network_bundle
+from support.workers.conformance import CHECKS, ENDINGS
+from support.workers.conversation import Conversation, Subject
+from support.workers.libtorch_bundle import (
+    Batch,
+    eager_inference,
+    eager_training,
+    workload,
+    write_bundle,
+)
+from support.workers.protocol_driver import RawWorker
+from support.workers.workers_kept import kept_loaded
 
 pytestmark = [
     pytest.mark.gpu,

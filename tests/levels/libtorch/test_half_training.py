@@ -19,9 +19,9 @@ from golow.lower.capture.capture import capture_training
 from golow.lower.ir.graph import encode_graph
 from golow.records.workload import Optimizer
 from golow.workload.bundle import Bundle
-from support.libtorch_bundle import Batch, workload, write_bundle
 from support.one_run import program_cache
-from support.protocol_driver import RawWorker
+from support.workers.libtorch_bundle import Batch, workload, write_bundle
+from support.workers.protocol_driver import RawWorker
 
 
 class Trained(nn.Module):

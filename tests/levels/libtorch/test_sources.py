@@ -20,9 +20,9 @@ from golow.lower.capture.capture import capture_inference
 from golow.programs.profiling.allocations import memory_of_trace
 from golow.programs.profiling.places import Place, Places
 from golow.programs.profiling.trace import OPERATOR, read_trace
-from support.libtorch_bundle import Batch, workload, write_bundle
 from support.one_run import program_cache
-from support.protocol_driver import RawWorker
+from support.workers.libtorch_bundle import Batch, workload, write_bundle
+from support.workers.protocol_driver import RawWorker
 
 # Text that is not a request must be answered all the same, with one line.
 ANY_FAILURE = {"failed", "unknown_request"}

@@ -22,10 +22,10 @@ from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.conformance import CHECKS, ENDINGS, dies_with_its_parent
-from support.conversation import Conversation, Subject
-from support.workers_kept import kept_loaded, require_threads
+from support.workers.bundles import network_bundle
+from support.workers.conformance import CHECKS, ENDINGS, dies_with_its_parent
+from support.workers.conversation import Conversation, Subject
+from support.workers.workers_kept import kept_loaded, require_threads
 
 pytestmark = pytest.mark.usefixtures("forked")  # the exporters; few peers' workers have PyTorch
 

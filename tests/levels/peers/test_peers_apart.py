@@ -24,9 +24,9 @@ from golow.worker.serve import run
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.conformance_timing import threads_at_work
-from support.conversation import Conversation, Subject
+from support.workers.bundles import network_bundle
+from support.workers.conformance_timing import threads_at_work
+from support.workers.conversation import Conversation, Subject
 
 NAMES = ("executorch", "tvm")
 

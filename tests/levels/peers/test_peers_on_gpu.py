@@ -26,11 +26,11 @@ from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.conformance import CHECKS, ENDINGS
-from support.conversation import Conversation, Subject
 from support.places import ROOT, SUPPORT
-from support.workers_kept import kept_loaded
+from support.workers.bundles import network_bundle
+from support.workers.conformance import CHECKS, ENDINGS
+from support.workers.conversation import Conversation, Subject
+from support.workers.workers_kept import kept_loaded
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -44,7 +44,7 @@ needs_exporter = pytest.mark.skipif(
 def on_host(bundle: Bundle, cache: Path, fault: str = "none") -> Subject:
     """The program for a GPU on the host's memory."""
     launch = ONNXRUNTIME.prepare(bundle, "", cache)
-    command = (sys.executable, str(SUPPORT / "host_device.py"), fault)
+    command = (sys.executable, str(SUPPORT / "workers" / "host_device.py"), fault)
     return Subject(command, worker_environment(command[0], 1, launch.environment), bundle)
 
 

@@ -20,12 +20,12 @@ from golow.worker.protocol import CopiesReport
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import NETWORKS
-from support.conversation import Conversation
-from support.gpu_precisions import MEANT, Convolution, Product, outputs
-from support.gpu_subjects import ON_GPU, gpu_bundle, gpu_subject
-from support.out_of_memory import require_out_of_memory_recorded
-from support.workers_kept import kept_loaded
+from support.workers.bundles import NETWORKS
+from support.workers.conversation import Conversation
+from support.workers.gpu_precisions import MEANT, Convolution, Product, outputs
+from support.workers.gpu_subjects import ON_GPU, gpu_bundle, gpu_subject
+from support.workers.out_of_memory import require_out_of_memory_recorded
+from support.workers.workers_kept import kept_loaded
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,9 +18,9 @@ from golow.records.workload import Device, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from golow.workload.request import require_optimizer
-from support import layouts
-from support.bundles import network_bundle
-from support.kept_workers import KeptWorkers, kept_workers
+from support.direct import layouts
+from support.workers.bundles import network_bundle
+from support.workers.kept_workers import KeptWorkers, kept_workers
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -19,10 +19,10 @@ from golow.records.errors import Unsupported
 from golow.records.record import encode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
-from support.bundles import network_bundle
 from support.one_run import program_cache
-from support.protocol_driver import RawWorker
-from support.torch_choices import CHOICES, FLAGS, VARIABLES
+from support.workers.bundles import network_bundle
+from support.workers.protocol_driver import RawWorker
+from support.workers.torch_choices import CHOICES, FLAGS, VARIABLES
 
 pytestmark = pytest.mark.usefixtures("forked")
 

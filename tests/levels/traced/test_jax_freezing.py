@@ -19,10 +19,10 @@ from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Precision
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
-from support.bundles import network_bundle
-from support.conversation import Conversation, Subject
-from support.in_process import assert_right
-from support.precisions import in_precision
+from support.direct.in_process import assert_right
+from support.workers.bundles import network_bundle
+from support.workers.conversation import Conversation, Subject
+from support.workers.precisions import in_precision
 
 if not level.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
@@ -30,7 +30,7 @@ if not level.probe().available:
 from golow.levels.traced.jax.execution import Execution
 from golow.levels.traced.jax.freezing import Frozen
 from golow.levels.traced.jax.program import Jax
-from support.jax_in_process import batch_of, compute, loaded, lower
+from support.direct.jax_in_process import batch_of, compute, loaded, lower
 
 
 def network() -> nn.Module:

@@ -20,10 +20,10 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.conversation import Conversation, Subject
-from support.gpu_precisions import MEANT, Convolution, Product, outputs
-from support.gpu_subjects import ON_GPU, gpu_subject
-from support.workers_kept import kept_loaded
+from support.workers.conversation import Conversation, Subject
+from support.workers.gpu_precisions import MEANT, Convolution, Product, outputs
+from support.workers.gpu_subjects import ON_GPU, gpu_subject
+from support.workers.workers_kept import kept_loaded
 
 
 def runs() -> bool:

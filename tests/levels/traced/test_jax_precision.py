@@ -27,16 +27,16 @@ from golow.worker.protocol import Marks
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.drawn_operators import FAMILIES
-from support.precisions import in_precision
+from support.graphs.drawn_operators import FAMILIES
+from support.workers.bundles import network_bundle
+from support.workers.precisions import in_precision
 
 if not jax.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
 
 from golow.levels.traced.jax.program import Jax
-from support.in_process import assert_right
-from support.jax_in_process import batch_of, compute, loaded, lower
+from support.direct.in_process import assert_right
+from support.direct.jax_in_process import batch_of, compute, loaded, lower
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
 ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}

@@ -15,9 +15,9 @@ from golow.levels.traced.jax import level as level
 from golow.levels.traced.jax.recurrent import SHORTEST
 from golow.lower.operators.recurrence import Recurrence
 from golow.records.workload import Mode
-from support.in_process import Network, assert_right
-from support.jax_in_process import compute, lower
-from support.many_operators import Recurrent, of_tokens
+from support.direct.in_process import Network, assert_right
+from support.direct.jax_in_process import compute, lower
+from support.models.many_operators import Recurrent, of_tokens
 
 LAYERS = {
     "lstm": lambda: nn.LSTM(16, 8, batch_first=True),

@@ -26,12 +26,12 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.conformance import CHECKS
-from support.conformance_timing import allowed_cores, running_ns
-from support.conversation import Conversation, Subject
-from support.precisions import in_precision
-from support.workers_kept import kept_loaded
+from support.workers.bundles import network_bundle
+from support.workers.conformance import CHECKS
+from support.workers.conformance_timing import allowed_cores, running_ns
+from support.workers.conversation import Conversation, Subject
+from support.workers.precisions import in_precision
+from support.workers.workers_kept import kept_loaded
 
 needs_package = pytest.mark.skipif(not jax.probe().available, reason="JAX is not installed")
 MODES = ("infer", "train")

@@ -15,8 +15,8 @@ from torch import nn
 
 from golow.levels.traced.tensorflow import level as level
 from golow.levels.traced.tensorflow.level import probe
-from support import optimizers
-from support.drawn_operators import FAMILIES
+from support.graphs.drawn_operators import FAMILIES
+from support.models import optimizers
 
 if not probe().available:
     pytest.skip("TensorFlow is not installed", allow_module_level=True)
@@ -25,8 +25,8 @@ from golow.levels.traced.tensorflow.execution import Execution
 from golow.levels.traced.tensorflow.kernels import require_kernels
 from golow.records.errors import Unsupported
 from golow.records.workload import Optimizer
-from support.in_process import Network, assert_right
-from support.source_in_process import compute, lower
+from support.direct.in_process import Network, assert_right
+from support.direct.source_in_process import compute, lower
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
 

@@ -26,10 +26,10 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import network_bundle
-from support.conformance import CHECKS
-from support.conversation import Conversation, Subject
-from support.workers_kept import kept_loaded
+from support.workers.bundles import network_bundle
+from support.workers.conformance import CHECKS
+from support.workers.conversation import Conversation, Subject
+from support.workers.workers_kept import kept_loaded
 
 needs_package = pytest.mark.skipif(
     not tensorflow.probe().available, reason="TensorFlow is not installed"

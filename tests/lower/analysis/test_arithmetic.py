@@ -23,8 +23,8 @@ from golow.storage.cache import write_sealed
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.damages import DAMAGES
-from support.forked_workers import fork_commands
+from support.plants.damages import DAMAGES
+from support.workers.forked_workers import fork_commands
 
 pytestmark = pytest.mark.usefixtures("forked")
 

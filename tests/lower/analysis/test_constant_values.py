@@ -24,12 +24,12 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.dropout import Dropout
 from golow.lower.plan.plan import Step
-from support import onednn_in_process
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.in_process import Network, assert_right
-from support.lowering import Case, ops
-from support.written_graphs import Written, one, ref
+from support.direct import onednn_in_process
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.in_process import Network, assert_right
+from support.graphs.lowering import Case, ops
+from support.graphs.written_graphs import Written, one, ref
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -14,7 +14,7 @@ from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.recognise.whole_attention import keep_attention
 from golow.records.workload import Mode
-from support.lowering import Case, assert_close, count, records
+from support.graphs.lowering import Case, assert_close, count, records
 
 Mask = Callable[[Tensor], Tensor]
 LENGTH, HEADS, WIDTH = 6, 4, 8

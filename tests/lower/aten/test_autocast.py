@@ -22,8 +22,8 @@ from golow.lower.capture.capture import capture_training
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret, verify
-from support.drawn_networks import Small, networks
-from support.given_values import given_values
+from support.graphs.given_values import given_values
+from support.models.drawn_networks import Small, networks
 
 
 def loss(output: Tensor, target: Tensor) -> Tensor:

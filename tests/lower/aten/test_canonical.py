@@ -19,10 +19,10 @@ from golow.lower.ir.verify import interpret, operation, verify
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
-from support.drawn_arguments import IMAGE
-from support.lowering import Case, count, ops, records
-from support.one_call import Call, arranged
-from support.operator_examples import CALLS, LAYERS, LEFT
+from support.graphs.drawn_arguments import IMAGE
+from support.graphs.lowering import Case, count, ops, records
+from support.graphs.one_call import Call, arranged
+from support.graphs.operator_examples import CALLS, LAYERS, LEFT
 
 # ---------------------------------------------------------------- every spelling
 

@@ -13,7 +13,7 @@ import golow
 from golow.levels.direct.bundle_arrays import in_pairs
 from golow.lower.aten.complex_numbers import pair_complex_numbers
 from golow.records.workload import Mode
-from support.lowering import Case, assert_close
+from support.graphs.lowering import Case, assert_close
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 

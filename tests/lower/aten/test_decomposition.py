@@ -17,9 +17,9 @@ from golow.lower.decompositions import own_definitions
 from golow.lower.decompositions.experts import grouped_product, grouped_product_backward
 from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.ir.verify import interpret, operation, verify
-from support.lowering import Case, applied, ops
-from support.many_networks import Function
-from support.one_call import Call, tensor
+from support.graphs.lowering import Case, applied, ops
+from support.graphs.one_call import Call, tensor
+from support.models.many_networks import Function
 
 X, Y = tensor(2, 3, 4, 5), tensor(2, 3, 4, 5, seed=1)
 POSITIONS = torch.tensor([2, 0, 1])

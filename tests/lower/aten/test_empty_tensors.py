@@ -15,9 +15,9 @@ from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.slice import Slice
 from golow.records.workload import Mode
-from support.cudnn_plans import assert_sound, built
-from support.lowering import Case, assert_close, count
-from support.written_graphs import RELU, Written, activate, add, numbers, one, ref
+from support.direct.cudnn_plans import assert_sound, built
+from support.graphs.lowering import Case, assert_close, count
+from support.graphs.written_graphs import RELU, Written, activate, add, numbers, one, ref
 
 NOTHING = Slice(x=ref("x"), axis=1, start=4, stop=4, step=1)
 

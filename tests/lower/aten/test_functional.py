@@ -21,8 +21,8 @@ from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
-from support.drawn_writes import VIEWS, Step, Writes
-from support.lowering import Case, applied, count, in_place, ops
+from support.graphs.drawn_writes import VIEWS, Step, Writes
+from support.graphs.lowering import Case, applied, count, in_place, ops
 
 PASSES = (*CANONICAL, eliminate_dead_code)
 

@@ -24,8 +24,8 @@ from golow.lower.operators.gather import Gather
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.recognise.attention_fusion import name_attention
-from support.lowering import Case, count, record, records
-from support.written_attention import ANY
+from support.graphs.lowering import Case, count, record, records
+from support.models.written_attention import ANY
 
 LOWERED = (*CANONICAL, eliminate_dead_code)
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {

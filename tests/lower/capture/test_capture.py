@@ -16,8 +16,8 @@ from golow.lower.ir.graph import decode_graph, encode_graph, print_python
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
 from golow.records.errors import GolowError
-from support.drawn_networks import Small, networks
-from support.given_values import given_values
+from support.graphs.given_values import given_values
+from support.models.drawn_networks import Small, networks
 
 
 def train_step(module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from golow.models.stochastic_depth import StochasticDepth
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.source import random_layers, random_layers_off
-from support.model_files import imports_forgotten
+from support.models.model_files import imports_forgotten
 
 
 class DropPath(nn.Module):

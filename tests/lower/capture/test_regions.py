@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
-from support.lowering import Case, assert_close, ops
+from support.graphs.lowering import Case, assert_close, ops
 
 
 class Angles(nn.Module):

@@ -18,8 +18,8 @@ from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
 from golow.records.workload import Mode
-from support.drawn_values import drawn
-from support.lowering import Case, count
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count
 
 FUNCTIONS = {
     "tanh": torch.tanh,

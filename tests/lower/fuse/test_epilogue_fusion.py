@@ -19,8 +19,8 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
-from support.activation_examples import ACTIVATION_LAYERS
-from support.lowering import Case, count, only, ops, record, records
+from support.graphs.activation_examples import ACTIVATION_LAYERS
+from support.graphs.lowering import Case, count, only, ops, record, records
 
 FUSED = (*CANONICAL, fuse_padding, fuse_residual, fuse_activation, eliminate_dead_code)
 CONVOLUTION, LINEAR, BINARY = Convolution.op(), Linear.op(), Binary.op()

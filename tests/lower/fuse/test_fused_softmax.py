@@ -24,14 +24,14 @@ from golow.lower.ir.verify import verify
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.softmax import Softmax
 from golow.records.workload import Mode
-from support.cuda_host import run
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, lowered
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, torch_type
-from support.lowering import Case, count
-from support.lowering import run as interpreted
+from support.direct.cuda_host import run
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, lowered
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, torch_type
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count
+from support.graphs.lowering import run as interpreted
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

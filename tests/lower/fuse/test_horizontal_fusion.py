@@ -19,7 +19,7 @@ from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.slice import Slice
-from support.lowering import Case, count, records
+from support.graphs.lowering import Case, count, records
 
 
 class Attention(nn.Module):

@@ -13,8 +13,8 @@ from golow.lower.operators.adaptive_average_pool import (
 from golow.lower.operators.reduce import Reduce
 from golow.lower.plan.memory_traffic import moves_only
 from golow.records.workload import Mode
-from support.cudnn_plans import built
-from support.lowering import Case, assert_close, count
+from support.direct.cudnn_plans import built
+from support.graphs.lowering import Case, assert_close, count
 
 
 class Head(nn.Module):

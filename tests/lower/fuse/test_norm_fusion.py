@@ -21,7 +21,7 @@ from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import ConvolutionBackward
-from support.lowering import Case, count, records
+from support.graphs.lowering import Case, count, records
 
 BEFORE = (*CANONICAL, take_gradients_from_results, fuse_activation)
 AFTER = (*BEFORE, fuse_batch_norm_activation, eliminate_dead_code)

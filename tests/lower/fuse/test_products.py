@@ -18,8 +18,8 @@ from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
-from support.cudnn_plans import AskedEngines, lowered
-from support.lowering import Case, assert_close, count, records
+from support.direct.cudnn_plans import AskedEngines, lowered
+from support.graphs.lowering import Case, assert_close, count, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -14,12 +14,12 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.operators.activation import Activate
-from support.cuda_on_cpu import follow
-from support.cudnn_graphs import lowered
-from support.cudnn_plans import AskedEngines
-from support.cudnn_plans import lowered as of_shape
-from support.drawn_values import drawn
-from support.lowering import Case, count
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_graphs import lowered
+from support.direct.cudnn_plans import AskedEngines
+from support.direct.cudnn_plans import lowered as of_shape
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

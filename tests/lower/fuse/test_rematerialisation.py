@@ -23,10 +23,10 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.recurrence import RecurrenceBackward
-from support.cudnn_plans import AskedEngines
-from support.drawn_values import drawn
-from support.lowering import Case
-from support.recurrent_networks import Recurrences
+from support.direct.cudnn_plans import AskedEngines
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case
+from support.models.recurrent_networks import Recurrences
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

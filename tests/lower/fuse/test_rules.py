@@ -6,8 +6,8 @@ import pytest
 
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import record_of
-from support.rule_examples import FILES, RULES, Declared, examples_of, missing
-from support.written_graphs import Fires, Stays
+from support.graphs.rule_examples import FILES, RULES, Declared, examples_of, missing
+from support.graphs.written_graphs import Fires, Stays
 
 
 def of_kind(kind: type) -> list[object]:

@@ -22,10 +22,10 @@ from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.views.view_sinking import scale_and_add_before_views
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines
-from support.drawn_values import drawn
-from support.lowering import Case, count, record, records
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count, record, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

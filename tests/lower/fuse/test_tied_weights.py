@@ -18,10 +18,10 @@ from golow.lower.analysis.liveness import gradient_places
 from golow.lower.ir.graph import Graph, GraphOutput
 from golow.lower.operators.take import AddRows, TakeBackward
 from golow.records.workload import Precision
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.drawn_values import drawn
-from support.lowering import Case, count, records
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -35,9 +35,9 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.records.workload import KEPT, Optimizer
-from support import optimizers
-from support.lowering import Case, applied, assert_close, count, only, record, records, run
-from support.parameter_updates import assert_updates_follow_the_last_read
+from support.graphs.lowering import Case, applied, assert_close, count, only, record, records, run
+from support.graphs.parameter_updates import assert_updates_follow_the_last_read
+from support.models import optimizers
 
 NAMED = (*CANONICAL, name_global_pooling, take_gradients_from_results, eliminate_dead_code)
 IMAGES = (3, 3, 6, 6)

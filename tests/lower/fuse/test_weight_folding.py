@@ -24,7 +24,7 @@ from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.trimmed_weight import TrimmedWeight
-from support.lowering import Case, count, only, ops, record, records
+from support.graphs.lowering import Case, count, only, ops, record, records
 
 PADDED = (*CANONICAL, fuse_padding)
 FOLDED = (*PADDED, fold_batch_norm, eliminate_dead_code)

@@ -20,8 +20,8 @@ from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.slice import Slice
-from support.in_process import assert_right
-from support.lowering import Case, assert_close, count, records
+from support.direct.in_process import assert_right
+from support.graphs.lowering import Case, assert_close, count, records
 
 
 class Lines(nn.Module):
@@ -120,7 +120,7 @@ def test_a_line_that_something_else_reads_is_there(name: str) -> None:
 @pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 @pytest.mark.parametrize("name", ABSORBED | KEPT | ELSEWHERE)
 def test_onednn_computes_what_torch_does(name: str) -> None:
-    from support.onednn_in_process import compute, lower
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(0)
     module = (ABSORBED | KEPT | ELSEWHERE)[name].eval()

@@ -23,11 +23,11 @@ from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.views.view_sinking import activate_before_views
 from golow.records.workload import Mode, Precision
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound, built
-from support.drawn_values import drawn
-from support.lowering import Case, assert_close, count, records
-from support.volume_networks import NETWORKS, conv, seeded
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound, built
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, assert_close, count, records
+from support.models.volume_networks import NETWORKS, conv, seeded
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
@@ -280,7 +280,7 @@ def test_on_a_gpu(name: str, precision: Precision, mode: Mode, tmp_path: Path) -
     """By the library's engines for volumes, and by those for planes."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    from support.cudnn_in_process import OnGpu, assert_near, lowered
+    from support.direct.cudnn_in_process import OnGpu, assert_near, lowered
 
     torch.manual_seed(0)
     shape = {"of an input": (3, 5, 6, 7), "segmenter": (1, 4, 6, 6)}.get(name, (8, 5, 6, 7))

@@ -14,9 +14,9 @@ from golow.lower.operators.max_pool import MaxPool
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
 from golow.records.workload import Mode
-from support.in_process import assert_right
-from support.lowering import Case, assert_close, count, records
-from support.volume_networks import NETWORKS, seeded
+from support.direct.in_process import assert_right
+from support.graphs.lowering import Case, assert_close, count, records
+from support.models.volume_networks import NETWORKS, seeded
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
@@ -39,7 +39,7 @@ def test_volumes_stay_whole_and_mean_the_same(name: str, mode: Mode) -> None:
 @pytest.mark.parametrize("layout", ["any", "channels_last"])  # in blocks is any, of volumes
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_is_right_in_every_layout(name: str, layout: str, mode: Mode) -> None:
-    from support.onednn_in_process import LAYOUTS, compute, lower
+    from support.direct.onednn_in_process import LAYOUTS, compute, lower
 
     network = lower(seeded(name), torch.randn(2, 8, 5, 6, 7), mode)
     assert_right(network, compute(network, lambda _: LAYOUTS[layout]))

@@ -16,7 +16,7 @@ from golow.lower.ir.graph import Graph, Ref, Value
 from golow.lower.ir.naming import Namer
 from golow.lower.ir.passes import CLEAN_UP, apply, drop_identities, eliminate_dead_code, stages
 from golow.lower.ir.verify import GraphError, verify
-from support.drawn_networks import Small
+from support.models.drawn_networks import Small
 
 
 @pytest.fixture(scope="module")

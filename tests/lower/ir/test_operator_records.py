@@ -30,9 +30,9 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from support.lowering import Case, ops, record
-from support.one_call import call, tensor
-from support.operator_examples import RECORDS
+from support.graphs.lowering import Case, ops, record
+from support.graphs.one_call import call, tensor
+from support.graphs.operator_examples import RECORDS
 
 # ---------------------------------------------------------------- records
 

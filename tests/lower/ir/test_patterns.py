@@ -21,7 +21,17 @@ from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
-from support.written_graphs import RELU, TANH, Written, activate, add, numbers, one, ref, value
+from support.graphs.written_graphs import (
+    RELU,
+    TANH,
+    Written,
+    activate,
+    add,
+    numbers,
+    one,
+    ref,
+    value,
+)
 
 SQUARE = {"x": numbers(3, 3), "y": numbers(3, 3) + 1}
 PRODUCT = MatrixProduct(a=ref("x"), b=ref("y"))

@@ -9,9 +9,9 @@ import pytest
 
 from golow.lower.ir.operator import activation_functions
 from golow.lower.operators.softmax import Softmax
-from support.activation_examples import ACTIVATIONS
-from support.drawn_arguments import X
-from support.operator_examples import EXAMPLES, PLACE, definitions, missing
+from support.graphs.activation_examples import ACTIVATIONS
+from support.graphs.drawn_arguments import X
+from support.graphs.operator_examples import EXAMPLES, PLACE, definitions, missing
 
 DEFINED = definitions()
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import Operator, activation_functions, vocabulary
 from golow.lower.operators.activation import ActivateBackward
-from support.activation_examples import ACTIVATIONS, text
-from support.drawn_arguments import Differentiated
-from support.one_call import tensor
-from support.operator_examples import GRADIENTS
+from support.graphs.activation_examples import ACTIVATIONS, text
+from support.graphs.drawn_arguments import Differentiated
+from support.graphs.one_call import tensor
+from support.graphs.operator_examples import GRADIENTS
 
 
 def test_every_gradient_has_a_case() -> None:

@@ -15,13 +15,13 @@ from golow.levels.direct.cudnn.operators import layer_norm as kernels
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES as PRECISIONS
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
-from support.cuda_host import run, run_sums
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, lowered
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, torch_type
-from support.norm_cases import Normed, empty, seen
+from support.direct.cuda_host import run, run_sums
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, lowered
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, torch_type
+from support.direct.norm_cases import Normed, empty, seen
+from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

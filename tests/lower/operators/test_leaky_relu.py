@@ -18,8 +18,8 @@ from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.records.workload import Mode
-from support.in_process import assert_right
-from support.lowering import Case, ops, records
+from support.direct.in_process import assert_right
+from support.graphs.lowering import Case, ops, records
 
 SLOPES = [0.01, 0.3, 0.0, 1.5]
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
@@ -78,7 +78,7 @@ def test_a_slope_below_zero_is_unfolded(mode: Mode) -> None:
 def test_onednn_computes_it(mode: Mode, slope: float) -> None:
     if not onednn_level.probe().available:
         pytest.skip("oneDNN is not installed")
-    from support.onednn_in_process import LAYOUTS, compute, lower
+    from support.direct.onednn_in_process import LAYOUTS, compute, lower
 
     network = lower(*leaky(slope), mode)
     for tag in LAYOUTS.values():
@@ -91,7 +91,7 @@ def test_onednn_computes_it(mode: Mode, slope: float) -> None:
 def test_cudnn_computes_it(mode: Mode, slope: float, tmp_path: Path) -> None:
     if not cudnn_level.probe().available:
         pytest.skip(cudnn_level.probe().missing)
-    from support.cudnn_in_process import OnGpu, compute, lowered
+    from support.direct.cudnn_in_process import OnGpu, compute, lowered
 
     network = lowered(*leaky(slope), mode)
     assert_right(network, compute(network, OnGpu(tmp_path)))

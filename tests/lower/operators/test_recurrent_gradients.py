@@ -18,9 +18,9 @@ from golow.levels.direct.cudnn.kernels.recurrent_backward import (
     recurrent_backward,
     words,
 )
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import gpu, on_host, run, torch_type
-from support.recurrent_cases import KINDS, LIMITS, NUMBER, Made, made
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.direct.recurrent_cases import KINDS, LIMITS, NUMBER, Made, made
 
 __all__ = ["gpu"]  # a fixture
 NONE = torch.empty(0)

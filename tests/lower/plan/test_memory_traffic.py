@@ -30,7 +30,7 @@ from golow.records.workload import Mode, Precision, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.cudnn_plans import AskedEngines
+from support.direct.cudnn_plans import AskedEngines
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

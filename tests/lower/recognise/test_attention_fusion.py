@@ -24,11 +24,11 @@ from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.whole_attention import CUDNN, HIDDEN, Kernels
 from golow.models.windows import WindowAttention
 from golow.records.workload import Precision
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines
-from support.drawn_values import drawn
-from support.lowering import Case, assert_close, count
-from support.written_attention import ANY, HEADS, HIDING, LENGTH, WIDTH, Other, Written
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, assert_close, count
+from support.models.written_attention import ANY, HEADS, HIDING, LENGTH, WIDTH, Other, Written
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -26,13 +26,13 @@ from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.workload.losses import token_cross_entropy
-from support.cuda_host import run
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, torch_type
-from support.lowering import Case, assert_close, count, record, records
-from support.tiny_models import built, inputs_of
-from support.written_graphs import Written, add, numbers, one, ref
+from support.direct.cuda_host import run
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, torch_type
+from support.graphs.lowering import Case, assert_close, count, record, records
+from support.graphs.written_graphs import Written, add, numbers, one, ref
+from support.models.tiny_models import built, inputs_of
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -18,14 +18,14 @@ from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.records.workload import Mode
-from support.cuda_host import run, run_sums
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, built, lowered
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import torch_type
-from support.lowering import Case, count
-from support.norm_cases import empty, seen
+from support.direct.cuda_host import run, run_sums
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, built, lowered
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import torch_type
+from support.direct.norm_cases import empty, seen
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -26,12 +26,12 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.records.workload import Mode, Precision
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.in_process import assert_right
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import drawn, gpu, on_host, run
-from support.lowering import Case
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.in_process import assert_right
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import drawn, gpu, on_host, run
+from support.graphs.lowering import Case
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -149,7 +149,7 @@ def test_a_plan_of_cudnn_runs_on_this_processor() -> None:
 @needs_onednn
 @both_modes
 def test_a_mixture_of_experts_is_right_at_onednn(mode: Mode) -> None:
-    from support.onednn_in_process import compute, lower
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(0)
     network = lower(Mixture(), torch.randn(2, 12, 16), mode)
@@ -161,7 +161,7 @@ def test_a_mixture_of_experts_is_right_at_onednn(mode: Mode) -> None:
 @both_modes
 def test_steps_compute_what_the_captured_graph_needs(mode: Mode) -> None:
     """Each row meets one expert's matrix, not those of all."""
-    from support.onednn_in_process import Running, lower
+    from support.direct.onednn_in_process import Running, lower
 
     torch.manual_seed(0)
     steps = Running(lower(Mixture(), torch.randn(2, 12, 16), mode)).built.plan.steps

@@ -20,9 +20,9 @@ from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.records.workload import Mode
-from support.drawn_recurrences import Drawn, Recurrent, recurrent
-from support.lowering import Case, count
-from support.recurrent_networks import First, sides
+from support.graphs.lowering import Case, count
+from support.models.drawn_recurrences import Drawn, Recurrent, recurrent
+from support.models.recurrent_networks import First, sides
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "4"))
 needs_library = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
@@ -115,8 +115,8 @@ def test_the_gradients_of_a_loop_use_what_it_computed() -> None:
 @several
 @given(drawn=recurrent(), seed=st.integers(0, 99))
 def test_the_primitive_is_right(mode: Mode, drawn: Drawn, seed: int) -> None:
-    from support.in_process import assert_right
-    from support.onednn_in_process import compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(seed)
     x = torch.randn(drawn.shape)
@@ -128,8 +128,8 @@ def test_the_primitive_is_right(mode: Mode, drawn: Drawn, seed: int) -> None:
 @needs_library
 @pytest.mark.parametrize("mode", MODES)
 def test_one_weight_in_two_layers_adds_its_gradients(mode: Mode) -> None:
-    from support.in_process import assert_right
-    from support.onednn_in_process import compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import compute, lower
 
     layer = nn.GRU(4, 4)
 
@@ -148,8 +148,8 @@ def test_one_weight_in_two_layers_adds_its_gradients(mode: Mode) -> None:
 def test_gates_in_another_order_are_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted error: PyTorch's order of gates for the GRU, a swap of two for the LSTM."""
     from golow.levels.direct.onednn.steps import recurrent as library
-    from support.in_process import assert_right
-    from support.onednn_in_process import compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import compute, lower
 
     wrong = {"gru": (0, 1, 2), "lstm": (1, 0, 2, 3)}[kind]
     monkeypatch.setitem(library.ORDER, kind, wrong)

@@ -9,9 +9,9 @@ import torch
 from golow.levels.direct.onednn.level import probe
 from golow.lower.operators.resample import Resample, ResampleBackward
 from golow.records.workload import Mode
-from support.in_process import assert_right
-from support.lowering import Case, assert_close, count
-from support.resized_networks import WHOLE, Resized, image
+from support.direct.in_process import assert_right
+from support.graphs.lowering import Case, assert_close, count
+from support.models.resized_networks import WHOLE, Resized, image
 
 LEFT = {
     "nearest, smaller": Resized(size=(3, 2)),
@@ -41,7 +41,7 @@ def test_what_stays_whole_and_means_the_same(name: str, mode: Mode, level: str) 
 @pytest.mark.parametrize("layout", ["any", "channels_last", "blocked"])
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_network_is_right_in_every_layout(name: str, layout: str, mode: Mode) -> None:
-    from support.onednn_in_process import LAYOUTS, compute, lower
+    from support.direct.onednn_in_process import LAYOUTS, compute, lower
 
     torch.manual_seed(0)
     network = lower(WHOLE[name], image(WHOLE[name]), mode)

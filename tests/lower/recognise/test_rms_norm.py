@@ -21,14 +21,14 @@ from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
 from golow.models.llama import Llama, LlamaSizes
 from golow.records.workload import Mode
-from support.cuda_host import run, run_sums
-from support.cuda_on_cpu import follow
-from support.cudnn_graphs import lowered
-from support.cudnn_plans import AskedEngines
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, torch_type
-from support.lowering import Case, count, records
+from support.direct.cuda_host import run, run_sums
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_graphs import lowered
+from support.direct.cudnn_plans import AskedEngines
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, torch_type
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

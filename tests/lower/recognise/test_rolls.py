@@ -21,14 +21,14 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
 from golow.lower.recognise.rolls import name_rolls
 from golow.records.workload import Mode
-from support.cuda_host import run
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, lowered
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import torch_type
-from support.lowering import Case, count, records
-from support.many_networks import Function
+from support.direct.cuda_host import run
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, lowered
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import torch_type
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count, records
+from support.models.many_networks import Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,13 +23,13 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.unit_norm import UnitNorm
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.unit_norm import name_unit_norm
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, gpu, on_host, run, torch_type
-from support.lowering import Case, count, records
-from support.written_attention import ANY
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, gpu, on_host, run, torch_type
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count, records
+from support.models.written_attention import ANY
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -19,12 +19,12 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
 from golow.records.workload import Mode, Precision
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.drawn_values import drawn
-from support.heads import Heads
-from support.libraries_on_cpu import KnownEngines, LibrariesMachine
-from support.lowering import Case, assert_close, count
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.libraries_on_cpu import KnownEngines, LibrariesMachine
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, assert_close, count
+from support.models.heads import Heads
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -21,10 +21,10 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice
 from golow.lower.views.interleaving import split_interleaved
 from golow.lower.views.joined_functions import compute_before_joining
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound, lowered
-from support.drawn_values import drawn
-from support.lowering import Case, records
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -19,10 +19,10 @@ from golow.lower.operators.slice import Slice
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.views.joined_functions import compute_before_joining
 from golow.records.workload import Mode
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound, built
-from support.drawn_values import drawn
-from support.lowering import Case, assert_close, count, only, records
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound, built
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, assert_close, count, only, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -30,8 +30,8 @@ from golow.lower.operators.slice import Slice
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
-from support.lowering import count, record, records
-from support.written_graphs import RELU, Written, add, one, ref
+from support.graphs.lowering import count, record, records
+from support.graphs.written_graphs import RELU, Written, add, one, ref
 
 Nodes = list[tuple[str, Operator]]
 

@@ -19,11 +19,11 @@ from golow.lower.ir.passes import CLEAN_UP, apply, eliminate_dead_code
 from golow.lower.operators.linear import Linear
 from golow.lower.recognise.rolls import name_rolls
 from golow.lower.views.row_permutations import order_rows_first
-from support import onednn_in_process
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.in_process import assert_right
-from support.lowering import Case, count, records
+from support.direct import onednn_in_process
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.in_process import assert_right
+from support.graphs.lowering import Case, count, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

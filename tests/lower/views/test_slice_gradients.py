@@ -24,13 +24,13 @@ from golow.lower.operators.pad import Pad
 from golow.lower.plan.memory_traffic import moves_only
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention
 from golow.records.workload import Mode
-from support import onednn_in_process
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.drawn_values import drawn
-from support.in_process import assert_right
-from support.libraries_on_cpu import KnownEngines, LibrariesMachine
-from support.lowering import Case, count
+from support.direct import onednn_in_process
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.in_process import assert_right
+from support.direct.libraries_on_cpu import KnownEngines, LibrariesMachine
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case, count
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

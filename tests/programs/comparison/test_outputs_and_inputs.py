@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import golow
 from golow.programs.comparison import bench
-from support import forms
-from support.kept_workers import kept_workers
-from support.tiny_models import VOCABULARY, built, inputs_of, loss_of
+from support.models import forms
+from support.models.tiny_models import VOCABULARY, built, inputs_of, loss_of
+from support.workers.kept_workers import kept_workers
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -17,8 +17,8 @@ from golow.report.command import command_lines
 from golow.report.profiling.table import render
 from golow.workload.request import CALLERS_INPUTS
 from support.command import golow
-from support.profiles import level, profile
-from support.saved_profile import saved_profile
+from support.records.profiles import level, profile
+from support.records.saved_profile import saved_profile
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -13,9 +13,9 @@ from golow.programs.comparison import selftest as testing
 from golow.programs.comparison.selftest import Finding, SelftestResult, selftest
 from golow.records.comparison import Check
 from golow.worker.scheduling import run_queue_wait_ns
-from support.forked_workers import ForkServer
-from support.noise import SyntheticMachine, VirtualWorker
+from support.plants.noise import SyntheticMachine, VirtualWorker
 from support.processes import all_gone, family
+from support.workers.forked_workers import ForkServer
 
 pytestmark = pytest.mark.usefixtures("forked")
 

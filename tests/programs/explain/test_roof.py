@@ -25,8 +25,8 @@ from golow.records.comparison import Check, LayerTime
 from golow.records.errors import GolowError
 from golow.report.comparison.roof import render, roof_rows
 from support.command import golow as command
-from support.layouts import settle_layouts
-from support.profiles import profile
+from support.direct.layouts import settle_layouts
+from support.records.profiles import profile
 
 pytestmark = pytest.mark.usefixtures("forked")
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")

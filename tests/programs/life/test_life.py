@@ -18,9 +18,9 @@ from golow import api
 from golow.programs.life.life_record import LevelLife, LifeCycle
 from golow.records.errors import GolowError
 from golow.worker.limits import Limits
-from support.forked_workers import fork_commands
 from support.places import WORKERS
 from support.processes import mentioning, soon
+from support.workers.forked_workers import fork_commands
 
 FAULTY = WORKERS / "faulty.py"
 

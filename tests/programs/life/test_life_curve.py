@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from golow.programs.life.curve import HORIZON, Curve, break_even, envelope, fastest
 from golow.programs.life.stages import break_evens, curve, uses
-from support.lives import curves, cycle, level, life, whole
+from support.records.lives import curves, cycle, level, life, whole
 
 NEAR = 1e-9  # of a total: two sums of the same numbers may differ by rounding
 SHORT = 200  # iterations that are looked at one by one

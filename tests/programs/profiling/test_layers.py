@@ -31,9 +31,9 @@ from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import NETWORKS, network_bundle, product_bundle
-from support.networks import Pause
+from support.models.networks import Pause
 from support.one_run import program_cache
+from support.workers.bundles import NETWORKS, network_bundle, product_bundle
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -19,7 +19,7 @@ from golow.records.workload import Mode
 from golow.report.profiling.table import render
 from support import command
 from support.places import ROOT
-from support.saved_profile import saved_profile
+from support.records.saved_profile import saved_profile
 
 
 @pytest.fixture(scope="module")

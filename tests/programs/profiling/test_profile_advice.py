@@ -25,7 +25,7 @@ from golow.records.comparison import Quantity
 from golow.records.workload import Precision
 from golow.report.profiling import advice as texts
 from support.places import DOCS
-from support.profiles import PROFILES, level, profile
+from support.records.profiles import PROFILES, level, profile
 
 PAGE = DOCS / "profile.md"
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"

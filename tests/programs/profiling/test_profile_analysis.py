@@ -22,7 +22,7 @@ from golow.programs.profiling.summary import OTHER, ROLES, divide, execution_sum
 from golow.programs.profiling.trace import Trace, nested, read_trace
 from golow.records.comparison import LayerTime
 from golow.records.errors import GolowError
-from support.traces import event, memory, step, written
+from support.records.traces import event, memory, step, written
 
 # ---------------------------------------------------------------- the summary
 

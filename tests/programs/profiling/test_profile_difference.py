@@ -27,7 +27,7 @@ from golow.records.errors import GolowError
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.table import render
 from support.command import golow
-from support.profiles import PROFILES, gpu_profiles, level, profile
+from support.records.profiles import PROFILES, gpu_profiles, level, profile
 
 KINDS = ("roles", "operators", "kernels", "layers")
 

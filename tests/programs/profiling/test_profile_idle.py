@@ -12,7 +12,7 @@ from golow.programs.profiling.idle import CAUSES, idle_times
 from golow.programs.profiling.kernels import gpu_summary, kernel_times
 from golow.programs.profiling.same_kernels import with_layers_of
 from golow.programs.profiling.trace import Event, Trace
-from support.traces import event, step, written
+from support.records.traces import event, step, written
 
 
 def launched(name: str, number: int, at: float, start: float, end: float) -> list[dict]:

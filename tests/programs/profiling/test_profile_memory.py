@@ -24,8 +24,8 @@ from golow.records.errors import Unsupported
 from golow.report.profiling.table import render
 from golow.worker.protocol import ArenaReport, PlannedBuffer, PlannedStep
 from golow.workload.source import build_module
-from support.saved_profile import saved_profile
-from support.traces import event, memory, step, written
+from support.records.saved_profile import saved_profile
+from support.records.traces import event, memory, step, written
 
 MARK = "user_annotation"
 

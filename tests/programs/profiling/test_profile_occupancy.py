@@ -16,7 +16,7 @@ from golow.programs.profiling.occupancy import (
     resident_blocks,
 )
 from golow.programs.profiling.trace import Trace
-from support.traces import event, step, written
+from support.records.traces import event, step, written
 
 H200 = Multiprocessors(132, threads=2048, blocks=32, registers=65536, shared=233472, reserved=1024)
 

@@ -10,7 +10,7 @@ import golow
 from golow.programs.profiling.kernels import kernel_times
 from golow.programs.profiling.places import Place, Places
 from golow.programs.profiling.trace import OPERATOR, Trace, read_trace
-from support.traces import event, step, written
+from support.records.traces import event, step, written
 
 pytestmark = pytest.mark.usefixtures("forked")
 

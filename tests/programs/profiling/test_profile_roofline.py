@@ -24,8 +24,8 @@ from golow.records.workload import LayerPhase, Precision
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.figures import figures
 from golow.report.profiling.table import render
-from support.figure_checks import defects, described
-from support.profiles import PHASES, level, profile
+from support.pages.figure_checks import defects, described
+from support.records.profiles import PHASES, level, profile
 
 PEAK = Peak(operations=1e12, bytes=1e11)
 POSITIVE = st.floats(1e-6, 1e15)

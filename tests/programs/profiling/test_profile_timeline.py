@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from golow.programs.profiling.timeline import TIMELINE, timeline
 from golow.programs.profiling.trace import Event, Trace
 from golow.worker.tracing import write_events
-from support import golow_perfetto as perfetto
-from support.golow_perfetto import opened as processor_of
-from support.saved_profile import STEPS, saved_profile
-from support.traces import event, memory, step, written
+from support.records import golow_perfetto as perfetto
+from support.records.golow_perfetto import opened as processor_of
+from support.records.saved_profile import STEPS, saved_profile
+from support.records.traces import event, memory, step, written
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from golow.programs.study.cells import bisected, cells, key
 from golow.programs.study.study_record import Cell, StudyLimits
 from golow.records.workload import Mode
-from support import studies
+from support.records import studies
 
 CELL = Cell(
     model="mlp",

@@ -24,8 +24,8 @@ from golow.programs.study.memory import WORKERS_OWN_BYTES, held_bytes
 from golow.programs.study.observer import SilentStudy
 from golow.programs.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
 from golow.programs.study.study_record import Cell, CellRecord, Machine, StudyLimits
-from support import studies
-from support.studies import Heard, records, run, study
+from support.records import studies
+from support.records.studies import Heard, records, run, study
 
 GIB = 2**30
 

@@ -19,10 +19,10 @@ from golow.programs.study.places import places
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord, Study, StudyLimits
 from golow.records.errors import GolowError
-from support import studies
 from support.places import TESTS
 from support.processes import mentioning, soon
-from support.studies import Heard, run
+from support.records import studies
+from support.records.studies import Heard, run
 
 ONE = studies.study(batch=(1,), resolution=(8,))
 QUICK = StudyLimits(cell_seconds=0.3)

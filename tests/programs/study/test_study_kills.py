@@ -17,8 +17,8 @@ from golow.programs.study.loop import MOST_ATTEMPTS
 from golow.programs.study.places import Place, places
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord
-from support import studies
 from support.processes import mentioning, soon
+from support.records import studies
 
 KILLS = 100
 STUDY = studies.study(batch=(1, 2, 3, 4, 5), resolution=(8, 9, 10, 11))

@@ -16,9 +16,9 @@ import pytest
 from golow.programs.study.lock import DeviceLock
 from golow.programs.study.places import places
 from golow.records.errors import GolowError
-from support import studies
 from support.processes import soon
-from support.studies import Heard, run
+from support.records import studies
+from support.records.studies import Heard, run
 
 FORK = multiprocessing.get_context("fork")
 ONE = studies.study(batch=(1,), resolution=(8,))

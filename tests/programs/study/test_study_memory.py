@@ -23,7 +23,7 @@ from golow.programs.study.memory import (
 )
 from golow.programs.study.study_record import Cell, CellRecord, StudyLimits
 from golow.records.comparison import Quantity, Run
-from support import studies
+from support.records import studies
 
 GIB = 2**30
 [CELL] = cells(studies.study(batch=(8,), resolution=(64,)), 1)

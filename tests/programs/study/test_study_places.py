@@ -19,7 +19,7 @@ from golow.programs.study.run import executor
 from golow.programs.study.settings import StudySettings
 from golow.programs.study.store import StudyFolder
 from golow.records.errors import GolowError
-from support import studies
+from support.records import studies
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
 

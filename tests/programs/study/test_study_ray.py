@@ -16,9 +16,9 @@ from golow.programs.study.loop import StudyRun
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import Study
 from golow.records.errors import GolowError
-from support import studies
 from support.processes import all_gone, family, mentioning, soon
-from support.studies import Heard
+from support.records import studies
+from support.records.studies import Heard
 
 NODES = 3
 FEW = studies.comparison(rounds=(3, 2), seconds=44.0)

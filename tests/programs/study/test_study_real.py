@@ -16,8 +16,8 @@ from golow.api import load_study
 from golow.commands.study import study_app
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.study.cells import key
-from support.forked_workers import fork_commands
 from support.processes import mentioning, soon
+from support.workers.forked_workers import fork_commands
 
 NET = """\
 from torch import nn

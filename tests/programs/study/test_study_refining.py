@@ -25,9 +25,9 @@ from golow.programs.study.refining import is_better, with_more_time
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord, StudyLimits
 from golow.records.comparison import Comparison
-from support import studies
 from support.processes import mentioning, soon
-from support.studies import Heard, records, run
+from support.records import studies
+from support.records.studies import Heard, records, run
 
 ONE = studies.study(batch=(1,), resolution=(8,))
 FORK = multiprocessing.get_context("fork")

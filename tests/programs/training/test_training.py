@@ -32,9 +32,9 @@ from golow.programs.training.verdict.pair import Judgement
 from golow.records.workload import Optimizer
 from golow.worker.client import Worker
 from golow.worker.feed import normalised
-from support import training_subjects
 from support.processes import mentioning, soon
-from support.training_subjects import NORMED, TIED, digits, softmax_worker
+from support.records import training_subjects
+from support.records.training_subjects import NORMED, TIED, digits, softmax_worker
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -35,7 +35,7 @@ from golow.records.comparison import Check
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
 from support.processes import is_gone, mentioning, soon
-from support.training_subjects import NORMED, digits, softmax_worker
+from support.records.training_subjects import NORMED, digits, softmax_worker
 
 EPOCHS, KILLS = 6, 20
 

@@ -28,8 +28,8 @@ from golow.programs.training.training_record import TrainingPlan
 from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.source import build_module
-from support.drawn_trainings import epoch, run
-from support.training_subjects import NORMED, PLAIN, digits
+from support.records.drawn_trainings import epoch, run
+from support.records.training_subjects import NORMED, PLAIN, digits
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from golow.programs.training.training_record import (
 from golow.programs.training.verdict import Pair, curves, verdicts
 from golow.programs.training.verdict.seeds import by_seeds
 from golow.records.comparison import Check, TensorError, VerdictName
-from support.drawn_trainings import WORKLOAD, trainings
+from support.records.drawn_trainings import WORKLOAD, trainings
 
 STEPS = 20
 ROUNDING = 1e-6  # of the loss in the check

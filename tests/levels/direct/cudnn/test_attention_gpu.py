@@ -15,10 +15,10 @@ if not probe().available:
 
 from golow.lower.operators.attention import Attention
 from golow.models.windows import WindowAttention
-from support.cudnn_in_process import OnGpu, compute, lowered
-from support.heads import Heads
-from support.lowering import count
-from support.written_attention import Written
+from support.direct.cudnn_in_process import OnGpu, compute, lowered
+from support.graphs.lowering import count
+from support.models.heads import Heads
+from support.models.written_attention import Written
 
 pytestmark = pytest.mark.gpu
 

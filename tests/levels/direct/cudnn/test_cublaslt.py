@@ -31,7 +31,7 @@ from golow.levels.direct.cudnn.bindings.cublaslt import (
     operation,
     preference,
 )
-from support.cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, require_library
+from support.direct.cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, require_library
 
 
 def test_the_numbers_are_those_of_nvidias_own_bindings() -> None:

@@ -16,7 +16,7 @@ from golow.levels.direct.cudnn.bindings.cublaslt import (
     Problem,
     Strides,
 )
-from support.cublaslt_cases import (
+from support.direct.cublaslt_cases import (
     KINDS,
     LIMIT,
     TRANSPOSES,

@@ -119,7 +119,7 @@ def test_a_plan_gives_the_same_with_other_engines(tmp_path: Path) -> None:
     """Whatever is tried; and what is kept is found again by the next process."""
     if not probe().available:
         pytest.skip(probe().missing)
-    from support.cudnn_in_process import OnGpu, Running, lowered
+    from support.direct.cudnn_in_process import OnGpu, Running, lowered
 
     module = nn.Sequential(
         nn.Conv2d(16, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),

@@ -16,9 +16,22 @@ from golow.levels.direct.cudnn import level as cudnn
 from golow.records.workload import Mode, Precision
 from golow.worker.loss_scale import FIRST_SCALE
 from golow.workload.bundle import Bundle
-from support.courses import Course, make_course
-from support.epochs import CHECKS, InProcess, Students, students, trains_as_a_plain_loop_does
-from support.small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, short_feed
+from support.workers.courses import Course, make_course
+from support.workers.epochs import (
+    CHECKS,
+    InProcess,
+    Students,
+    students,
+    trains_as_a_plain_loop_does,
+)
+from support.workers.small_epochs import (
+    RATES,
+    Grouped,
+    assert_learned,
+    learned,
+    short_bundle,
+    short_feed,
+)
 
 if not cudnn.probe().available:
     pytest.skip(cudnn.probe().missing, allow_module_level=True)

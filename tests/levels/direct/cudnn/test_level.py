@@ -14,19 +14,28 @@ from torch import nn
 from golow.levels.direct.cudnn.level import probe
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer, Precision
-from support import optimizers
-from support.drawn_networks import networks
-from support.drawn_operators import FAMILIES
+from support.graphs.drawn_operators import FAMILIES
+from support.models import optimizers
+from support.models.drawn_networks import networks
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
-from support.cudnn_in_process import OF_CUDNNS_LSTM, OnGpu, Running, compute, lowered
-from support.in_process import OPTIMIZER, Network, assert_right
-from support.many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
-from support.many_operators import NETWORKS
-from support.rare_operators import RARE
+from support.direct.cudnn_in_process import OF_CUDNNS_LSTM, OnGpu, Running, compute, lowered
+from support.direct.in_process import OPTIMIZER, Network, assert_right
+from support.models.many_networks import (
+    CASES,
+    Dropped,
+    Function,
+    Kept,
+    Kept2,
+    Two,
+    after_conv,
+    same,
+)
+from support.models.many_operators import NETWORKS
+from support.models.rare_operators import RARE
 
 pytestmark = pytest.mark.gpu
 

@@ -25,7 +25,7 @@ from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwor
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack
-from support.cudnn_in_process import (
+from support.direct.cudnn_in_process import (
     OF_CUDNNS_LSTM,
     ROUNDING,
     OnGpu,
@@ -34,10 +34,10 @@ from support.cudnn_in_process import (
     compute,
     lowered,
 )
-from support.drawn_recurrences import Recurrent
-from support.in_process import assert_right
-from support.lowering import count
-from support.recurrent_networks import Recurrences
+from support.direct.in_process import assert_right
+from support.graphs.lowering import count
+from support.models.drawn_recurrences import Recurrent
+from support.models.recurrent_networks import Recurrences
 
 pytestmark = pytest.mark.gpu
 

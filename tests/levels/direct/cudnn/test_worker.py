@@ -12,9 +12,9 @@ import pytest
 
 from golow.levels.direct.cudnn.level import probe
 from golow.records.workload import Mode
-from support.conversation import Conversation
-from support.gpu_subjects import ON_GPU, gpu_subject
-from support.workers_kept import kept_loaded
+from support.workers.conversation import Conversation
+from support.workers.gpu_subjects import ON_GPU, gpu_subject
+from support.workers.workers_kept import kept_loaded
 
 pytestmark = [
     pytest.mark.gpu,

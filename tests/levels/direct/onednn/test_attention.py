@@ -28,11 +28,11 @@ from golow.lower.operators.softmax import Softmax
 from golow.lower.recognise.whole_attention import HIDDEN
 from golow.models.windows import WindowAttention
 from golow.records.workload import Mode
-from support.heads import Heads
-from support.in_process import assert_right
-from support.lowering import ops
-from support.onednn_kernels import run
-from support.written_attention import HIDING, Other
+from support.direct.in_process import assert_right
+from support.direct.onednn_kernels import run
+from support.graphs.lowering import ops
+from support.models.heads import Heads
+from support.models.written_attention import HIDING, Other
 
 pytestmark = [
     pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),
@@ -209,7 +209,7 @@ NETWORKS = {
     [*((name, True) for name in NETWORKS), ("grouped", False), ("padding", False)],
 )
 def test_a_network_is_right(name: str, generates: bool, mode: Mode) -> None:
-    from support.onednn_in_process import compute, lower
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(0)
     network = lower(NETWORKS[name], torch.randn(3, 2 * FEWEST_ROWS + 1, 16), mode)
@@ -220,7 +220,7 @@ def test_a_network_is_right(name: str, generates: bool, mode: Mode) -> None:
 
 
 def test_attention_in_windows_is_written_in_its_parts_and_right() -> None:
-    from support.onednn_in_process import compute, lower
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(0)
     layer = WindowAttention(32, heads=4, size=14, shift=3)
@@ -231,7 +231,7 @@ def test_attention_in_windows_is_written_in_its_parts_and_right() -> None:
 
 @pytest.mark.parametrize("kind", [*HIDING][1:])
 def test_a_row_in_which_a_large_number_hides_all_has_equal_weights(kind: str) -> None:
-    from support.onednn_in_process import compute, lower
+    from support.direct.onednn_in_process import compute, lower
 
     network = lower(Other(kind), torch.randn(2, 40, 16), "infer")
     assert Attention.op() in ops(network.graph)
@@ -240,7 +240,7 @@ def test_a_row_in_which_a_large_number_hides_all_has_equal_weights(kind: str) ->
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_a_few_rows_stay_products(mode: Mode) -> None:
-    from support.onednn_in_process import lower
+    from support.direct.onednn_in_process import lower
 
     network = lower(Heads(), torch.randn(3, FEWEST_ROWS - 1, 16), mode)
     assert Attention.op() not in ops(network.graph)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kernel, of_primitive
-from support.onednn_in_process import Running, lower, workshop
+from support.direct.onednn_in_process import Running, lower, workshop
 
 Primitive = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)
 Kernel = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)

@@ -14,8 +14,8 @@ from torch import nn
 
 from golow.levels.direct.onednn import level as onednn
 from golow.workload.bundle import Bundle
-from support.courses import Course, make_course
-from support.epochs import (
+from support.workers.courses import Course, make_course
+from support.workers.epochs import (
     CHECKS,
     InProcess,
     Students,
@@ -33,9 +33,16 @@ from golow.levels.direct.onednn.run.program import OneDnn
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
 from golow.worker.feed import Fed, Feed
-from support.onednn_in_process import LAYOUTS, Running, lower
-from support.onednn_subjects import choose_layouts
-from support.small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, short_feed
+from support.direct.onednn_in_process import LAYOUTS, Running, lower
+from support.direct.onednn_subjects import choose_layouts
+from support.workers.small_epochs import (
+    RATES,
+    Grouped,
+    assert_learned,
+    learned,
+    short_bundle,
+    short_feed,
+)
 
 
 def folders_of(bundle: Bundle, cache: Path, *layouts: str) -> list[Path]:

@@ -17,9 +17,9 @@ if not probe().available:
 
 from golow.levels.direct.onednn.bindings.constants import ANY, CHANNELS_LAST
 from golow.levels.direct.onednn.bindings.library import channel_block
-from support.in_process import assert_right
-from support.lowering import count
-from support.onednn_in_process import Running, compute, lower
+from support.direct.in_process import assert_right
+from support.direct.onednn_in_process import Running, compute, lower
+from support.graphs.lowering import count
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler")
 

@@ -18,8 +18,8 @@ from golow.levels.direct.onednn.bindings.library import Descriptor, channel_bloc
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.lower.plan.plan import Step
 from golow.records.errors import Unsupported
-from support.in_process import assert_right
-from support.onednn_in_process import ENGINE, LAYOUTS, Running, compute, lower
+from support.direct.in_process import assert_right
+from support.direct.onednn_in_process import ENGINE, LAYOUTS, Running, compute, lower
 
 
 def steps(running: Running) -> list[Step]:

@@ -24,8 +24,8 @@ from golow.levels.direct.views import View
 from golow.lower.ir.graph import Activation
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
-from support.drawn_functions import Drawn, Step, steps_drawn
-from support.onednn_kernels import run
+from support.direct.onednn_kernels import run
+from support.models.drawn_functions import Drawn, Step, steps_drawn
 
 pytestmark = [
     pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),
@@ -184,8 +184,8 @@ def test_reductions_over_any_axes_in_any_order(
     function: str, axes: set[int], keep: bool, layout: str
 ) -> None:
     """Also over axes that are no neighbours in memory, one run of them after the other."""
-    from support.in_process import assert_right
-    from support.onednn_in_process import LAYOUTS, compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import LAYOUTS, compute, lower
 
     torch.manual_seed(0)
     module = Reduced(function, tuple(sorted(axes)), keep).eval()
@@ -263,8 +263,8 @@ def test_rows_of_truth_values() -> None:
 @given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6)]))
 def test_networks_of_functions_and_views(steps: list[Step], shape: tuple[int, ...]) -> None:
     """Broadcast, permuted, sliced and joined, as groups and one by one."""
-    from support.in_process import assert_right
-    from support.onednn_in_process import compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import compute, lower
 
     torch.manual_seed(0)
     x = torch.randn(shape)
@@ -302,8 +302,8 @@ class Copies(nn.Module):
 
 
 def test_copies_and_reductions_are_generated() -> None:
-    from support.in_process import assert_right
-    from support.onednn_in_process import Running, compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import Running, compute, lower
 
     network = lower(Copies(), torch.randn(4, 6, 8), "infer")
     steps = Running(network).built.plan.steps
@@ -332,8 +332,8 @@ class Mixed(nn.Module):
 @pytest.mark.parametrize("layout", ["any", "channels_last", "blocked"])
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_groups_follow_the_layouts_of_layers(layout: str, mode: Mode) -> None:
-    from support.in_process import assert_right
-    from support.onednn_in_process import LAYOUTS, Running, compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import LAYOUTS, Running, compute, lower
 
     torch.manual_seed(0)
     network = lower(Mixed(), torch.randn(4, 3, 16, 16), mode)
@@ -379,7 +379,7 @@ def test_without_a_compiler_a_note_says_what_it_costs(
     """The plan is as before there were kernels, and layouts are chosen for it."""
     from golow.levels.direct.onednn.run.kernel_compilation import NO_KERNELS
     from golow.levels.direct.onednn.run.program import OneDnn
-    from support.onednn_subjects import choose_layouts, folder_of, make_subject, subject_of
+    from support.direct.onednn_subjects import choose_layouts, folder_of, make_subject, subject_of
 
     subject = make_subject("infer", tmp_path)
     with_kernels = folder_of(subject)

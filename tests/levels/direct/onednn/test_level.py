@@ -17,18 +17,27 @@ from golow.levels.direct.onednn.run import tuning
 from golow.models.stochastic_depth import StochasticDepth
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer
-from support import optimizers
-from support.drawn_networks import networks
+from support.models import optimizers
+from support.models.drawn_networks import networks
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
 from golow.levels.direct.onednn.planning import arranged
-from support.in_process import OPTIMIZER, Network, assert_right
-from support.many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
-from support.many_operators import NETWORKS
-from support.onednn_in_process import LAYOUTS, Running, compute, lower
-from support.rare_operators import RARE
+from support.direct.in_process import OPTIMIZER, Network, assert_right
+from support.direct.onednn_in_process import LAYOUTS, Running, compute, lower
+from support.models.many_networks import (
+    CASES,
+    Dropped,
+    Function,
+    Kept,
+    Kept2,
+    Two,
+    after_conv,
+    same,
+)
+from support.models.many_operators import NETWORKS
+from support.models.rare_operators import RARE
 
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)

@@ -40,7 +40,7 @@ from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.operators.softmax import Softmax
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode
-from support.operator_examples import not_implemented
+from support.graphs.operator_examples import not_implemented
 
 needs_package = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 
@@ -131,8 +131,8 @@ def forget() -> None:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_an_activation_is_a_file_in_each_folder(mode: Mode) -> None:
     """Alone, and taken in by the convolution and the linear layer before it."""
-    from support.in_process import assert_right
-    from support.onednn_in_process import compute, lower
+    from support.direct.in_process import assert_right
+    from support.direct.onednn_in_process import compute, lower
 
     module = nn.Sequential(
         nn.Conv2d(3, 16, 3), nn.Mish(), nn.MaxPool2d(2), nn.Mish(), nn.Flatten(),
@@ -401,7 +401,7 @@ def test_the_first_that_cannot_be_is_named() -> None:
 
 @needs_package
 def test_what_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from support.onednn_in_process import Running, lower
+    from support.direct.onednn_in_process import Running, lower
 
     def refuse(builder: object, arguments: object) -> None:
         raise OneDnnError("dnnl_reduction_primitive_desc_create", 3)
@@ -424,7 +424,7 @@ def test_a_parameter_that_is_read_after_its_update(read_later: bool, generates: 
     from golow.levels.direct.onednn.planning import build_plan
     from golow.levels.direct.onednn.run.execution import Execution
     from golow.levels.direct.onednn.steps.built_plan import Switches
-    from support.onednn_in_process import ENGINE, workshop
+    from support.direct.onednn_in_process import ENGINE, workshop
 
     graph = update_graph(read_later)
     built = build_plan(graph, ENGINE, lambda _: ANY, Switches(0), generates)

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from golow.levels.direct.onednn.level import probe
-from support.drawn_operators import FAMILIES
+from support.graphs.drawn_operators import FAMILIES
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from support.in_process import assert_right
-from support.onednn_in_process import compute, lower
+from support.direct.in_process import assert_right
+from support.direct.onednn_in_process import compute, lower
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "6"))
 

@@ -26,8 +26,14 @@ from golow.workload.bundle import Bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.damages import DAMAGES, damage_note
-from support.onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
+from support.direct.onednn_subjects import (
+    choose_layouts,
+    folder_of,
+    make_subject,
+    subject_of,
+    written,
+)
+from support.plants.damages import DAMAGES, damage_note
 
 pytestmark = pytest.mark.skipif(
     not onednn.probe().available, reason="the package of oneDNN is not installed"

@@ -15,8 +15,8 @@ from golow.records.workload import Mode
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from support.in_process import assert_right
-from support.onednn_in_process import compute, lower
+from support.direct.in_process import assert_right
+from support.direct.onednn_in_process import compute, lower
 
 
 class GraphNetwork(nn.Module):

@@ -27,11 +27,17 @@ from golow.records.workload import Mode
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.bundles import NETWORKS
-from support.conformance import CHECKS, ENDINGS, dies_with_its_parent
-from support.conversation import Conversation, Subject
-from support.onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
-from support.workers_kept import kept_loaded, require_threads
+from support.direct.onednn_subjects import (
+    choose_layouts,
+    folder_of,
+    make_subject,
+    subject_of,
+    written,
+)
+from support.workers.bundles import NETWORKS
+from support.workers.conformance import CHECKS, ENDINGS, dies_with_its_parent
+from support.workers.conversation import Conversation, Subject
+from support.workers.workers_kept import kept_loaded, require_threads
 
 needs_package = pytest.mark.skipif(
     not onednn.probe().available, reason="the package of oneDNN is not installed"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.slice import Slice
-from support.written_graphs import (
+from support.graphs.written_graphs import (
     IMAGES,
     RELU,
     SAME,

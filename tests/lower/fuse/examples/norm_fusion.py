@@ -11,7 +11,7 @@ from golow.lower.ir.operator import Operator
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.convolution import ConvolutionBackward
-from support.written_graphs import (
+from support.graphs.written_graphs import (
     CHANNELS,
     IMAGES,
     NORM,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
-from support.written_graphs import IMAGES, Fires, Stays, Written, numbers, one, ref
+from support.graphs.written_graphs import IMAGES, Fires, Stays, Written, numbers, one, ref
 
 _MEAN = Reduce(function="mean", x=ref("x"), axes=(2, 3), keep=True)
 

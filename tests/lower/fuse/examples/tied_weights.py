@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.take import AddRows, TakeBackward
-from support.written_graphs import RELU, Fires, Stays, Written, add, numbers, one, ref
+from support.graphs.written_graphs import RELU, Fires, Stays, Written, add, numbers, one, ref
 
 _GIVEN = {"g": numbers(2, 3, 4), "other": numbers(5, 4), "index": torch.tensor([[0, 4, 0]] * 2)}
 _ROWS = TakeBackward(gradient=ref("g"), index=ref("index"), axis=0, size=5, skipped=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePoolBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand
-from support.written_graphs import Fires, Stays, Written, numbers, one, ref
+from support.graphs.written_graphs import Fires, Stays, Written, numbers, one, ref
 
 _POOLED = AdaptiveAveragePoolBackward(gradient=ref("g"), shape=(2, 3, 4, 5))
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from golow.lower.ir.operator import Operator
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
-from support.written_graphs import (
+from support.graphs.written_graphs import (
     CHANNELS,
     IMAGES,
     NORM,

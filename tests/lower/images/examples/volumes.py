@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.reshape import Reshape
-from support.written_graphs import (
+from support.graphs.written_graphs import (
     CHANNELS,
     NORM,
     Fires,

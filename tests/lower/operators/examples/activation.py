@@ -7,10 +7,10 @@ from torch import Tensor
 
 from golow.lower.ir.operator import activation_functions
 from golow.lower.operators.activation import Activate, ActivateBackward
-from support.activation_examples import ACTIVATIONS
-from support.drawn_arguments import Differentiated, Named, X, some
-from support.one_call import tensor
-from support.written_graphs import RELU
+from support.graphs.activation_examples import ACTIVATIONS
+from support.graphs.drawn_arguments import Differentiated, Named, X, some
+from support.graphs.one_call import tensor
+from support.graphs.written_graphs import RELU
 
 RECORDS = (
     Activate(x=X, activation=RELU),

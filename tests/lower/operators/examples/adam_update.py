@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.lower.operators.adam_update import AdamStep, AdamUpdate
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 RECORDS = (
     AdamStep(steps=X, learning_rate=X, betas=(0.9, 0.999)),

@@ -9,8 +9,8 @@ from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
     AdaptiveAveragePoolBackward,
 )
-from support.drawn_arguments import PLAIN, Differentiated, Drawn, Named, X, image, pairs
-from support.one_call import tensor
+from support.graphs.drawn_arguments import PLAIN, Differentiated, Drawn, Named, X, image, pairs
+from support.graphs.one_call import tensor
 
 RECORDS = (
     AdaptiveAveragePool(x=X, size=(1, 1)),

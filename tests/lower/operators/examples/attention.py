@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.attention import Attention, AttentionBackward
-from support.drawn_arguments import Differentiated, Named, X, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Named, X, some
+from support.graphs.one_call import tensor
 
 _HEADS: dict[str, Any] = {"query": X, "key": X, "value": X, "causal": True, "scale": None}
 

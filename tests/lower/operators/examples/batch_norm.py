@@ -9,9 +9,9 @@ from torch import Tensor
 
 from golow.lower.ir.graph import Activation
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
-from support.drawn_arguments import IMAGE, Differentiated, Drawn, Named, X, some
-from support.one_call import tensor
-from support.written_graphs import RELU
+from support.graphs.drawn_arguments import IMAGE, Differentiated, Drawn, Named, X, some
+from support.graphs.one_call import tensor
+from support.graphs.written_graphs import RELU
 
 RECORDS = (
     BatchNormInference(x=X, scale=X, shift=X, mean=X, variance=X, epsilon=1e-5),

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.binary import Binary
-from support.drawn_arguments import IMAGE, Drawn, X, elements, numbers, of_one, some
-from support.many_networks import Function
-from support.one_call import tensor
+from support.graphs.drawn_arguments import IMAGE, Drawn, X, elements, numbers, of_one, some
+from support.graphs.one_call import tensor
+from support.models.many_networks import Function
 
 RECORDS = (Binary(function="add", a=X, b=2, activation=None),)
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from golow.lower.operators.clip_factor import ClipFactor
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 RECORDS = (ClipFactor(gradients=(X, X), norm=1.0),)

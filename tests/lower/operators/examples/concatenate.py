@@ -6,9 +6,9 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.concatenate import Concatenate
-from support.drawn_arguments import Drawn, X, shapes, some
-from support.many_networks import Function
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X, shapes, some
+from support.graphs.one_call import tensor
+from support.models.many_networks import Function
 
 RECORDS = (Concatenate(parts=(X, X), axis=1),)
 

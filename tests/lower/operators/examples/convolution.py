@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
-from support.drawn_arguments import (
+from support.graphs.drawn_arguments import (
     IMAGE,
     PLAIN,
     Differentiated,
@@ -21,8 +21,8 @@ from support.drawn_arguments import (
     pairs,
     some,
 )
-from support.one_call import tensor
-from support.written_graphs import RELU
+from support.graphs.one_call import tensor
+from support.graphs.written_graphs import RELU
 
 RECORDS = (
     Convolution(

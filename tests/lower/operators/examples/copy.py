@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.copy import Copy
-from support.drawn_arguments import IMAGE, X, of_one
+from support.graphs.drawn_arguments import IMAGE, X, of_one
 
 NOT_IMPLEMENTED = {"onednn": (Copy,), "cudnn": (Copy,)}  # a pass drops copies
 

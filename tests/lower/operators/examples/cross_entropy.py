@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
-from support.drawn_arguments import Differentiated, Named, X
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Named, X
+from support.graphs.one_call import tensor
 
 NOT_IMPLEMENTED = {"onednn": (CrossEntropy, CrossEntropyBackward)}
 

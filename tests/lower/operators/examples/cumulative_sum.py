@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.lower.operators.cumulative_sum import CumulativeSum
-from support.drawn_arguments import Drawn, X, elements
+from support.graphs.drawn_arguments import Drawn, X, elements
 
 RECORDS = (CumulativeSum(x=X, axis=0, dtype="int64"),)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.dropout import Dropout, DropoutBackward
-from support.drawn_arguments import IMAGE, Differentiated, Drawn, Named, X, elements, of_one
-from support.one_call import tensor
+from support.graphs.drawn_arguments import IMAGE, Differentiated, Drawn, Named, X, elements, of_one
+from support.graphs.one_call import tensor
 
 RECORDS = (Dropout(x=X, probability=0.5), DropoutBackward(gradient=X, mask=X, scale=2.0))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from golow.lower.operators.expand import Expand
-from support.drawn_arguments import Drawn, X, shapes, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X, shapes, some
+from support.graphs.one_call import tensor
 
 RECORDS = (Expand(x=X, shape=(2, 3)),)
 

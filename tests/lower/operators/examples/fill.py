@@ -8,8 +8,8 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.fill import Fill
-from support.drawn_arguments import Drawn, shapes
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, shapes
+from support.graphs.one_call import tensor
 
 RECORDS = (Fill(shape=(), value=1.0, dtype="float32"),)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from golow.lower.operators.flip import Flip
-from support.drawn_arguments import Drawn, X, elements, some
+from support.graphs.drawn_arguments import Drawn, X, elements, some
 
 RECORDS = (Flip(x=X, axes=(0, 1)),)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 RECORDS = (
     FoldedWeight(weight=X, scale=None, variance=X, epsilon=1e-5),

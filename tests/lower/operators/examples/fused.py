@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from golow.lower.operators.fused import Fused
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 RECORDS = (Fused(inputs=(X, X), program=("{}",), yields=("y",)),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.lower.operators.fused_softmax import FusedSoftmax
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 NOT_IMPLEMENTED = {"onednn": (FusedSoftmax,)}
 

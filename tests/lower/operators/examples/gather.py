@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.gather import Gather, Scatter
-from support.drawn_arguments import Drawn, Named, X, axis_of, elements, index_below
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, Named, X, axis_of, elements, index_below
+from support.graphs.one_call import tensor
 
 RECORDS = (
     Gather(x=X, index=X, axis=0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 RECORDS = (
     GroupMoments(x=X, groups=4, epsilon=1e-5),

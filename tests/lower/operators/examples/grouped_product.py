@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
-from support.drawn_arguments import Differentiated, Named, X
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Named, X
+from support.graphs.one_call import tensor
 
 NOT_IMPLEMENTED = {"cudnn": (GroupedSums,)}  # kept whole for oneDNN alone
 

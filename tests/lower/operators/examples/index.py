@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from golow.lower.operators.index import Index, IndexPut
-from support.drawn_arguments import Drawn, X, index_below, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X, index_below, some
+from support.graphs.one_call import tensor
 
 RECORDS = (
     Index(x=X, indices=(None, X)),

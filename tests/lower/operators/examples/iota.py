@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.iota import Iota
-from support.drawn_arguments import Drawn, some
+from support.graphs.drawn_arguments import Drawn, some
 
 RECORDS = (Iota(start=0, step=1.5, count=3, dtype="int64"),)
 

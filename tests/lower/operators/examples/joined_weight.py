@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from golow.lower.operators.joined_weight import JoinedWeight
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 RECORDS = (JoinedWeight(parts=(X, X)),)

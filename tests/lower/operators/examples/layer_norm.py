@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
-from support.drawn_arguments import Differentiated, Drawn, Named, X, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Drawn, Named, X, some
+from support.graphs.one_call import tensor
 
 RECORDS = (
     LayerNorm(x=X, weight=X, bias=None, axes=1, epsilon=1e-5),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from golow.lower.operators.linear import Linear
-from support.drawn_arguments import Drawn, X, some
-from support.one_call import Transposed, tensor
-from support.written_graphs import RELU
+from support.graphs.drawn_arguments import Drawn, X, some
+from support.graphs.one_call import Transposed, tensor
+from support.graphs.written_graphs import RELU
 
 RECORDS = (Linear(x=X, weight=X, bias=X, residual=None, activation=RELU),)
 

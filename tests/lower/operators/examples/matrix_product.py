@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from golow.lower.operators.matrix_product import MatrixProduct
-from support.drawn_arguments import Drawn, X
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X
+from support.graphs.one_call import tensor
 
 RECORDS = (MatrixProduct(a=X, b=X),)
 

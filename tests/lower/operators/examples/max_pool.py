@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
-from support.drawn_arguments import PLAIN, Differentiated, Drawn, Named, X, image, pair, pairs, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import (
+    PLAIN,
+    Differentiated,
+    Drawn,
+    Named,
+    X,
+    image,
+    pair,
+    pairs,
+    some,
+)
+from support.graphs.one_call import tensor
 
 _WINDOW: dict[str, Any] = {
     "kernel": (1, 1), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "ceil": True

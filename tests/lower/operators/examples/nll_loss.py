@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
-from support.drawn_arguments import Differentiated, Drawn, Named, X
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Drawn, Named, X
+from support.graphs.one_call import tensor
 
 RECORDS = (
     NllLoss(logs=X, target=X, reduction="mean", ignored=-100),

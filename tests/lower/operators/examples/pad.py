@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow.lower.operators.pad import Pad
-from support.drawn_arguments import IMAGE, Drawn, X, image
+from support.graphs.drawn_arguments import IMAGE, Drawn, X, image
 
 RECORDS = (Pad(x=X, before=(0, 1), after=(1, 0), value=float("-inf")),)
 

@@ -6,9 +6,9 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.permute import Permute
-from support.drawn_arguments import Drawn, X, elements, some
-from support.many_networks import Function
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X, elements, some
+from support.graphs.one_call import tensor
+from support.models.many_networks import Function
 
 RECORDS = (Permute(x=X, order=(1, 0)),)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
-from support.drawn_arguments import Drawn, X
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X
+from support.graphs.one_call import tensor
 
 RECORDS = (PixelUnshuffle(x=X, factor=2),)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.pointwise import Pointwise
-from support.drawn_arguments import IMAGE, Drawn, X, elements, numbers, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import IMAGE, Drawn, X, elements, numbers, some
+from support.graphs.one_call import tensor
 
 RECORDS = (Pointwise(function="power", operands=(X, 2.0, True), dtype="float32"),)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.recurrence import GATES, Recurrence, RecurrenceBackward
-from support.drawn_arguments import Differentiated, Named, X, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Named, X, some
+from support.graphs.one_call import tensor
 
 _LAYER: dict[str, Any] = {
     "kind": "lstm", "backwards": True, "x": X, "hidden": X, "cell": X, "input_weight": X,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 NOT_IMPLEMENTED = {"onednn": (RecurrentStack, RecurrentStackBackward)}
 

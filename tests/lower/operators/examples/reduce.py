@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 
 from golow.lower.operators.reduce import Reduce
-from support.drawn_arguments import IMAGE, Drawn, X, along_an_axis, elements, of_one, some
-from support.many_networks import Function
+from support.graphs.drawn_arguments import IMAGE, Drawn, X, along_an_axis, elements, of_one, some
+from support.models.many_networks import Function
 
 RECORDS = (Reduce(function="sum", x=X, axes=(0, 1), keep=False),)
 

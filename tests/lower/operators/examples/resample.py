@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.resample import Resample, ResampleBackward
-from support.drawn_arguments import Differentiated, Named, X
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Named, X
+from support.graphs.one_call import tensor
 
 RECORDS = (
     Resample(x=X, size=(4, 6), mode="nearest"),

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow.lower.operators.reshape import Reshape
-from support.drawn_arguments import Drawn, X, elements, some
-from support.many_networks import Function
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Drawn, X, elements, some
+from support.graphs.one_call import tensor
+from support.models.many_networks import Function
 
 RECORDS = (Reshape(x=X, shape=(6,)),)
 

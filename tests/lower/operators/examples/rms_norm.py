@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
-from support.drawn_arguments import Differentiated, Named, X, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import Differentiated, Named, X, some
+from support.graphs.one_call import tensor
 
 NOT_IMPLEMENTED = {"onednn": (RmsNorm, RmsNormBackward)}
 

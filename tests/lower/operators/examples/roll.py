@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.lower.operators.roll import Roll
-from support.drawn_arguments import X
+from support.graphs.drawn_arguments import X
 
 NOT_IMPLEMENTED = {"onednn": (Roll,)}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from golow.lower.operators.slice import Slice
-from support.drawn_arguments import Drawn, X, axis_of, elements
-from support.many_networks import Function
+from support.graphs.drawn_arguments import Drawn, X, axis_of, elements
+from support.models.many_networks import Function
 
 RECORDS = (Slice(x=X, axis=0, start=0, stop=2, step=1),)
 

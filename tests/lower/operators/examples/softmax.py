@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
-from support.drawn_arguments import IMAGE, Differentiated, Drawn, Named, X, axis_of, elements, some
-from support.one_call import tensor
+from support.graphs.drawn_arguments import (
+    IMAGE,
+    Differentiated,
+    Drawn,
+    Named,
+    X,
+    axis_of,
+    elements,
+    some,
+)
+from support.graphs.one_call import tensor
 
 RECORDS = (
     Softmax(x=X, axis=1, log=True),

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from golow.lower.operators.sort import ArgReduce, Sort
-from support.drawn_arguments import IMAGE, Drawn, X, along_an_axis, axis_of, elements, some
+from support.graphs.drawn_arguments import IMAGE, Drawn, X, along_an_axis, axis_of, elements, some
 
 RECORDS = (
     Sort(x=X, axis=0, descending=True),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.operators.take import AddRows, Take, TakeBackward
-from support.drawn_arguments import (
+from support.graphs.drawn_arguments import (
     Differentiated,
     Drawn,
     Named,
@@ -16,7 +16,7 @@ from support.drawn_arguments import (
     elements,
     index_below,
 )
-from support.one_call import tensor
+from support.graphs.one_call import tensor
 
 NOT_IMPLEMENTED = {"onednn": (AddRows,)}
 

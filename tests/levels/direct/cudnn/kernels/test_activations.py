@@ -23,7 +23,7 @@ from golow.levels.direct.formulas.activation_formulas import (
 )
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
-from support.activation_examples import ACTIVATIONS, text
+from support.graphs.activation_examples import ACTIVATIONS, text
 
 FUNCTION = """
 extern "C" void {name}(const float* first, const float* second, float* y, int count) {{

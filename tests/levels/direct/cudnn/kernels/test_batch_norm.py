@@ -23,8 +23,8 @@ from golow.levels.direct.cudnn.kernels.batch_norm import (
 from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 

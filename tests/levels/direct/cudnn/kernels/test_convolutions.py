@@ -17,8 +17,16 @@ from golow.levels.direct.cudnn.kernels import Kernel, depthwise, direct
 from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.kernels.direct import Convolution
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, TYPES, channels_first, channels_last, drawn, gpu, run
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import (
+    ROUNDING,
+    TYPES,
+    channels_first,
+    channels_last,
+    drawn,
+    gpu,
+    run,
+)
 
 __all__ = ["gpu"]  # a fixture
 

@@ -11,7 +11,7 @@ from golow.levels.direct.cudnn.kernels.copies import strided_copy
 from golow.levels.direct.cudnn.kernels.parts import MOST, Part, copies
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
 from golow.levels.direct.views import View
-from support.cuda_host import run
+from support.direct.cuda_host import run
 
 TYPES = [
     ("float32", "float32"),

@@ -15,9 +15,9 @@ from golow.levels.direct.cudnn.engines import golow_convolution
 from golow.levels.direct.cudnn.kernels import depthwise
 from golow.levels.direct.cudnn.kernels.depthwise import Tiling
 from golow.levels.direct.cudnn.problems.products import Convolution
-from support.cuda_host import run
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, channels_first, channels_last, torch_type
+from support.direct.cuda_host import run
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, channels_first, channels_last, torch_type
 
 SILU = "value / (1.0f + expf(-value))"
 

@@ -7,7 +7,7 @@ import pytest
 
 from golow.levels.direct.cudnn.kernels import cast, fetch
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
-from support.cuda_host import run
+from support.direct.cuda_host import run
 
 POSITION = np.array([2], np.int32)
 

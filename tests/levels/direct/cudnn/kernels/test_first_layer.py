@@ -28,8 +28,8 @@ from golow.levels.direct.cudnn.kernels import Kernel, first_layer
 from golow.levels.direct.cudnn.kernels.direct import Convolution
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.formulas.activation_formulas import RELU, Clip
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 

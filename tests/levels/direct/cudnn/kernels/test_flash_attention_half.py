@@ -18,7 +18,7 @@ from torch import Tensor
 from golow.levels.direct.cudnn.engines.golow_attention import own_attention
 from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
-from support.flash_attention_cases import (
+from support.direct.flash_attention_cases import (
     NOTHING,
     SHAPES,
     WIDE,
@@ -30,8 +30,8 @@ from support.flash_attention_cases import (
     problem_of,
     right,
 )
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, gpu, on_host, run, torch_type
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, gpu, on_host, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 

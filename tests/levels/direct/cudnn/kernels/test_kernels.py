@@ -34,8 +34,8 @@ from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.formulas.activation_formulas import derivative, value
 from golow.levels.direct.formulas.literals import number
 from golow.lower.ir.graph import Activation
-from support.kernel_compilation import assert_compile
-from support.optimizers import UPDATES
+from support.direct.kernel_compilation import assert_compile
+from support.models.optimizers import UPDATES
 
 FLOATING = ("float32", "bfloat16", "float16")
 MOST_THREADS = 1024

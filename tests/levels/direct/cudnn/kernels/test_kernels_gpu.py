@@ -19,8 +19,7 @@ from golow.levels.direct.formulas.activation_formulas import derivative, formula
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised
-from support.activation_examples import ACTIVATIONS, text
-from support.kernel_launches import (
+from support.direct.kernel_launches import (
     TYPES,
     assert_close,
     channels_first,
@@ -31,6 +30,7 @@ from support.kernel_launches import (
     run,
     torch_type,
 )
+from support.graphs.activation_examples import ACTIVATIONS, text
 
 __all__ = ["gpu"]  # a fixture
 

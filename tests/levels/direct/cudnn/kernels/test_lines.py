@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.levels.direct.cudnn.kernels import lines
-from support.cuda_host import run
-from support.kernel_launches import gpu
-from support.kernel_launches import run as launch
+from support.direct.cuda_host import run
+from support.direct.kernel_launches import gpu
+from support.direct.kernel_launches import run as launch
 
 __all__ = ["gpu"]  # a fixture
 

@@ -14,14 +14,14 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.level import probe
 from golow.levels.direct.cudnn.operators import cross_entropy, take
 from golow.records.workload import Precision
-from support.kernel_launches import assert_close, drawn, gpu, run, torch_type
-from support.long_rows import HEADS, TOKENS
+from support.direct.kernel_launches import assert_close, drawn, gpu, run, torch_type
+from support.models.long_rows import HEADS, TOKENS
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
-from support.cudnn_in_process import OnGpu, compute, lowered
-from support.in_process import assert_right
+from support.direct.cudnn_in_process import OnGpu, compute, lowered
+from support.direct.in_process import assert_right
 
 __all__ = ["gpu"]  # a fixture
 

@@ -14,8 +14,8 @@ from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.kernels.elements import Lookup
 from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused
 from golow.levels.direct.views import View
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import gpu, on_host, run, torch_type
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, on_host, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 

@@ -14,9 +14,9 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.pad import kernel_of
 from golow.levels.direct.views import View
-from support.cudnn_plans import assert_sound, built
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import gpu, on_host, run, torch_type
+from support.direct.cudnn_plans import assert_sound, built
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, on_host, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 

@@ -15,9 +15,9 @@ from golow.levels.direct.cudnn.engines.golow_recurrence import input_product
 from golow.levels.direct.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
 from golow.levels.direct.cudnn.problems.products import Arithmetic
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import gpu, on_host, run, torch_type
-from support.recurrent_cases import KINDS, LIMITS, NUMBER, made
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.direct.recurrent_cases import KINDS, LIMITS, NUMBER, made
 
 __all__ = ["gpu"]  # a fixture
 

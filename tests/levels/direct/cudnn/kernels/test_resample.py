@@ -16,13 +16,13 @@ from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.resample import Images, backward, forward
 from golow.lower.operators.resample import Mode, Resample
 from golow.records.workload import Mode as Running
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound, built
-from support.drawn_values import drawn as drawn_value
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import gpu, on_host, run, torch_type
-from support.lowering import Case, count
-from support.resized_networks import WHOLE, image
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound, built
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.graphs.drawn_values import drawn as drawn_value
+from support.graphs.lowering import Case, count
+from support.models.resized_networks import WHOLE, image
 
 __all__ = ["gpu"]  # a fixture
 

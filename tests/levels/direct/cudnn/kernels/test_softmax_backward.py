@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn.operators.softmax import backward_kernel
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from support.cuda_host import run
-from support.cudnn_plans import AskedEngines, assert_sound, lowered
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import torch_type
+from support.direct.cuda_host import run
+from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import torch_type
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

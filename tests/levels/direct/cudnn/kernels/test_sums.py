@@ -18,13 +18,13 @@ from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.layouts import pitch_of
 from golow.levels.direct.cudnn.steps.built_plan import ARRIVALS
 from golow.records.workload import Mode
-from support.cuda_host import run, run_sums
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, built, lowered
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, torch_type
-from support.norm_cases import Normed
+from support.direct.cuda_host import run, run_sums
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, built, lowered
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, torch_type
+from support.direct.norm_cases import Normed
+from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -15,7 +15,7 @@ from golow.levels.direct.cudnn.kernels.columns import Sums
 from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.operators import group_norm, layer_norm, rms_norm
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
-from support.kernel_launches import assert_close, drawn, gpu, run
+from support.direct.kernel_launches import assert_close, drawn, gpu, run
 
 __all__ = ["gpu"]  # a fixture
 

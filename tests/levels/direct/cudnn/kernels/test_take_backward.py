@@ -16,9 +16,9 @@ from golow.levels.direct.cudnn.operators.take import (
     order_kernel,
     sum_kernel,
 )
-from support.cuda_host import run
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import ROUNDING, torch_type
+from support.direct.cuda_host import run
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import ROUNDING, torch_type
 
 TYPES = ("int64", "int32")
 

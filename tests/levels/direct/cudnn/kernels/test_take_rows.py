@@ -15,12 +15,12 @@ from golow.levels.direct.cudnn.operators.take import FEW, Rows, collect_kernel
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.operators.take import TakeBackward
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound
-from support.drawn_values import drawn
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import gpu, on_host, run, torch_type
-from support.lowering import Case
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

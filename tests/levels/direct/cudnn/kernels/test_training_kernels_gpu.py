@@ -17,8 +17,8 @@ from golow.lower.fuse.updating import append_update
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import record_of
 from golow.records.workload import Optimizer
-from support import optimizers
-from support.kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
+from support.direct.kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
+from support.models import optimizers
 
 __all__ = ["gpu"]  # a fixture
 

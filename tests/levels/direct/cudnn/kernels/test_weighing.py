@@ -11,9 +11,9 @@ from golow.levels.direct.cudnn.kernels.weighing import weighing
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.views import View
 from golow.worker.results import weights
-from support.cuda_host import run
-from support.kernel_compilation import assert_compile
-from support.kernel_launches import torch_type
+from support.direct.cuda_host import run
+from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import torch_type
 
 SHAPES = [(), (1,), (7,), (3, 5), (2, 5, 3, 4), (2, 3, 1, 1), (4, 1, 6), (2, 100, 9)]
 

@@ -16,7 +16,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.levels.direct.formulas.activation_formulas import formulas
 from golow.lower.ir.graph import Activation
-from support.cudnn_plans import AskedEngines, TimedEngines, lowered
+from support.direct.cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -29,11 +29,11 @@ from golow.records.workload import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.cuda_on_cpu import Machine, follow
-from support.cudnn_plans import AskedEngines, Scaled, built, lowered
-from support.drawn_functions import Drawn, Step, steps_drawn
-from support.drawn_values import drawn
-from support.rare_operators import FURTHER
+from support.direct.cuda_on_cpu import Machine, follow
+from support.direct.cudnn_plans import AskedEngines, Scaled, built, lowered
+from support.graphs.drawn_values import drawn
+from support.models.drawn_functions import Drawn, Step, steps_drawn
+from support.models.rare_operators import FURTHER
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -15,10 +15,10 @@ from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import KernelCall
 from golow.levels.direct.views import View
-from support.cuda_host import run
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, lowered
-from support.drawn_values import drawn
+from support.direct.cuda_host import run
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, lowered
+from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

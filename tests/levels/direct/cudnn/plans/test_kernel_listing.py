@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.run.kernel_listing import GENERATED, kernel_texts
 from golow.levels.direct.cudnn.steps.built_plan import Built, KernelCall
-from support.cudnn_plans import built
+from support.direct.cudnn_plans import built
 
 
 class Gate(nn.Module):

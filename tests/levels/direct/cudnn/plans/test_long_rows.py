@@ -31,12 +31,12 @@ from golow.workload.captured import capture
 from golow.workload.losses import token_cross_entropy
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
-from support.cublaslt_cases import Case as Operands
-from support.cublaslt_cases import places
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import assert_sound
-from support.libraries_on_cpu import Known, KnownEngines, LibrariesMachine, multiply
-from support.long_rows import HEADS, TOKENS, VOCABULARY, Language
+from support.direct.cublaslt_cases import Case as Operands
+from support.direct.cublaslt_cases import places
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import assert_sound
+from support.direct.libraries_on_cpu import Known, KnownEngines, LibrariesMachine, multiply
+from support.models.long_rows import HEADS, TOKENS, VOCABULARY, Language
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.steps.built_plan import Built, KernelCall
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.batch_norm import BatchNorm
 from golow.lower.plan.plan import Step
-from support.cudnn_plans import AskedEngines, lowered
+from support.direct.cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

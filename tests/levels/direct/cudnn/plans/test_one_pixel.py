@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.lower.ir.graph import Activation
 from golow.records.workload import Mode
-from support.cudnn_plans import AskedEngines, TimedEngines, lowered
+from support.direct.cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

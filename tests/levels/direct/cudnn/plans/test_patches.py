@@ -15,8 +15,8 @@ from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
-from support.cuda_on_cpu import Machine
-from support.cudnn_plans import AskedEngines, TimedEngines, lowered
+from support.direct.cuda_on_cpu import Machine
+from support.direct.cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -27,10 +27,10 @@ from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvol
 from golow.levels.direct.cudnn.steps.built_plan import Built, FlatCall, KernelCall
 from golow.lower.plan.plan import Operand, Step
 from golow.records.workload import Mode
-from support.cudnn_plans import Scaled, assert_sound, built
-from support.kernel_compilation import assert_compile
-from support.many_networks import CASES, Two, same
-from support.rare_operators import FURTHER
+from support.direct.cudnn_plans import Scaled, assert_sound, built
+from support.direct.kernel_compilation import assert_compile
+from support.models.many_networks import CASES, Two, same
+from support.models.rare_operators import FURTHER
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 

@@ -39,13 +39,13 @@ from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStack
 from golow.lower.plan.plan import Step
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Precision
-from support.cuda_on_cpu import Machine, follow
-from support.cudnn_plans import AskedEngines, assert_sound, built
-from support.drawn_recurrences import Drawn, Recurrent, recurrent
-from support.libraries_on_cpu import KnownEngines, LibrariesMachine
-from support.lowering import Case, count
-from support.networks_on_cpu import HostGpu, HostNetwork, NetworkMachine, documented
-from support.recurrent_networks import First, sides
+from support.direct.cuda_on_cpu import Machine, follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound, built
+from support.direct.libraries_on_cpu import KnownEngines, LibrariesMachine
+from support.direct.networks_on_cpu import HostGpu, HostNetwork, NetworkMachine, documented
+from support.graphs.lowering import Case, count
+from support.models.drawn_recurrences import Drawn, Recurrent, recurrent
+from support.models.recurrent_networks import First, sides
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from golow.lower.plan.memory_traffic import moves_only
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, built, lowered
-from support.drawn_values import drawn
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, built, lowered
+from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

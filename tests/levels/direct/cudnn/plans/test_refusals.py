@@ -42,10 +42,10 @@ from golow.lower.operators.softmax import Softmax
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
-from support.cudnn_plans import AskedEngines, lowered
-from support.many_networks import Function
-from support.operator_examples import not_implemented
-from support.shaped_nodes import given, node, value
+from support.direct.cudnn_plans import AskedEngines, lowered
+from support.graphs.operator_examples import not_implemented
+from support.graphs.shaped_nodes import given, node, value
+from support.models.many_networks import Function
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -26,9 +26,9 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.records.workload import Precision
-from support.cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lowered
-from support.lowering import Case
-from support.shaped_nodes import given, node, value
+from support.direct.cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lowered
+from support.graphs.lowering import Case
+from support.graphs.shaped_nodes import given, node, value
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -20,10 +20,10 @@ from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode
-from support.cuda_on_cpu import follow
-from support.cudnn_plans import AskedEngines, assert_sound, lowered
-from support.drawn_values import drawn
-from support.lowering import Case
+from support.direct.cuda_on_cpu import follow
+from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.graphs.drawn_values import drawn
+from support.graphs.lowering import Case
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

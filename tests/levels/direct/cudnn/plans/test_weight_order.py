@@ -16,8 +16,8 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.records.workload import Mode
-from support.cuda_on_cpu import Machine
-from support.cudnn_plans import AskedEngines, TimedEngines, assert_sound, lowered
+from support.direct.cuda_on_cpu import Machine
+from support.direct.cudnn_plans import AskedEngines, TimedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines

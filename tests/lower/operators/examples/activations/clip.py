@@ -7,7 +7,7 @@ import math
 from hypothesis import strategies as st
 from torch import nn
 
-from support.drawn_arguments import IMAGE, Drawn, numbers, of_argument, of_one, some
+from support.graphs.drawn_arguments import IMAGE, Drawn, numbers, of_argument, of_one, some
 
 NUMBERS = ((0.0, 6.0), (-1.0, 1.0), (-0.5, 0.25))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from torch import nn
 
-from support.drawn_arguments import of_argument, of_one
+from support.graphs.drawn_arguments import of_argument, of_one
 
 _approximation = st.sampled_from(["none", "tanh"])
 

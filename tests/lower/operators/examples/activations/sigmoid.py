@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from support.drawn_arguments import of_one, of_result
+from support.graphs.drawn_arguments import of_one, of_result
 
 CALLS = {"aten.sigmoid.default": of_one(), "aten.sigmoid_backward.default": of_result()}
 
