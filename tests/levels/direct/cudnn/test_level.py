@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -108,7 +108,12 @@ def test_an_operator_alone_is_right(on: OnGpu, family: str, data: st.DataObject,
     alone = data.draw(FAMILIES[family])
     torch.manual_seed(seed)
     network = lowered(alone.module(), torch.randn(alone.shape), "train", loss="mse_loss")
-    assert_right(network, compute(network, on))
+    try:
+        found = compute(network, on)
+    except Unsupported as refused:  # a scatter has five axes at most
+        assume("of more than 5 axes" not in refused.reason)
+        raise
+    assert_right(network, found)
 
 
 @both_modes
