@@ -1,6 +1,6 @@
 # make demo       set up, then take ResNet-50 down the levels on real images
 # make test       set up, then lint, types and the tests, but for the slow ones
-# make test-rest  the slow tests, of more than a second and a half each
+# make test-rest  the slow tests, which compile whole networks
 # make test-all   both
 # make wheel      the package as one file in dist/
 PYTHON ?= python3

@@ -82,7 +82,6 @@ def here(mode: Mode) -> list[str]:
     return [name for name, level in levels.items() if level.probe().available]
 
 
-@pytest.mark.slow
 def test_every_cheat_is_refuted(compared: Result) -> None:
     """By its results; it has no time, and so no advice."""
     mode = compared.comparison.workload.mode

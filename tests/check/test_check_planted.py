@@ -85,7 +85,6 @@ def planted_level() -> ChosenLevel:
     return ChosenLevel(Level("planted", "", "", lambda: Probe(True), prepare), "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_what_is_right_matches(fixtures: Fixtures, mode: Mode) -> None:
     check = fixtures(mode).verdict("nothing")

@@ -166,7 +166,6 @@ def test_lower_prints_the_graph_after_every_pass(
     assert "conv1 = aten.conv2d.default(input_0" in output
 
 
-@pytest.mark.slow
 def test_compare_writes_json_alone_to_standard_output_and_keeps_the_record(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:

@@ -99,7 +99,6 @@ IMPORTING = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 13])
 def test_an_interrupt_while_compiled_code_of_pytorch_imports(tmp_path: Path, number: int) -> None:
     """An exception in the thirteenth call is a segmentation fault in torch 2.13."""
@@ -108,7 +107,6 @@ def test_an_interrupt_while_compiled_code_of_pytorch_imports(tmp_path: Path, num
         assert child.returncode == 130
 
 
-@pytest.mark.slow
 def test_two_interrupts_while_workers_load(tmp_path: Path) -> None:
     arguments = [*COMPARE, "--out", str(tmp_path / "runs")]
     with begun(START, tmp_path, arguments) as child:

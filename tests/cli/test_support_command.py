@@ -181,7 +181,6 @@ def test_a_mistake_is_explained(
     assert output == ""
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 @pytest.mark.usefixtures("forked")
 def test_a_comparison_says_the_same(

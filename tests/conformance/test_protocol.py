@@ -136,21 +136,18 @@ def test_a_worker_conforms(loaded: Loaded, check: Callable[[Conversation], None]
     check(loaded.conversation())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("subject", ONE_OF_EACH, indirect=True)
 @pytest.mark.parametrize("check", ENDINGS, ids=lambda check: check.__name__)
 def test_a_worker_ends(subject: Subject, check: Callable[[Subject], None]) -> None:
     check(subject)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("subject", ONE_OF_EACH, indirect=True)
 def test_a_worker_at_work_dies_with_its_parent(subject: Subject) -> None:
     """It does not read then that its input has closed: golow's own ask the system to end them."""
     dies_with_its_parent(subject, at_work=True)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 @pytest.mark.parametrize(
     "name",
@@ -164,7 +161,6 @@ def test_a_level_runs_with_the_threads_that_golow_states(
     require_threads(subject, threads, iterations=100)
 
 
-@pytest.mark.slow
 def test_a_runtime_of_ones_own_joins_the_ladder(tiny: Path, tmp_path: Path) -> None:
     """A program in C that knows nothing of golow but the protocol gets its verdict and a time."""
     result = golow.compare(

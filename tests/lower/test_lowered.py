@@ -88,7 +88,6 @@ def lowered_as_captured(case: Case) -> list[Graph]:
     return graphs
 
 
-@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.one_of(networks(), branching()))
 def test_lowered_for_inference(drawn: Drawn) -> None:
@@ -96,7 +95,6 @@ def test_lowered_for_inference(drawn: Drawn) -> None:
     lowered_as_captured(Case(module, torch.randn(2, *shape)))
 
 
-@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.one_of(networks(), branching()))
 def test_lowered_for_training(drawn: Drawn) -> None:

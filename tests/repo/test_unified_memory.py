@@ -157,7 +157,6 @@ def show(file: Path, *further: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 def test_a_stored_record_becomes_page_and_figure(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file, page = tmp_path / "memory.json", tmp_path / "memory.md"

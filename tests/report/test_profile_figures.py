@@ -76,7 +76,6 @@ def test_the_same_layer_is_in_the_same_row_of_every_level() -> None:
     assert places == {0: "5.00 ms", 2: "20.0 ms"}
 
 
-@pytest.mark.slow
 def test_equal_records_give_equal_files(tmp_path: Path) -> None:
     first = write_figures(GPU, tmp_path / "a", ("svg",))
     second = write_figures(gpu_profiles(), tmp_path / "b", ("svg",))
@@ -85,7 +84,6 @@ def test_equal_records_give_equal_files(tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes()
 
 
-@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(PROFILES)
 def test_no_record_is_too_odd_for_a_figure(profiles: Sequence[Profile]) -> None:

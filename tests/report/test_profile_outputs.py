@@ -58,7 +58,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
-@pytest.mark.slow
 def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Path, str]) -> None:
     folder, printed = written
     [found] = store.load(folder / "out")
@@ -93,7 +92,6 @@ def test_show_divides_a_saved_profile_as_asked(written: tuple[Path, str]) -> Non
     assert wrong.status == 2 and "a profile has no 'beauty'" in wrong.error
 
 
-@pytest.mark.slow
 def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(
     tmp_path: Path,
 ) -> None:

@@ -117,7 +117,6 @@ TIMED = run("eager", 0.0412, 1.0, "same")
 LADDER = comparison(*(run(level, 9.99e-3, 0.999, "unclear", 119.9) for level in DEFAULT))
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.integers(30, 160), st.floats(1e-7, 1e4))
 def test_at_every_width_no_line_is_too_long_and_no_number_is_cut(

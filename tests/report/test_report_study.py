@@ -144,7 +144,6 @@ def test_a_surface_has_every_cell() -> None:
     assert found == [[0.01 * overtaking(y, x) / y for x in GRID] for y in GRID]
 
 
-@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(studies())
 def test_any_study_has_a_page(found: list[StudyRow]) -> None:
@@ -196,7 +195,6 @@ def test_a_page_with_another_table_says_what_it_cannot_read(tmp_path: Path) -> N
     assert "is no exported study" in ended.error
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(studies())
 def test_rows_survive_their_csv(

@@ -73,7 +73,6 @@ def test_energy_ends_where_an_epoch_has_none() -> None:
     assert math.isnan(band.joules[1])
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(trainings())
 def test_any_training_has_a_page(found: Training) -> None:

@@ -149,7 +149,6 @@ grids = st.lists(
 ).map(lambda words: dict(zip(PLACES, words, strict=True)))
 
 
-@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(grids)
 def test_the_line_follows_the_words(words: dict[tuple[int, int], Word]) -> None:

@@ -210,7 +210,6 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         write_tensorboard(SHOWN, tmp_path / "runs", tmp_path / "logs")
 
 
-@pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(trainings())
 def test_no_record_is_too_odd_for_a_log(

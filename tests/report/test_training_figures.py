@@ -251,7 +251,6 @@ def test_a_level_looks_the_same_whatever_is_beside_it() -> None:
 SMALL = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
 
 
-@pytest.mark.slow
 def test_equal_records_give_equal_files_whatever_the_users_settings(tmp_path: Path) -> None:
     def written(folder: str) -> dict[str, bytes]:
         files = [
@@ -281,7 +280,6 @@ assert "torch" not in sys.modules
 """
 
 
-@pytest.mark.slow
 def test_another_process_writes_the_same_without_pyplot(tmp_path: Path) -> None:
     here = curves.write_figures(SMALL, tmp_path / "here", ("svg",))
     paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))

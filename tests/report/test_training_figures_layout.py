@@ -86,7 +86,6 @@ def test_the_shortest_times_fit() -> None:
     assert defects(time_per_sample(shown)) == []
 
 
-@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(trainings())
 def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:

@@ -92,7 +92,6 @@ def test_it_is_not_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         open_cache(tmp_path)
 
 
-@pytest.mark.slow
 def test_the_command_line_says_what_to_type(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     done = subprocess.run(

@@ -311,7 +311,6 @@ def test_closing_twice_is_closing_once(bundle: Bundle) -> None:
         worker.close()
 
 
-@pytest.mark.slow
 def test_the_parent_sleeps_while_it_waits(bundle: Bundle) -> None:
     """A parent that polls takes the core that the worker is timed on."""
     with shell("read a; sleep 1.5; echo '{\"ok\": true}'; read b") as worker:

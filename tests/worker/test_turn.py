@@ -155,7 +155,6 @@ def alone(turn: Turn, seconds: float) -> tuple[int, int]:
         return begun, time.monotonic_ns()
 
 
-@pytest.mark.slow
 def test_who_builds_gives_way_to_who_is_timed(tmp_path: Path) -> None:
     """For longer than it may take itself, which does not count."""
     building = Building(tmp_path, "build", limit=8.0)
@@ -198,7 +197,6 @@ class Stages(Silent):
         self.texts.append(text)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_comparison_is_timed_once_nobody_else_is_on_the_card(tmp_path: Path) -> None:
     other, heard = Turn(tmp_path), Stages()

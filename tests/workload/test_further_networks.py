@@ -40,7 +40,6 @@ def test_a_network_is_right(name: str) -> None:
     assert_right(lowered, compute(lowered))
 
 
-@pytest.mark.slow
 def test_an_unknown_network_is_named() -> None:
     program = BENCHMARKS / "race_further_networks.py"
     done = subprocess.run(

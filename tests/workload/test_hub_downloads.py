@@ -112,7 +112,6 @@ def _holds(file: Path, data: bytes) -> bool:
     return hashlib.sha256(file.read_bytes()).digest() == hashlib.sha256(data).digest()
 
 
-@pytest.mark.slow
 def test_a_transfer_that_breaks_off_is_no_download(hub: Hub, tmp_path: Path) -> None:
     hub.cut["model.safetensors"] = 1000
     done = python(hub, tmp_path, "-c", DOWNLOAD, NAME)
@@ -141,7 +140,6 @@ def test_what_cannot_be_downloaded_says_why(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_model_is_downloaded_by_the_command_and_then_used_without_a_network(
     hub: Hub, tmp_path: Path
 ) -> None:
@@ -177,7 +175,6 @@ def test_a_model_is_downloaded_by_the_command_and_then_used_without_a_network(
     assert not hub.asked
 
 
-@pytest.mark.slow
 def test_weights_that_are_not_here_are_not_asked_for(hub: Hub, tmp_path: Path) -> None:
     """Where only the configuration was downloaded."""
     pytest.importorskip("transformers")
@@ -189,7 +186,6 @@ def test_weights_that_are_not_here_are_not_asked_for(hub: Hub, tmp_path: Path) -
     assert not hub.asked
 
 
-@pytest.mark.slow
 def test_weights_of_timm_are_downloaded_and_checked(hub: Hub, tmp_path: Path) -> None:
     timm = _timm()
     module = timm.create_model("test_vit")

@@ -62,7 +62,6 @@ INPUTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_inference_is_captured_with_inputs_from_the_configuration(folder: Path, name: str) -> None:
     found = prepared(folder, name)

@@ -47,7 +47,6 @@ def file(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------- models
 
 
-@pytest.mark.slow
 def test_a_class_of_a_file(file: Path, tmp_path: Path) -> None:
     prepared = prepare(Request(f"{file}:Net", batch=3, input_shape=(16,)))
     workload = prepared.workload
@@ -63,14 +62,12 @@ def test_an_instance_or_a_function_of_a_file(file: Path, name: str) -> None:
     assert prepare(Request(f"{file}:{name}", input_shape=(16,))).workload.model == name
 
 
-@pytest.mark.slow
 def test_a_file_may_import_its_neighbours(file: Path, tmp_path: Path) -> None:
     file.write_text("from neighbour import Inner as Net\n")
     (tmp_path / "neighbour.py").write_text(FILE.replace("Net", "Inner"))
     assert_computes(prepare(Request(f"{file}:Net", input_shape=(16,))), tmp_path)
 
 
-@pytest.mark.slow
 def test_a_dotted_path_from_the_current_folder(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +82,6 @@ def test_a_dotted_path_from_the_current_folder(
     assert_computes(prepared, tmp_path)
 
 
-@pytest.mark.slow
 def test_an_exported_program(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(16, 4), nn.Dropout(0.5), nn.ReLU()).eval()
     program = torch.export.export(module, (torch.randn(4, 16),))
@@ -115,7 +111,6 @@ class Live(nn.Module):
         return z, {"sum": z.sum(1) + y}
 
 
-@pytest.mark.slow
 def test_a_live_module_with_two_inputs_and_two_outputs(tmp_path: Path) -> None:
     module = Live()
     prepared = prepare(Request(module, (torch.randn(4, 16), torch.arange(4))))
@@ -212,7 +207,6 @@ print(my_loss(module(torch.ones(2, 16)), torch.ones(2, 4)).item())
 """
 
 
-@pytest.mark.slow
 def test_a_live_module_of_a_script_or_a_notebook(tmp_path: Path) -> None:
     """Defined in ``__main__``, which the worker has not: it travels whole, and so does its loss."""
     script = tmp_path / "script.py"
@@ -358,7 +352,6 @@ def test_weights_of_a_file(file: Path, tmp_path: Path) -> None:
     assert torch.equal(prepared.module.state_dict()["fc.weight"], state["fc.weight"])
 
 
-@pytest.mark.slow
 def test_a_module_that_reads_its_version_is_loaded(file: Path, tmp_path: Path) -> None:
     """As torchvision's MNASNet, which refuses tensors without a version."""
     weights = tmp_path / "mine.safetensors"

@@ -63,7 +63,6 @@ def loaded(subject: Subject) -> Iterator[Callable[[], Conversation]]:
         yield conversation
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_conforms(
     loaded: Callable[[], Conversation], check: Callable[[Conversation], None]
@@ -71,7 +70,6 @@ def test_it_conforms(
     check(loaded())
 
 
-@pytest.mark.slow
 def test_it_ends(subject: Subject) -> None:
     ends_with_its_input(subject)
     dies_with_its_parent(subject, at_work=True)
@@ -128,7 +126,6 @@ def test_it_refuses_a_bundle_that_was_not_compiled(subject: Subject, tmp_path: P
 # ---------------------------------------------------------------- the numbers
 
 
-@pytest.mark.slow
 def test_a_model_of_the_zoo_matches(
     subject: Subject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -149,7 +146,6 @@ def test_a_model_of_the_zoo_matches(
     assert (run.quantity("artifact") or 0) > 4 * run.workload.parameters
 
 
-@pytest.mark.slow
 def test_the_check_finds_the_weights_of_another_network(
     subject: Subject,
     tmp_path: Path,
@@ -355,7 +351,6 @@ def test_a_worker_without_a_package_says_so(subject: Subject) -> None:
         assert answer["message"] == "GOLOW_EXPORTED names no package"
 
 
-@pytest.mark.slow
 def test_without_a_compiler_it_is_unavailable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -99,7 +99,6 @@ def assert_promised(
         assert usual[module, mode][choice] != alternative.value
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("module", "mode", "names"), CALLED)
 def test_an_alternative_that_is_called_is_in_force(
     module: str,
@@ -111,7 +110,6 @@ def test_an_alternative_that_is_called_is_in_force(
     assert_promised(names, module, bundles[module, mode], usual)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("names", STARTED)
 def test_an_alternative_of_the_environment_is_in_force(
     names: tuple[str, ...],
@@ -126,7 +124,6 @@ def test_an_alternative_of_the_environment_is_in_force(
     assert_promised(names, EAGER, bundles[EAGER, "infer"], usual)
 
 
-@pytest.mark.slow
 def test_an_alternative_without_effect_is_refused(bundles: Bundles) -> None:
     planted = Alternative(name="no_grad", summary="", value="something else")
     chosen = ChosenLevel(ladder.choose("eager", "infer").level, "")

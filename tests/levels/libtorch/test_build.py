@@ -96,14 +96,12 @@ def assert_identical(found: dict[str, Tensor], expected: dict[str, Tensor]) -> N
 # ---------------------------------------------------------------- the same as eager
 
 
-@pytest.mark.slow
 def test_inference_is_eager_bit_by_bit(inference: Built) -> None:
     found = outputs_of(inference, inference.bundle, [2, 0], RATE)
     batches = [inference.batches[i] for i in (2, 0)]
     assert_identical(found, eager_inference(inference.module, batches))
 
 
-@pytest.mark.slow
 def test_training_is_eager_bit_by_bit(training: Built) -> None:
     found = outputs_of(training, training.bundle, [1, 0], RATE)
     batches = [training.batches[i] for i in (1, 0)]
@@ -183,7 +181,6 @@ def test_there_is_no_python_in_the_process(training: Built) -> None:
     assert not [name for name in libraries if "python" in name.lower()]
 
 
-@pytest.mark.slow
 def test_memory_counts_what_one_iteration_holds(inference: Built, training: Built) -> None:
     def peak(built: Built) -> int:
         with Worker("libtorch", [str(built.artifact.program)], threads=1) as worker:
@@ -309,7 +306,6 @@ def test_a_project_replaces_only_a_project(project: Path, inference: Built, tmp_
     assert [p.name for p in other.iterdir()] == ["README.md"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_the_project_builds_and_runs_outside_golow(project: Path) -> None:
     assert CONFIGURE in (project / "README.md").read_text()

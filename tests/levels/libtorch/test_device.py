@@ -155,7 +155,6 @@ def test_this_torch_has_no_cuda_and_the_probe_says_so(captured: Captured, tmp_pa
     assert "torch with CUDA" in caught.value.hint
 
 
-@pytest.mark.slow
 def test_a_program_for_a_gpu_loads_the_library_of_the_gpu(
     artifact: Artifact, with_cuda: Path, captured: Captured, tmp_path: Path
 ) -> None:
@@ -182,7 +181,6 @@ def test_the_cache_tells_devices_apart(with_cuda: Path) -> None:
     assert Toolchain(*cpu[:4]) == cpu
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_the_project_asks_for_no_toolkit_of_cuda(
     with_cuda: Path, module: Small, captured: Captured, tmp_path: Path

@@ -103,7 +103,6 @@ def assert_same_losses(found: list[float], expected: list[float], device: str) -
     assert found == (expected if device == "cpu" else pytest.approx(expected, rel=2e-3))
 
 
-@pytest.mark.slow
 def test_epochs_are_eagers(built: Built, tmp_path: Path) -> None:
     eager, device = Eager(built.training), built.training.workload.device
     with built.worker() as worker:

@@ -97,7 +97,6 @@ def autocast_outputs(module: nn.Module, half: torch.dtype) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("training", HALVES, indirect=True)
 def test_training_in_half_precision_is_eagers_under_autocast(
     training: tuple[Path, Path, nn.Module], tmp_path: Path
@@ -121,7 +120,6 @@ def test_training_in_half_precision_is_eagers_under_autocast(
     assert not torch.allclose(found["0/output/0"], exact, rtol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("training", ["fp16"], indirect=True)
 def test_the_loss_scale_is_kept_with_the_state(
     training: tuple[Path, Path, nn.Module], tmp_path: Path

@@ -72,7 +72,6 @@ def refusal(worker: RawWorker, bundle: Path) -> str:
 # ---------------------------------------------------------------- the protocol
 
 
-@pytest.mark.slow
 def test_a_whole_conversation(worker: RawWorker, bundle: Path, tmp_path: Path) -> None:
     loaded = worker.request(do="load", bundle=str(bundle))
     assert loaded["ok"]
@@ -369,7 +368,6 @@ DTYPES = [
 ]
 
 
-@pytest.mark.slow
 def test_the_writer_holds_every_dtype_that_the_reader_reads(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:

@@ -106,7 +106,6 @@ def test_a_peer_at_work_dies_with_its_parent(name: str, workshop: Path) -> None:
     dies_with_its_parent(make_subject(name, workshop), at_work=True)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 @all_but("tvm")
 @pytest.mark.parametrize("threads", [1, 2])
@@ -116,7 +115,6 @@ def test_a_peer_runs_with_the_threads_that_golow_states(
     require_threads(make_subject(name, workshop, threads), threads, iterations=300)
 
 
-@pytest.mark.slow
 @each_peer
 def test_a_peer_leaves_nothing_in_the_users_home(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -236,7 +234,6 @@ class Nested(nn.Module):
         return {"z": y, "a": (y.relu(), tokens), "twice": y, "total": y.sum()}
 
 
-@pytest.mark.slow
 @exporting_peer
 def test_several_inputs_and_a_tree_of_outputs(name: str, workshop: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -291,7 +288,6 @@ class Bessel(nn.Module):
         return torch.special.bessel_j0(x)
 
 
-@pytest.mark.slow
 @exporting_peer
 def test_an_operation_that_cannot_be_exported_is_named(name: str, tmp_path: Path) -> None:
     bundle = write_bundle(prepare(Request(Bessel(), torch.randn(4, 4))), tmp_path / "bundle")[0]

@@ -110,7 +110,6 @@ class Several(nn.Module):
         return y, tokens + 1, y.sum(), y > 0
 
 
-@pytest.mark.slow
 @needs_exporter
 def test_inputs_and_outputs_of_every_type_keep_their_places(workshop: Path) -> None:
     torch.manual_seed(0)
@@ -134,7 +133,6 @@ def test_inputs_and_outputs_of_every_type_keep_their_places(workshop: Path) -> N
 # ---------------------------------------------------------------- TensorRT's export
 
 
-@pytest.mark.slow
 @needs_exporter
 def test_tensorrt_exports_the_model_and_builds_when_it_loads(
     workshop: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch

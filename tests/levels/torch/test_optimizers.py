@@ -64,7 +64,6 @@ def continued(
     return load_file(folder / "later")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 @pytest.mark.parametrize(("level", "device"), EVERYWHERE)
 def test_a_restored_optimizer_goes_on_as_if_it_had_never_stopped(

@@ -71,7 +71,6 @@ def test_every_flag_takes_the_promised_value(
         assert in_force(worker, bundle, name, alternative.name) == alternative.value
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIABLES)
 def test_every_variable_reaches_its_worker(name: str, bundle: Bundle) -> None:
     choice = CHOICES[name]
@@ -86,7 +85,6 @@ def test_every_variable_reaches_its_worker(name: str, bundle: Bundle) -> None:
             worker.load(bundle.folder)  # which requires the value
 
 
-@pytest.mark.slow
 def test_a_variable_that_does_not_arrive_is_refused(bundle: Bundle) -> None:
     """Planted: the alternative is asked for, and the worker has nothing of it."""
     with (

@@ -55,7 +55,6 @@ def dtypes(graph: Graph) -> dict[str, str]:
     return {name: value.dtype for name, value in graph.values().items()}
 
 
-@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(networks())
 def test_the_step_is_eagers_under_autocast(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:

@@ -44,7 +44,6 @@ def test_inference_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) 
     assert torch.equal(found["output/0"], wanted)
 
 
-@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(networks())
 def test_training_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:

@@ -61,7 +61,6 @@ def work(node: Node) -> str:
     return f"{node.op} {node.phase} {node.arguments} {sorted(node.keywords.items())}"
 
 
-@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @example(chains=[["row", "turned"]], mode="train")
 @given(

@@ -155,7 +155,6 @@ def kernel_for(
     return kernel_of(total, views, result, shape, shape[-1] + gap, log), views
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     shape=st.sampled_from([(1, 1), (5, 7), (3, 40), (2, 3, 49), (4, 2, 8), (2, 2, 96), (2, 1024)]),

@@ -65,7 +65,6 @@ def joined(module: nn.Module) -> Graph:
     return Case(module, torch.randn(2, 5, 16)).after(*CANONICAL, *fusions, eliminate_dead_code)
 
 
-@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(bias=st.tuples(st.booleans(), st.booleans(), st.booleans()), grouped=st.booleans())
 def test_query_key_and_value_are_one_product(bias: tuple[bool, ...], grouped: bool) -> None:

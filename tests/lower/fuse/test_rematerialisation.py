@@ -85,7 +85,6 @@ def arena(graph: Graph) -> int:
     return made.plan.sizes["arena"]
 
 
-@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     names=st.lists(st.sampled_from(sorted(FUNCTIONS)), min_size=1, max_size=4),

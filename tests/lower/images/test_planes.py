@@ -148,7 +148,6 @@ class Pooled(nn.Module):
         return self.pool(self.conv(x)).flatten(1)
 
 
-@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     some.lists(some.integers(1, 3), min_size=3, max_size=3),
@@ -174,7 +173,6 @@ def test_pooling_of_any_window(
     assert_close(case.run(graph), case.run(case.graph), "pooling")
 
 
-@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     some.integers(1, 3), some.integers(1, 3), some.integers(0, 3), some.integers(1, 2),

@@ -41,7 +41,6 @@ def exact(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.double()
 
 
-@pytest.mark.slow
 @settings(max_examples=16, deadline=None)
 @given(
     rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES, weighted=st.booleans(),
@@ -76,7 +75,6 @@ def test_rows_against_float64(
             torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
 @settings(max_examples=24, deadline=None)
 @given(
     rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES, source=TYPES,
@@ -100,7 +98,6 @@ def test_vectors_against_float64(
             torch.testing.assert_close(found.double(), terms.sum(0), rtol=1e-5, atol=limit)
 
 
-@pytest.mark.slow
 def test_many_rows_are_read_once() -> None:
     """The blocks that compute the gradient of x leave sums for both vectors, which are where the
     plan says in the end."""
@@ -125,7 +122,6 @@ def test_which_rows_are_read_once(rows: int, columns: int, blocks: int) -> None:
     assert blocks_of_sums(rows, columns, "bfloat16", "bfloat16") == blocks
 
 
-@pytest.mark.slow
 def test_kernels_compile() -> None:
     for columns in (6, 256, 4096):
         found = [

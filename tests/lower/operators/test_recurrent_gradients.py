@@ -136,7 +136,6 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
 SMALL = Layer("lstm", 2, 4, 9, 37, "bfloat16", batch_major=False, trains=True)
 
 
-@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @example(Drawn(SMALL, 20))
 @example(Drawn(SMALL._replace(kind="gru", dtype="float32", rows=17), 20))
@@ -156,7 +155,6 @@ def test_units_are_shared_by_as_many_blocks_as_run_at_once() -> None:
     assert columns(medium._replace(rows=600), 132) is None
 
 
-@pytest.mark.slow
 def test_they_compile() -> None:
     found = []
     for kind in KINDS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +33,6 @@ def assert_apart(buffers: list[Lifetime], layout: Layout) -> None:
     assert all(offset + buffer.bytes <= layout.bytes for buffer, offset in placed)
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(lifetimes(), max_size=25))
 def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
@@ -44,7 +42,6 @@ def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
     assert_apart(buffers, layout)
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(lifetimes(), max_size=25))
 def test_the_arena_is_between_its_bounds(buffers: list[Lifetime]) -> None:

@@ -69,7 +69,6 @@ def test_added_numbers_are_added(added: str, flat: bool) -> None:
     assert_named(of(Written(added=added, flat=flat)))
 
 
-@pytest.mark.slow
 @given(
     st.sampled_from(["", "past", "keys", "both", "kept"]),
     st.sampled_from(["", "distances", "images", "both"]),

@@ -205,7 +205,6 @@ def wanted_moments(x: Tensor, groups: int, epsilon: float) -> list[Tensor]:
     return [t.flatten(1) for t in GroupMoments.meaning(image, groups, epsilon)]
 
 
-@pytest.mark.slow
 @settings(max_examples=24, deadline=None)
 @given(sizes=SIZES, dtype=TYPES, weighted=st.booleans(), seed=st.integers(0, 99))
 def test_sums_against_float64(
@@ -254,7 +253,6 @@ def test_the_variance_does_not_cancel(case: str) -> None:
     torch.testing.assert_close(deviation.double(), expected[1], rtol=1e-4, atol=0)
 
 
-@pytest.mark.slow
 def test_the_kernels_compile() -> None:
     sizes = (2, 49, 64)
     assert_compile(

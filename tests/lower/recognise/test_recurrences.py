@@ -43,7 +43,6 @@ def foreign(graph: Graph) -> list[str]:
 # ---------------------------------------------------------------- the graph
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @several
 @given(drawn=recurrent())
@@ -54,7 +53,6 @@ def test_a_layer_in_one_direction_is_an_operator(mode: Mode, drawn: Drawn) -> No
     assert count(graph, RecurrenceBackward) == (sides(drawn) if mode == "train" else 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @several
 @given(drawn=recurrent())
@@ -112,7 +110,6 @@ def test_the_gradients_of_a_loop_use_what_it_computed() -> None:
 # ---------------------------------------------------------------- oneDNN
 
 
-@pytest.mark.slow
 @needs_library
 @pytest.mark.parametrize("mode", MODES)
 @several

@@ -80,7 +80,6 @@ def test_plans_compute_what_torch_does(mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:

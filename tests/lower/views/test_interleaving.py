@@ -130,7 +130,6 @@ def test_what_stands_beside_it_stays_right(
     follow(graph, cast("Engines", AskedEngines()), tensors_of(graph))
 
 
-@pytest.mark.slow
 @given(
     st.sampled_from([2, 4]),
     st.permutations(range(4)),

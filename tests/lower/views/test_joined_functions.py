@@ -90,7 +90,6 @@ class Joined(nn.Module):
         return z + y if self.twice else z.relu() * 2
 
 
-@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     some.sampled_from([(16,), (8, 8), (4, 12), (2, 6, 8), (1, 2, 3, 4, 6)]),

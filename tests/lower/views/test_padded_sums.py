@@ -141,7 +141,6 @@ def padding_of(
     return shape, axis, start, stop, None
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(sums())
 def test_a_sum_is_what_it_was(drawn: Sum) -> None:

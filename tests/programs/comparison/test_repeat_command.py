@@ -64,7 +64,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_profile(tmp_path_factory.getbasetemp())[1]
 
 
-@pytest.mark.slow
 def test_a_real_profile_keeps_its_findings_and_shows_them(real: Path) -> None:
     [made] = store.load(real)
     assert made.findings == advice.findings(made)
@@ -74,7 +73,6 @@ def test_a_real_profile_keeps_its_findings_and_shows_them(real: Path) -> None:
     assert ("What to do about it" in text.getvalue()) == bool(made.findings)
 
 
-@pytest.mark.slow
 def test_the_commands_run(real: Path, tmp_path: Path) -> None:
     [made] = store.load(real)
     for command in (

@@ -139,7 +139,6 @@ seconds = st.floats(0, 1e6)
 samples = st.lists(st.integers(1, 2**62), max_size=5).map(tuple)
 
 
-@pytest.mark.slow
 @given(
     st.floats(min_value=0, allow_infinity=False),
     seconds,

@@ -85,7 +85,6 @@ def measured(forked: None, cache: Path) -> Roof:
     ).roof
 
 
-@pytest.mark.slow
 @needs_onednn
 def test_every_step_of_an_iteration_has_a_time_and_a_roof(measured: Roof) -> None:
     assert measured.level == "onednn"
@@ -189,7 +188,6 @@ def test_times_of_another_plan_are_refused(measured: Roof, monkeypatch: pytest.M
     assert "OMP_NUM_THREADS" in raised.value.hint
 
 
-@pytest.mark.slow
 @needs_onednn
 def test_a_level_that_does_not_match_has_no_roof(
     cache: Path, monkeypatch: pytest.MonkeyPatch

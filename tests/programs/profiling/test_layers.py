@@ -311,7 +311,6 @@ def test_a_program_without_layers_does_not_know_the_request(tmp_path: Path) -> N
         assert worker.time(2, 0).host_ns
 
 
-@pytest.mark.slow
 def test_a_comparison_by_layer_is_shown_and_read_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -136,7 +136,6 @@ def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
     assert store.load(tmp_path / "saved") == result.profiles
 
 
-@pytest.mark.slow
 def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
     done = run("profile", "lenet5", "--way-down", "conv2", PATH=str(tmp_path))
     assert done.returncode == 2

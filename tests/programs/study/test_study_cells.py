@@ -30,7 +30,6 @@ CELL = Cell(
 AXIS = st.lists(st.integers(1, 4000), min_size=1, max_size=9, unique=True).map(sorted).map(tuple)
 
 
-@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(batch=AXIS, resolution=AXIS, threads=AXIS)
 def test_every_crossing_is_a_cell_once(

@@ -167,7 +167,6 @@ def test_a_budget_ends_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
     assert len(studies.records(tmp_path)) == 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_ends_the_cell_in_flight_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int

@@ -110,7 +110,6 @@ def run_of(result: TrainingResult, level: str) -> TrainingRun:
 # ---------------------------------------------------------------- what is found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torchscript", "right"])
 def test_a_right_level_trains_the_same_network(trained: TrainingResult, name: str) -> None:
     [found] = [v for v in trained.training.verdicts if v.level == name]
@@ -232,7 +231,6 @@ def test_a_checkpoint_loads_in_plain_pytorch_and_has_the_recorded_accuracy(
     assert (found == labels).mean() == expected
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 def test_names_that_a_graph_does_not_have_are_in_the_checkpoint(tmp_path: Path) -> None:
     """One tensor under two names, and one that no step reads."""

@@ -138,7 +138,6 @@ def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     assert soon(lambda: mentioning(str(tmp_path)) == [])
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_a_kill_at_any_moment_costs_the_epoch_in_flight_at_most(
     subject: Subject, undisturbed: TrainingRun, tmp_path: Path
@@ -221,7 +220,6 @@ class Filling(Disturbing):
             resource.prlimit(process, resource.RLIMIT_FSIZE, limit)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 @pytest.mark.parametrize(
     ("of_worker", "size", "whole"),
@@ -317,7 +315,6 @@ def test_the_runs_of_a_level_have_two_processes_and_nothing_else_in_common(
     assert run.life == other.life  # one start, which both had
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 @pytest.mark.parametrize("meanwhile", [True, False], ids=["in a run", "between two runs"])
 @pytest.mark.parametrize("who", ["trainer", "evaluator"])
@@ -353,7 +350,6 @@ def test_where_layers_draw_at_random_each_run_has_new_workers(
         assert mentioning(str(tmp_path)) == []
 
 
-@pytest.mark.slow
 def test_half_of_a_state_is_none(
     subject: Subject, undisturbed: TrainingRun, tmp_path: Path
 ) -> None:

@@ -308,7 +308,6 @@ def test_how_often_seeds_are_right(seeds: int) -> None:
 # ---------------------------------------------------------------- whatever the curves
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(trainings(least_steps=1))
 def test_every_level_gets_one_verdict(training: Training) -> None:

@@ -126,7 +126,6 @@ def of_width(kernel: Kernel, narrow: bool) -> Kernel:
     return kernel._replace(code=f"#undef __AVX512F__\n{kernel.code}") if narrow else kernel
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(drawn=drawn_attentions(), keeps=st.booleans(), narrow=st.booleans())
 def test_every_arrangement_is_right(drawn: Drawn, keeps: bool, narrow: bool) -> None:
@@ -151,7 +150,6 @@ def test_every_arrangement_is_right(drawn: Drawn, keeps: bool, narrow: bool) -> 
     assert output.is_whole()
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(drawn=drawn_attentions(), narrow=st.booleans())
 def test_every_arrangement_of_gradients_is_right(drawn: Drawn, narrow: bool) -> None:

@@ -173,7 +173,6 @@ class Reduced(nn.Module):
         return self.function(self.layer(x), self.axes, self.keep).flatten().expand(4, -1)
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     function=st.sampled_from(["sum", "mean", "amax", "amin"]),
@@ -260,7 +259,6 @@ def test_rows_of_truth_values() -> None:
 # ---------------------------------------------------------------- groups
 
 
-@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6)]))
 def test_networks_of_functions_and_views(steps: list[Step], shape: tuple[int, ...]) -> None:
@@ -303,7 +301,6 @@ class Copies(nn.Module):
         return torch.cat([(y.float() * 1.5).flatten() for y in found])
 
 
-@pytest.mark.slow
 def test_copies_and_reductions_are_generated() -> None:
     from support.direct.in_process import assert_right
     from support.direct.onednn_in_process import Running, compute, lower

@@ -115,7 +115,6 @@ def test_an_expansion_that_repeats_nothing_is_no_step(mode: Mode) -> None:
     assert_right(network, compute(network))
 
 
-@pytest.mark.slow
 @both_modes
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1 << 20))
@@ -130,7 +129,6 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     assert_right(network, compute(network, tags.__getitem__))
 
 
-@pytest.mark.slow
 @both_modes
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

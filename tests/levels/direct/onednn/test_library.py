@@ -393,7 +393,6 @@ def test_a_memory_can_point_elsewhere(engine: Engine) -> None:
         assert np.array_equal(result, array)
 
 
-@pytest.mark.slow
 def test_an_implementation_has_a_name(engine: Engine) -> None:
     a, b = Descriptor.plain((64, 64)), Descriptor.plain((64, 64))
     names: list[str] = []

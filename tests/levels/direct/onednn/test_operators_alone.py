@@ -23,7 +23,6 @@ from support.direct.onednn_in_process import compute, lower
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "6"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(
     max_examples=EXAMPLES,

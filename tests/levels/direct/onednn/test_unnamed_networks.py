@@ -276,7 +276,6 @@ def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mo
     assert_right(lowered, compute(lowered))
 
 
-@pytest.mark.slow
 def test_a_cache_that_is_written_in_place_is_right() -> None:
     torch.manual_seed(0)
     lowered = lower(KeyCache(), torch.randn(2, 4, 8), "infer")

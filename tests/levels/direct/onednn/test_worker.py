@@ -150,7 +150,6 @@ assert not wrong, wrong
 """
 
 
-@pytest.mark.slow
 @needs_package
 @both_modes
 def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
@@ -226,7 +225,6 @@ class Idle(nn.Module):
         return self.layer(x) * (x[:, :, None] + self.bias).softmax(2).squeeze(2)
 
 
-@pytest.mark.slow
 @needs_package
 def test_a_gradient_of_zero_is_a_result_of_a_timed_step(tmp_path: Path) -> None:
     """A saved state leaves out what the optimizer keeps of it; the result of a step does not."""

@@ -66,12 +66,10 @@ def kernels(clusters: bool = True) -> Iterator[Kernel]:
 # ------------------------------------------------------------ without a GPU
 
 
-@pytest.mark.slow
 def test_every_instantiation_compiles() -> None:
     assert_compile(kernels())
 
 
-@pytest.mark.slow
 def test_gpus_without_clusters_have_their_kernels() -> None:
     assert_compile(kernels(clusters=False), "sm_80")
 

@@ -92,7 +92,6 @@ def every_kernel() -> Iterator[Kernel]:
 # ------------------------------------------------------------ without a GPU
 
 
-@pytest.mark.slow
 def test_every_instantiation_compiles() -> None:
     assert_compile(every_kernel())
 

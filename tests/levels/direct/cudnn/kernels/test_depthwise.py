@@ -62,7 +62,6 @@ def result(
 FORMS = [(3, 1, 4, 4), (3, 2, 4, 2), (5, 1, 4, 2), (5, 2, 1, 4), (7, 1, 2, 2), (7, 2, 4, 1)]
 
 
-@pytest.mark.slow
 @settings(max_examples=24, deadline=None)
 @given(
     form=st.sampled_from(FORMS), images=st.integers(1, 3), height=st.integers(7, 13),
@@ -99,7 +98,6 @@ TILES = [(3, 1, 4, 4, 8, 2), (3, 2, 2, 7, 7, 1), (5, 1, 4, 7, 7, 2), (5, 2, 1, 4
          (7, 1, 4, 7, 7, 1), (7, 2, 2, 4, 2, 1)]  # fmt: skip
 
 
-@pytest.mark.slow
 @settings(max_examples=24, deadline=None)
 @given(
     form=st.sampled_from(TILES), images=st.integers(1, 3), height=st.integers(7, 17),
@@ -173,7 +171,6 @@ def test_an_engine_is_restored_with_its_tiling() -> None:
         assert again.name == engine.name
 
 
-@pytest.mark.slow
 def test_kernels_compile() -> None:
     for operation in LAYERS:
         geometry, dtype = golow_convolution.geometry_of(operation), operation.dtype

@@ -131,7 +131,6 @@ def assert_gradient(launch: Launch, dtype: str, shape: Convolution) -> None:
 # ------------------------------------------------------------ without a GPU
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_on_this_processor(dtype: str, shape: str) -> None:
@@ -146,7 +145,6 @@ def kernels_of(dtype: str, shape: Convolution) -> Iterator[Kernel]:
     yield from first_layer.backward_weight("float32", dtype, dtype, shape).kernels
 
 
-@pytest.mark.slow
 def test_it_compiles() -> None:
     """For the oldest GPU that has these products, too."""
     some_types = product(TYPES[:2], (SHAPES["resnet"], SHAPES["grey"]))

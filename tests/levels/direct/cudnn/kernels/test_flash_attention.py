@@ -63,12 +63,10 @@ def every_kernel() -> Iterator[Kernel]:
 # ------------------------------------------------------------ without a GPU
 
 
-@pytest.mark.slow
 def test_every_instantiation_compiles() -> None:
     assert_compile(every_kernel())
 
 
-@pytest.mark.slow
 def test_it_compiles_for_the_oldest_gpu_with_tf32() -> None:
     assert_compile(every_kernel(), "sm_80")
 

@@ -87,7 +87,6 @@ def every_kernel() -> Iterator[Kernel]:
             )
 
 
-@pytest.mark.slow
 def test_every_instantiation_compiles() -> None:
     assert_compile(every_kernel())
 
@@ -102,7 +101,6 @@ def test_it_is_right_on_this_processor(kind: str) -> None:
     assert_right(on_host, kind, "bfloat16", narrow[::3])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["distances", "wider values"])
 def test_every_tiling_is_right_on_this_processor(kind: str) -> None:
     problem = half_problem(ALL[kind], "float16")

@@ -138,7 +138,6 @@ ALL: dict[str, Callable[[], Iterator[Kernel]]] = {
 # ---------------------------------------------------------------- compilation
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ALL)
 def test_every_instantiation_compiles(family: str) -> None:
     assert_compile(ALL[family]())

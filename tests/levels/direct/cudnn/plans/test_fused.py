@@ -204,7 +204,6 @@ def test_parts_lie_where_they_are_joined(axis: int, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
-@pytest.mark.slow
 def test_a_dense_block_copies_each_feature_once() -> None:
     """One copy for each of 58 layers, and one for what each of four blocks begins with."""
     made, _ = built("densenet121", "infer", "default", 64)

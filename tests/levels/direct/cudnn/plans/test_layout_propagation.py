@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,7 +78,6 @@ def test_the_last_of_several_views_is_in_order(data: st.DataObject) -> None:
     assert places(found).sort().values.equal(torch.arange(math.prod(shape)))
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_views_have_strides_where_axes_are_divided(data: st.DataObject) -> None:

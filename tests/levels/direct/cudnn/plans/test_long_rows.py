@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 SIZES = st.sampled_from([3, 16, 1024, 1027, 1030])
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     m=SIZES, n=SIZES, k=SIZES, gaps=st.tuples(*[st.booleans()] * 3),

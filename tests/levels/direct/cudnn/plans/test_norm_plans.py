@@ -81,7 +81,6 @@ def test_shortcuts_give_gradients_of_the_pixels_that_they_read() -> None:
     assert some == {"layer1.1.bn2", "layer2.1.bn2", "layer3.1.bn2"}
 
 
-@pytest.mark.slow
 def test_each_kernel_of_a_norm_counts_what_it_moves_itself() -> None:
     """In units of the first layer's four images, in halves; vectors and sums are small."""
     made, images = built(lowered("resnet50", "train", (128,))), 4 * 64 * 64 * 64 * 2

@@ -237,7 +237,6 @@ BITS = st.builds(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @given(bits=arrays.arrays(np.uint32, 50, elements=BITS))
 @example(bits=np.array([0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x7F800000, 0x7FC00001], np.uint32))
