@@ -129,8 +129,8 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     assert_right(network, compute(network, tags.__getitem__))
 
 
-# On some processors PyTorch's own gradients before a batch norm, whose exact value is zero, are so
-# near to it that oneDNN's are beyond the limit, which is a multiple of that error.
+# Before a batch norm some gradients are exactly zero. Where PyTorch's happen to be nearer to that,
+# oneDNN's are beyond the limit: of 40 such networks 33, at any commit. The limit must know it first.
 @pytest.mark.slow
 @both_modes
 @settings(
