@@ -130,8 +130,8 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
 
 
 # Before a batch norm some gradients are exactly zero. Where PyTorch's happen to be nearer to that,
-# oneDNN's are beyond the limit: of 40 such networks 33, at any commit. The limit must know it first.
-@pytest.mark.slow
+# Before a batch norm some gradients are exactly zero. Where PyTorch's happen to be nearer to it than
+# oneDNN's, these are beyond the limit: of 40 such networks 33. The limit must know of zeros first.
 @both_modes
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
