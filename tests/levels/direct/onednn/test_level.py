@@ -129,9 +129,9 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     assert_right(network, compute(network, tags.__getitem__))
 
 
-# Before a batch norm some gradients are exactly zero. Where PyTorch's happen to be nearer to that,
-# Before a batch norm some gradients are exactly zero. Where PyTorch's happen to be nearer to it than
-# oneDNN's, these are beyond the limit: of 40 such networks 33. The limit must know of zeros first.
+# Before a batch norm some gradients are exactly zero. Where PyTorch's happen to be nearer to that
+# than oneDNN's, these are beyond the limit: of 40 such networks 33. It must know of zeros first.
+@pytest.mark.slow
 @both_modes
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
