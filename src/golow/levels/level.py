@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.levels.probe import Probe
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
 from golow.records.errors import Unsupported
 from golow.records.workload import Device, Mode, Workload
@@ -83,7 +83,7 @@ class Level:
     from_graph: bool = False
     modes: tuple[Mode, ...] = ("infer", "train")
     devices: tuple[Device, ...] = ("cpu",)
-    passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
+    passes: Callable[[Workload], tuple[Pass, ...]] | None = None
     plan: Callable[[Graph, Workload, str, Path], Plan] | None = None
     kernels: Callable[[Graph, Workload, str, Path], tuple[str, ...]] | None = None
     refusals: Callable[[Graph, Workload], Iterator[Unsupported]] | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from golow.lower.ir.graph import Graph, encode_graph
+from golow.lower.ir.graph import Graph, Pass, encode_graph
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.storage.files import CACHE_HINT, write_whole, writing
@@ -18,7 +18,6 @@ from golow.workload.bundle import Bundle
 
 GRAPH, BUILT = "graph.json", "built.json"  # in the cache folder
 
-Pass = Callable[[Graph], Graph]
 Passes = Callable[[Workload], tuple[Pass, ...]]
 
 

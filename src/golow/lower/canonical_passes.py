@@ -11,7 +11,7 @@ from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.aten.strided import stride_over_whole_memory
 from golow.lower.fuse.epilogue_fusion import drop_copies, drop_neutral_numbers
 from golow.lower.fuse.products import join_rows
-from golow.lower.ir.passes import Pass
+from golow.lower.ir.graph import Pass
 
 CANONICAL: tuple[Pass, ...] = (
     stride_over_whole_memory,

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from golow.levels.torch.in_double import InDouble
-from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, Pass, apply
+from golow.lower.ir.graph import Graph, Pass
+from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode, Optimizer, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare

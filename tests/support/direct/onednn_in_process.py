@@ -18,7 +18,7 @@ from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
-from golow.lower.ir.passes import Pass
+from golow.lower.ir.graph import Pass
 from golow.records.workload import KEPT, Mode, Optimizer, Workload
 from golow.storage.cache import open_cache
 from support.direct import in_process

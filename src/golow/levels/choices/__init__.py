@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from golow.levels.choices.choice import Alternative, Choice
 
-__all__ = ["Alternative", "Choice", "Found", "all_choices", "find"]
+__all__ = ["Alternative", "Choice", "ChoiceAlternative", "all_choices", "find"]
 
 
-class Found(NamedTuple):
+class ChoiceAlternative(NamedTuple):
     """An alternative and the choice that it belongs to."""
 
     choice: Choice
@@ -31,11 +31,11 @@ def all_choices() -> tuple[Choice, ...]:
 
 
 @functools.cache
-def find(name: str) -> tuple[Found, ...]:
+def find(name: str) -> tuple[ChoiceAlternative, ...]:
     """The alternatives of that name; none if there are none. Several choices may use a name only at
     different levels (a variant of one, a call at another)."""
     return tuple(
-        Found(choice, alternative)
+        ChoiceAlternative(choice, alternative)
         for choice in all_choices()
         for alternative in choice.alternatives
         if alternative.name == name

@@ -1,6 +1,6 @@
-"""The order of passes of a direct level: a tuple of passes, and of such as depend on the workload.
+"""The order of passes of a direct level: a tuple of passes, some of which depend on the workload.
 
-Each level has its own two orders, for inference and for training, in its ``passes.py``.
+Each level lists two orders, for inference and for training, in its ``passes.py``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 from golow.lower.fuse.updating import append_update
-from golow.lower.ir.passes import Pass
+from golow.lower.ir.graph import Pass
 from golow.records.workload import Workload
 
 
 class ByWorkload(NamedTuple):
-    """An entry of an order that depends on the workload: on its precision, or its optimizer.
+    """A pass that depends on the workload: on its precision, or its optimizer.
 
-    make: the pass for a workload; None leaves it out.
+    make: returns the pass for a workload, or None to leave it out.
     """
 
     make: Callable[[Workload], Pass | None]
@@ -34,7 +34,7 @@ def ordered(order: Order, workload: Workload) -> tuple[Pass, ...]:
 
 @ByWorkload
 def update_parameters(workload: Workload) -> Pass:
-    """The optimizer's update of each parameter, right after its gradient."""
+    """Add the optimizer's update of each parameter right after its gradient."""
     update = partial(append_update, optimizer=workload.optimizer)
     update.__name__ = append_update.__name__  # type: ignore[attr-defined]
     return update

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from golow.levels.lowered_cache import Pass, Passes, lowered, write_lowered
-from golow.lower.ir.graph import Graph
+from golow.levels.lowered_cache import Passes, lowered, write_lowered
+from golow.lower.ir.graph import Graph, Pass
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 

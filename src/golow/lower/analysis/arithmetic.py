@@ -1,6 +1,6 @@
-"""How much arithmetic a captured graph or the steps of a plan need, in products of matrices and
-convolutions, and how many bytes the layers of a graph must move. Operations that are neither are
-not counted."""
+"""Operation counts: how much arithmetic a captured graph or the steps of a plan need, in products
+of matrices and convolutions, and how many bytes the layers of a graph must move. Operations that
+are neither are not counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which values an iteration need not compute again: those that depend on weights alone."""
+"""Loop-invariant values, which an iteration need not compute again: those that depend on weights
+alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The last reads of a graph's values, which values are the new content of an input, and which have
-the same elements: what may share memory, and when it may be overwritten."""
+"""Liveness: the last reads of a graph's values, which values are the new content of an input, and
+which have the same elements: what may share memory, and when it may be overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which values of a graph share memory, and how a tensor looks after a view of it was written."""
+"""Alias analysis: which values of a graph share memory, and how a tensor looks after a view of it
+was written."""
 
 from __future__ import annotations
 

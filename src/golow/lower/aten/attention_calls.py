@@ -1,4 +1,4 @@
-"""Passes on attention as ATen calls it: they say in a word what its arguments say at length.
+"""Simplification of attention calls: drops known masks, shares key and value heads.
 
 Models compute masks from positions alone, and repeat keys and values for query heads that share
 them. What hides nothing, or what lies ahead, needs no mask, and kernels let heads share by

@@ -1,4 +1,4 @@
-"""The pass that turns ATen's calls into operators of the vocabulary.
+"""Canonicalisation: turns ATen's calls into operators of the vocabulary.
 
 In captured graphs the same layer has different names in inference and in training, arguments by
 position, and defaults left out. After this pass it has one name and one record of typed arguments.

@@ -1,5 +1,5 @@
-"""The pass that makes pairs of real numbers of complex ones, as rotary embeddings have them: a
-complex value of a shape becomes a real one with a further axis of two, its real and its imaginary
+"""Complex lowering: replaces complex numbers by pairs of real ones, as rotary embeddings have them:
+a complex value of a shape becomes a real one with a further axis of two, its real and its imaginary
 parts. The vendor's libraries compute with real numbers alone."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pass that replaces ATen's calls outside the vocabulary by simpler ones.
+"""Decomposition: replaces ATen's calls outside the vocabulary by simpler ones.
 
 Three sources, in this order: golow's own definitions (``decompositions/``), PyTorch's table, and
 the composite definitions that the dispatcher has. Each step unfolds one call by one level; what it

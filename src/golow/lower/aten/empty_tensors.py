@@ -1,6 +1,6 @@
-"""The pass that leaves out what has no elements. Networks for several configurations split a tensor
-into parts of which one may be empty, and join them again: rotary positions of all or of some
-channels of a head, tokens with or without registers."""
+"""Elimination of empty tensors. Networks for several configurations split a tensor into parts of
+which one may be empty, and join them again: rotary positions of all or of some channels of a head,
+tokens with or without registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pass on ATen's calls: replaces in-place operations with ones that make a new value."""
+"""Functionalisation: replaces in-place operations with ones that make a new value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pass that makes numbers of tensors without axes that are always the same.
+"""Constant propagation of scalars: replaces tensors without axes that are always the same by
+numbers.
 
 A model writes ``scores / torch.sqrt(torch.tensor(64.0))``, or hides scores with a tensor that holds
 the lowest float. As a number, a scale can go into the product, and a pass can see what is hidden.

@@ -1,4 +1,4 @@
-"""A pass on ATen's calls: ``as_strided`` reads memory, so it gets all of it in its order."""
+"""Lowering of ``as_strided``: it reads memory, so it gets all of it in its order."""
 
 from __future__ import annotations
 

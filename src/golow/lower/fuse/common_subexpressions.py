@@ -1,5 +1,5 @@
-"""The pass that computes once what several nodes compute (common subexpressions): masks that each
-layer of a transformer derives from the same one, indices, positions, fills."""
+"""Common subexpression elimination: computes once what several nodes compute, such as the masks of
+each layer of a transformer, indices, positions and fills."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Fusion passes: padding, residual additions and activations become part of the convolution or
-linear layer next to them, so that a value is written once instead of two to four times.
+"""Prologue and epilogue fusion: padding, residual additions and activations become part of the
+convolution or linear layer next to them, so that a value is written once instead of two to four
+times.
 
 Both direct levels start from the graph after these passes.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from golow.lower.ir.graph import Graph, Ref
-from golow.lower.ir.patterns import Found, Fusion, Match, Rule, fuse, node
+from golow.lower.ir.patterns import Fusion, Match, NodeMatch, Rule, fuse, node
 from golow.lower.ir.rewriting import changes_in_place, result, rewritten
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
@@ -81,7 +82,7 @@ def _with_padding(match: Match) -> list[Fusion]:
     return [Fusion(operator, "layer", takes, "layer", match["layer"].node.outputs)]
 
 
-def _pads_pixels_with_zeros(found: Found) -> bool:
+def _pads_pixels_with_zeros(found: NodeMatch) -> bool:
     pad = found.arguments
     if not isinstance(pad, Pad) or pad.value != 0:
         return False
@@ -113,7 +114,7 @@ def _with_less_padding(match: Match) -> list[Fusion]:
     return [Fusion(operator, "layer", ("cut",), "cut", match["cut"].node.outputs)]
 
 
-def _cuts_pixels(found: Found) -> bool:
+def _cuts_pixels(found: NodeMatch) -> bool:
     cut = found.arguments
     return isinstance(cut, Slice) and cut.step == 1 and cut.axis >= 2 and cut.stop > cut.start
 
@@ -147,7 +148,7 @@ def _with_residual(match: Match) -> list[Fusion]:
     return [Fusion(operator, "layer", ("add",), "add", match["add"].node.outputs)]
 
 
-def adds_alike(found: Found) -> bool:
+def adds_alike(found: NodeMatch) -> bool:
     """Whether it adds two different values of the same shape."""
     add = found.arguments
     return (
@@ -191,7 +192,7 @@ def _with_activation(match: Match) -> list[Fusion]:
     return [Fusion(operator, "maker", ("activation",), "activation", outputs)]
 
 
-def _sums_of_one_shape(found: Found) -> bool:
+def _sums_of_one_shape(found: NodeMatch) -> bool:
     add = found.arguments
     return (
         isinstance(add, Binary)

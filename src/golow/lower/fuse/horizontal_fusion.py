@@ -1,5 +1,5 @@
-"""The pass that computes linear layers of one input as one: query, key and value of attention, gate
-and input of a gated layer."""
+"""Horizontal fusion: computes linear layers of one input as one: query, key and value of attention,
+gate and input of a gated layer."""
 
 from __future__ import annotations
 

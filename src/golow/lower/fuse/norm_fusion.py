@@ -1,4 +1,4 @@
-"""Passes that fuse batch norm with the residual and the activation after it; in training in both
+"""Epilogue fusion of batch norm: with the residual and the activation after it; in training in both
 directions. One kernel then does the work of three without intermediate values in memory."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import msgspec
 
 from golow.lower.fuse.epilogue_fusion import adds_alike
 from golow.lower.ir.graph import Activation, Graph, Ref
-from golow.lower.ir.patterns import Found, Fusion, Match, Pattern, Rule, fuse, node
+from golow.lower.ir.patterns import Fusion, Match, NodeMatch, Pattern, Rule, fuse, node
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
@@ -27,7 +27,7 @@ def _with_activation(match: Match) -> list[Fusion]:
     return [Fusion(operator, "norm", ("activation",), "activation", outputs)]
 
 
-def _is_relu(found: Found) -> bool:
+def _is_relu(found: NodeMatch) -> bool:
     return isinstance(found.arguments, Activate) and found.arguments.activation.name == "relu"
 
 
@@ -93,10 +93,10 @@ def _rule(names: tuple[str, ...], with_residual: bool) -> Rule:
     def chosen(activation: Activation | None) -> bool:
         return activation is not None and activation.name in names
 
-    def activates(found: Found) -> bool:
+    def activates(found: NodeMatch) -> bool:
         return isinstance(found.arguments, Activate) and chosen(found.arguments.activation)
 
-    def adds_and_activates(found: Found) -> bool:
+    def adds_and_activates(found: NodeMatch) -> bool:
         add = found.arguments
         return isinstance(add, Binary) and chosen(add.activation) and adds_alike(found)
 
@@ -192,7 +192,7 @@ def _of_some_pixels(match: Match) -> list[Fusion]:
     ]
 
 
-def _skips_pixels(found: Found) -> bool:
+def _skips_pixels(found: NodeMatch) -> bool:
     layer = found.arguments
     return (
         isinstance(layer, ConvolutionBackward)

@@ -1,5 +1,5 @@
-"""Makes one operation of functions of elements that follow one another, so that what lies between
-them never reaches memory. A function that stands alone is a group of one."""
+"""Pointwise fusion: makes one operation of functions of elements that follow one another, so that
+what lies between them never reaches memory. A function that stands alone is a group of one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Passes over pooling: one makes the mean over an image a pooling, for which libraries have faster
-code than for reductions; the other leaves out what pools nothing."""
+"""Peephole passes on pooling: one makes the mean over an image a pooling, for which libraries have
+faster code than for reductions; the other leaves out what pools nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import Operator, record_of, written
-from golow.lower.ir.patterns import Found, Fusion, Match, Pattern, Rule, fuse, node
+from golow.lower.ir.patterns import Fusion, Match, NodeMatch, Pattern, Rule, fuse, node
 from golow.lower.ir.rewriting import rewritten
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
@@ -28,7 +28,7 @@ def _mean_of_an_image(keep: bool) -> Pattern:
     return node("mean", Reduce, function="mean", axes=(2, 3), keep=keep, where=_of_an_image)
 
 
-def _of_an_image(found: Found) -> bool:
+def _of_an_image(found: NodeMatch) -> bool:
     return isinstance(found.arguments, Reduce) and len(found.shape(found.arguments.x)) == 4
 
 

@@ -1,5 +1,5 @@
-"""Passes for matrix products: one product of a batch of them, where the batch shares a matrix; and
-numbers that multiply an operand or the result."""
+"""Peephole passes on matrix products: one product of a batch of them, where the batch shares a
+matrix; and numbers that multiply an operand or the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass that gives activations back from layers to the functions of elements after them."""
+"""Epilogue fission: gives activations back from layers to the functions of elements after them."""
 
 from __future__ import annotations
 

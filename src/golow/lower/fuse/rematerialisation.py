@@ -1,4 +1,5 @@
-"""Computes functions of elements again in the backward pass where that saves memory.
+"""Rematerialisation: computes functions of elements again in the backward pass where that saves
+memory.
 
 What the backward pass reads of the forward pass is kept in between, which is most of a training
 step's memory. A function of elements whose arguments are kept anyway need not be: its results are

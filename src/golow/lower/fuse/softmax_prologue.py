@@ -1,5 +1,5 @@
-"""Passes that compute functions of elements within the softmax that reads them, so that scores of
-attention with their masks and biases are read once and never written."""
+"""Prologue fusion of softmax: computes functions of elements within the softmax that reads them, so
+that scores of attention with their masks and biases are read once and never written."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The pass for a weight that an embedding shares with another layer, such as a language model's
-head."""
+"""Gradients of tied weights: of a weight that an embedding shares with another layer, such as a
+language model's head."""
 
 from __future__ import annotations
 

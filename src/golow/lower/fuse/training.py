@@ -1,4 +1,4 @@
-"""Passes for the training step that restore operators which AOTAutograd decomposed."""
+"""Idiom recognition in training steps: restores operators that AOTAutograd decomposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pass for the training step: adds the optimizer's update of every parameter to the graph."""
+"""Optimizer fusion: adds the optimizer's update of every parameter to the graph."""
 
 from __future__ import annotations
 

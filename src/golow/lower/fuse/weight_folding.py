@@ -1,4 +1,4 @@
-"""Inference passes that move work from every iteration to load time.
+"""Constant folding of weights in inference: moves work from every iteration to load time.
 
 What they move depends on weights alone, so a plan computes it once.
 """
@@ -12,7 +12,7 @@ import msgspec
 from golow.lower.analysis.constant_values import constant_values
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import written
-from golow.lower.ir.patterns import Found, Fusion, Match, Rule, fuse, node
+from golow.lower.ir.patterns import Fusion, Match, NodeMatch, Rule, fuse, node
 from golow.lower.ir.rewriting import once, rewritten
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
@@ -68,7 +68,7 @@ def _folded(match: Match) -> list[Fusion]:
     return [Fusion(operator, "layer", ("norm",), "norm", (output,), before)]
 
 
-def _norms_the_last_axis(found: Found) -> bool:
+def _norms_the_last_axis(found: NodeMatch) -> bool:
     """Whether the channels of a norm after the layer are the layer's outputs."""
     return not isinstance(found.arguments, Linear) or len(found.output.shape) == 2
 
@@ -127,7 +127,7 @@ def _scaled(match: Match) -> list[Fusion]:
     return [Fusion(operator, "layer", ("product",), "product", (output,), tuple(before))]
 
 
-def _scales_outputs(found: Found) -> bool:
+def _scales_outputs(found: NodeMatch) -> bool:
     """Whether it multiplies each output of a layer by a number of its own."""
     product = found.arguments
     if not isinstance(product, Binary) or not isinstance(product.b, Ref):

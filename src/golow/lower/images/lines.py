@@ -1,6 +1,6 @@
-"""The pass that keeps lines images. A layer of one dimension computes on images of one row; between
-two of them stand functions of elements of [N, C, L], which no convolution can absorb, and a copy
-wherever the images lie in blocks."""
+"""Lines as images. A layer of one dimension computes on images of one row; between two of them
+stand functions of elements of [N, C, L], which no convolution can absorb, and a copy wherever the
+images lie in blocks."""
 
 from __future__ import annotations
 

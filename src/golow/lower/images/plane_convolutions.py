@@ -1,9 +1,9 @@
-"""The pass that computes convolutions of volumes without copies of their planes, for a level whose
-library has some of them."""
+"""Convolutions of volumes as planes: computes them without copies of their planes, for a level
+whose library has some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from golow.lower.aten.decomposition import lenient
 from golow.lower.images.planes import AXES, Chain
 from golow.lower.images.volumes import convolutions, is_transposed, operator_of, through_transposed
-from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.graph import Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, written
 from golow.lower.ir.rewriting import Names, rewritten
 from golow.lower.ir.spelling import Call
@@ -22,7 +22,7 @@ Layer = Convolution | ConvolutionBackward
 View = Literal["planes", "columns"]
 
 
-def convolve_side_by_side(whole: bool) -> Callable[[Graph], Graph]:
+def convolve_side_by_side(whole: bool) -> Pass:
     """Return the pass that makes each convolution of volumes, and its gradients, one operator: of
     images where it computes each plane by itself, or each column of planes; else of volumes, if the
     level's library computes those (``whole``), without groups, of channels in multiples of

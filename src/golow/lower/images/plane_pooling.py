@@ -1,4 +1,4 @@
-"""Passes that pool and norm volumes as images (`golow.lower.images.planes`)."""
+"""Pooling and norms of volumes as images (`golow.lower.images.planes`)."""
 
 from __future__ import annotations
 

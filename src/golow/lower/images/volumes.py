@@ -1,5 +1,5 @@
-"""Passes that keep convolutions and pooling of volumes whole, for a level whose library computes
-them. What is left is unfolded into images (`golow.lower.decompositions`)."""
+"""Volumes as operators: keeps their convolutions and pooling whole, for a level whose library
+computes them. What is left is unfolded into images (`golow.lower.decompositions`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from golow.lower.aten.decomposition import lenient
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import Operator, written
-from golow.lower.ir.patterns import Found, Fusion, Match, Rule, fuse, node
+from golow.lower.ir.patterns import Fusion, Match, NodeMatch, Rule, fuse, node
 from golow.lower.ir.rewriting import Links, Names, rewritten
 from golow.lower.ir.spelling import Call
 from golow.lower.operators import convolution, max_pool
@@ -174,7 +174,7 @@ def _of_volume(match: Match) -> list[Fusion]:
     return [Fusion(operator, "norm", ("view", "back"), "back", (back,))]
 
 
-def _is_of_volumes(found: Found) -> bool:
+def _is_of_volumes(found: NodeMatch) -> bool:
     return len(found.output.shape) == AXES + 2
 
 

@@ -8,7 +8,7 @@ a new one. Nothing here imports torch, so that workers without a framework can r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -152,6 +152,9 @@ class Graph(Record, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return print_python(self)
+
+
+Pass = Callable[[Graph], Graph]
 
 
 def encode_graph(graph: Graph) -> bytes:

@@ -7,15 +7,13 @@ change, and adds the pass's name, its time and the number of nodes left to the g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from golow.lower.ir.graph import Graph, Node, PassRecord, Ref
+from golow.lower.ir.graph import Graph, Node, Pass, PassRecord, Ref
 from golow.lower.ir.rewriting import changes_in_place, with_names
 from golow.lower.ir.verify import verify
-
-Pass = Callable[[Graph], Graph]
 
 
 def stages(graph: Graph, passes: Sequence[Pass]) -> Iterator[Graph]:

@@ -33,7 +33,7 @@ class Pattern(NamedTuple):
     fields: Mapping[str, Any]
     alone: bool = False
     commutes: bool = False
-    where: Callable[[Found], bool] | None = None
+    where: Callable[[NodeMatch], bool] | None = None
 
 
 def node(
@@ -41,14 +41,14 @@ def node(
     *kinds: type[Operator],
     alone: bool = False,
     commutes: bool = False,
-    where: Callable[[Found], bool] | None = None,
+    where: Callable[[NodeMatch], bool] | None = None,
     **fields: Any,
 ) -> Pattern:
     """The pattern of a node; matches hold the node under this name."""
     return Pattern(name, kinds, fields, alone, commutes, where)
 
 
-class Found(NamedTuple):
+class NodeMatch(NamedTuple):
     """A node that matched: its position in the graph, the node and its arguments.
 
     values: every value of the graph. alone: as in `Pattern`. swapped: ``a`` and ``b`` are swapped
@@ -79,9 +79,9 @@ class Found(NamedTuple):
 class Match:
     """The nodes that matched, by their names in the pattern."""
 
-    found: Mapping[str, Found]
+    found: Mapping[str, NodeMatch]
 
-    def __getitem__(self, name: str) -> Found:
+    def __getitem__(self, name: str) -> NodeMatch:
         return self.found[name]
 
     def arguments(self, name: str, kind: type[Kind]) -> Kind:
@@ -153,7 +153,7 @@ def _matches(links: Links, pattern: Pattern, position: int) -> Iterator[Match]:
         own = _swapped(arguments) if swapped else arguments
         if own is None:
             continue
-        found = Found(position, this, own, links.values, alone, swapped)
+        found = NodeMatch(position, this, own, links.values, alone, swapped)
         if pattern.where is not None and not pattern.where(found):
             continue
         for makers in _fields_match(links, pattern, own):
@@ -162,7 +162,7 @@ def _matches(links: Links, pattern: Pattern, position: int) -> Iterator[Match]:
 
 def _fields_match(
     links: Links, pattern: Pattern, arguments: Operator
-) -> Iterator[dict[str, Found]]:
+) -> Iterator[dict[str, NodeMatch]]:
     """Every match of the fields, with the nodes that make them."""
     choices: list[list[Match]] = []
     for field, wanted in pattern.fields.items():

@@ -1,4 +1,5 @@
-"""Offsets of buffers in one arena: buffers that are never alive at the same time share bytes."""
+"""Arena allocation: offsets of buffers: buffers that are never alive at the same time share
+bytes."""
 
 from __future__ import annotations
 

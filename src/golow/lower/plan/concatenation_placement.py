@@ -1,5 +1,5 @@
-"""Which values may lie in the memory of a concatenation from the beginning, so that joining copies
-nothing."""
+"""In-place concatenation: which values may be stored in the memory of a concatenation from the
+beginning, so that joining copies nothing."""
 
 from __future__ import annotations
 

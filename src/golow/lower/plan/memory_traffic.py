@@ -1,4 +1,5 @@
-"""How many bytes the steps of a plan must move, and how many of them for layout alone."""
+"""Memory traffic: how many bytes the steps of a plan must move, and how many of them for layout
+alone."""
 
 from __future__ import annotations
 

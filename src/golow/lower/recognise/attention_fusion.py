@@ -1,12 +1,12 @@
-"""The pass that recognises attention in its arithmetic, where a network writes it itself."""
+"""Attention fusion: recognises attention in its arithmetic, where a network writes it itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.graph import Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, record_of, written
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, Names, result, rewritten
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 HIDING = -1e4  # networks hide scores by this number, and by lower ones
 
 
-def name_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
+def name_attention(kernels: Kernels) -> Pass:
     """The pass that makes softmax(query key^T + what is added or hidden) value one operator where
     these kernels compute it, in inference: in training its parts are read again."""
 

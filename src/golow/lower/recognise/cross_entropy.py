@@ -1,5 +1,5 @@
-"""The pass that joins log softmax and the loss that selects from it, so that neither the logarithms
-nor their gradient, each as large as the scores, reach memory."""
+"""Cross-entropy fusion: joins log softmax and the loss that selects from it, so that neither the
+logarithms nor their gradient, each as large as the scores, reach memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The pass that keeps group norm and instance norm of images on images: what they unfold to
-otherwise, norms of rows, would need the channels of a group side by side in memory."""
+"""Group norm and instance norm of images, kept on images: what they unfold to otherwise, norms of
+rows, would need the channels of a group side by side in memory."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The pass that keeps products of groups of rows whole, for a level that reads where a group ends
+"""Grouped GEMMs: keeps products of groups of rows whole, for a level that reads where a group ends
 while it runs; what they unfold to otherwise multiplies every row by the matrices of all groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 from golow.lower.aten.canonical import operator_of
-from golow.lower.ir.graph import Graph, Node, Ref
+from golow.lower.ir.graph import Graph, Node, Pass, Ref
 from golow.lower.ir.operator import written
 from golow.lower.ir.rewriting import Links, rewritten
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
@@ -19,7 +19,7 @@ NAMES = {
 }
 
 
-def keep_grouped_products(step: int = 1) -> Callable[[Graph], Graph]:
+def keep_grouped_products(step: int = 1) -> Pass:
     """The pass that writes products of groups of rows, as models of transformers call them, and
     their gradients as operators. step: of which the sizes of the matrices must be multiples."""
 

@@ -1,4 +1,4 @@
-"""The pass that keeps resizing whole, for a level whose library computes it. What is left becomes
+"""Resampling: keeps resizing whole, for a level whose library computes it. What is left becomes
 products with matrices of weights (`golow.lower.decompositions.resize`)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pass that recognises RMS norm in its arithmetic, for a level that has a kernel for it."""
+"""RMS norm fusion: recognises RMS norm in its arithmetic, for a level that has a kernel for it."""
 
 from __future__ import annotations
 

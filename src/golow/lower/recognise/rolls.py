@@ -1,4 +1,4 @@
-"""The pass that recognises a roll in slices that are joined again, for a level with a kernel for
+"""Roll fusion: recognises a roll in slices that are joined again, for a level with a kernel for
 it."""
 
 from __future__ import annotations

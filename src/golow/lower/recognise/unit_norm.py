@@ -1,5 +1,5 @@
-"""The pass that recognises vectors that are divided by their length, for a level that has a kernel
-for it."""
+"""L2 normalisation fusion: recognises vectors that are divided by their length, for a level that
+has a kernel for it."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""The pass that keeps attention whole, for a level that has a kernel for it."""
+"""Attention as one operator: kept whole, for a level that has a kernel for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
 from golow.lower.aten.attention_calls import BACKWARD, FORWARD, WHOLE
 from golow.lower.aten.decomposition import lenient
-from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.graph import Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, written
 from golow.lower.ir.rewriting import Links, Names, rewritten
 from golow.lower.ir.spelling import Call
@@ -61,7 +60,7 @@ HIDDEN = -3e4
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
 
 
-def keep_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
+def keep_attention(kernels: Kernels) -> Pass:
     """The pass that makes attention one operator, forward and backward, where these kernels compute
     it: without dropout, of four axes. What is left is unfolded."""
 

@@ -1,4 +1,4 @@
-"""The pass that cuts a tensor before it is padded instead of afterwards."""
+"""Peephole pass on padding: cuts a tensor before it is padded instead of afterwards."""
 
 from __future__ import annotations
 

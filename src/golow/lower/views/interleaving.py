@@ -1,4 +1,4 @@
-"""The pass that gives interleaved parts an axis of their own.
+"""Split of interleaved views: gives interleaved parts an axis of their own.
 
 A rotary embedding that turns neighbours (Su et al. 2021, "RoFormer"), as GPT-J's, is written as
 x cos + stack(-x[1::2], x[0::2]) sin, where the stacked axis is joined with the last one at once.

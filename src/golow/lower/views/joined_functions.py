@@ -1,5 +1,5 @@
-"""The pass that computes functions of elements before parts are joined, where the parts are ranges
-of values, or functions of ranges: each part is then written where it is joined.
+"""Concatenation sinking: computes functions of elements before parts are joined, where the parts
+are ranges of values, or functions of ranges: each part is then written where it is joined.
 
 A rotary embedding (Su et al. 2021, "RoFormer") is the pattern: x cos + cat(-x2, x1) sin becomes
 cat(x1 cos1 - x2 sin1, x2 cos2 + x1 sin2), one kernel and no copy.

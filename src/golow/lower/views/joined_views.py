@@ -1,4 +1,5 @@
-"""The pass that joins tensors in the order in which the whole is read."""
+"""Layout propagation through concatenations: joins tensors in the order in which the whole is
+read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The pass that joins what was padded with zeros and then added. The gradients of slices arrive so:
-three of them make up the gradient of a projection to query, key and value."""
+"""Concatenation of padded sums: joins what was padded with zeros and then added. The gradients of
+slices arrive so: three of them make up the gradient of a projection to query, key and value."""
 
 from __future__ import annotations
 

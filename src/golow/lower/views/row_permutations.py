@@ -1,6 +1,5 @@
-"""The pass that brings rows into their order before a linear layer instead of after it, where they
-are copied before it in any case: windows of Swin lie as an image again in the copy that joins the
-heads."""
+"""Permutation hoisting: moves permutations of rows before linear layers that copy their input
+anyway: windows of Swin lie as an image again in the copy that joins the heads."""
 
 from __future__ import annotations
 

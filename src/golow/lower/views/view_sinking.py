@@ -1,5 +1,5 @@
-"""Passes that compute functions before the views of what they read, beside the layer that makes it,
-which may take them in."""
+"""View sinking: computes functions before the views of what they read, beside the layer that makes
+it, which may take them in."""
 
 from __future__ import annotations
 

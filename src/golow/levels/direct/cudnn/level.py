@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels import gpu
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
-from golow.levels.lowered_cache import BUILT, Pass, lowered, write_lowered
+from golow.levels.lowered_cache import BUILT, lowered, write_lowered
 from golow.levels.probe import Probe
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload

@@ -43,7 +43,8 @@ from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.plane_convolutions import convolve_side_by_side
 from golow.lower.images.plane_pooling import norm_by_planes, pool_by_planes
 from golow.lower.images.volumes import norm_all_volumes, norm_volumes
-from golow.lower.ir.passes import Pass, eliminate_dead_code
+from golow.lower.ir.graph import Pass
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.lower.recognise.group_norm import keep_group_norm
@@ -89,28 +90,28 @@ def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
 
 @ByWorkload
 def grouped_products_stay_whole(workload: Workload) -> Pass | None:
-    """The kernel for them is on tensor cores."""
+    """Keep grouped products whole on tensor cores, which alone have a kernel for them."""
     on_tensor_cores = TYPES[workload.precision].products != "ieee"
     return keep_grouped_products(STEP) if on_tensor_cores else None
 
 
 @ByWorkload
 def attention_stays_whole(workload: Workload) -> Pass | None:
-    """Where a kernel computes it."""
+    """Keep ATen's attention whole where a kernel computes it."""
     kernels = attention_kernels(workload.mode, workload.precision)
     return keep_attention(kernels) if kernels else None
 
 
 @ByWorkload
 def attention_is_named(workload: Workload) -> Pass | None:
-    """Where a kernel computes it."""
+    """Fuse attention that a network writes itself where a kernel computes it."""
     kernels = attention_kernels(workload.mode, workload.precision)
     return name_attention(kernels) if kernels else None
 
 
 @ByWorkload
 def volumes_are_planes(workload: Workload) -> Pass:
-    """Which of them is faster depends on tensor cores."""
+    """Compute convolutions of volumes as planes where that is faster with these tensor cores."""
     return convolve_side_by_side(TYPES[workload.precision].convolutions != "ieee")
 
 

@@ -1,4 +1,5 @@
-"""The pass that says which recurrent networks cuDNN computes as a whole, and which as a loop."""
+"""Loop unrolling of recurrent networks: which of them cuDNN computes as a whole, and which as a
+loop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The pass that joins the recurrent layers and directions of a training step that the library can
-compute beside one another."""
+"""Horizontal fusion of recurrent layers: joins the layers and directions of a training step that
+the library can compute beside one another."""
 
 from __future__ import annotations
 

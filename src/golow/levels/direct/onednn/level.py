@@ -14,9 +14,9 @@ import msgspec
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.bindings.processor import processor
 from golow.levels.level import IDLE_NUMPY, Launch, Level
-from golow.levels.lowered_cache import BUILT, Pass, lowered, write_lowered
+from golow.levels.lowered_cache import BUILT, lowered, write_lowered
 from golow.levels.probe import Probe
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload

@@ -33,7 +33,8 @@ from golow.lower.fuse.training import name_global_pooling, take_gradients_from_r
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.volumes import keep_volumes, norm_volumes
-from golow.lower.ir.passes import Pass, eliminate_dead_code
+from golow.lower.ir.graph import Pass
+from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products

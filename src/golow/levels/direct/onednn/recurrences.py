@@ -1,4 +1,5 @@
-"""The pass that says which recurrent layers oneDNN's primitives compute, and which a loop does."""
+"""Loop unrolling of recurrent layers: which of them oneDNN's primitives compute, and which a loop
+does."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
-from golow.levels.lowered_cache import BUILT, Pass, version_of
+from golow.levels.lowered_cache import BUILT, version_of
 from golow.levels.probe import Probe
 from golow.levels.traced import lowered
 from golow.levels.traced.lowered import write_source
-from golow.lower.ir.graph import Graph, Value
+from golow.lower.ir.graph import Graph, Pass, Value
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle

@@ -1,4 +1,4 @@
-"""In which order a value should lie so that what reads it, through views, finds it in order."""
+"""Layout propagation: stores a value in the order in which its consumers read it, through views."""
 
 from __future__ import annotations
 
