@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.products import join_rows, scale_products

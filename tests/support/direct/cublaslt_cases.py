@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Matrix, Problem, library
+from golow.levels.direct.cudnn.bindings.cublaslt import library
+from golow.levels.direct.cudnn.problems.gemm import Matrix, Problem
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
 
 KINDS = [  # dtype, result, arithmetic

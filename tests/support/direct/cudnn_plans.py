@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
 from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork

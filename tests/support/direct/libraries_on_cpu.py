@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
 from golow.levels.direct.cudnn.steps.built_plan import Call, EngineCall

@@ -22,15 +22,13 @@ from golow.levels.direct.cudnn.bindings.cublaslt import (
     CublasLt,
     CublasLtError,
     Matmul,
-    Matrix,
     Owned,
-    Problem,
-    Strides,
     layout,
     library,
     operation,
     preference,
 )
+from golow.levels.direct.cudnn.problems.gemm import Matrix, Problem, Strides
 from support.direct.cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, require_library
 
 
@@ -271,7 +269,8 @@ def test_descriptors_are_destroyed_with_their_objects() -> None:
 @pytest.mark.usefixtures("loaded")
 def test_objects_may_outlive_the_module() -> None:
     code = (
-        "import sys; from golow.levels.direct.cudnn.bindings.cublaslt import Problem, operation; "
+        "import sys; from golow.levels.direct.cudnn.bindings.cublaslt import operation; "
+        "from golow.levels.direct.cudnn.problems.gemm import Problem; "
         "kept = operation(Problem(2, 3, 4)); sys.kept = [kept]; kept.itself = kept"
     )
     done = python(code)

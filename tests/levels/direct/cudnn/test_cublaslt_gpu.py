@@ -9,13 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from golow.levels.direct.cudnn.bindings.cublaslt import (
-    Algorithm,
-    CublasLt,
-    Matmul,
-    Problem,
-    Strides,
-)
+from golow.levels.direct.cudnn.bindings.cublaslt import Algorithm, CublasLt, Matmul
+from golow.levels.direct.cudnn.problems.gemm import Problem, Strides
 from support.direct.cublaslt_cases import (
     KINDS,
     LIMIT,

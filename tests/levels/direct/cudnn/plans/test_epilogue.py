@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from torch import nn
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.problems.epilogue import FUNCTIONS, add_activation, takes_activation
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.levels.direct.formulas.activation_formulas import formulas

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.problems.layouts import layout_of, pitch_of
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE, Built, EngineCall, FlatCall

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem, Strides
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution, as_product
 from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.gemm import Problem, Strides
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.lower.ir.graph import Activation

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import Convolution

@@ -8,17 +8,13 @@ first object loads the library and checks its version.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
-from golow.levels.direct.cudnn.problems.products import Arithmetic
+from golow.levels.direct.cudnn.problems.gemm import BEST_ALIGNMENT, Matrix, Problem
 
 OLDEST = 12_00_00  # major, minor and patch, as cublasLtGetVersion encodes them
-BEST_ALIGNMENT = 256  # bytes; what cuMemAlloc returns and a workspace requires
 
 # The numbers of cublasLt.h are written out: nvidia-ml-py has none of them. nvmath-python 1.0.0 has
 # the same ones and runs on an H100, but is a further dependency, and 0.7 s of a start.
@@ -49,152 +45,6 @@ class CublasLtError(RuntimeError):
     def __init__(self, call: str, status: str) -> None:
         super().__init__(f"{call}: {status}")
         self.status = status
-
-
-# ---------------------------------------------------------------- the problem
-
-
-class Strides(NamedTuple):
-    """Elements from one stored row of a matrix to the next, and from one matrix of a batch to the
-    next; None where there is no gap between them."""
-
-    row: int | None = None
-    batch: int | None = None
-
-
-CONTIGUOUS = Strides()
-
-
-class Matrix(NamedTuple):
-    """A row-major matrix as stored, with its batch; strides in elements."""
-
-    rows: int
-    columns: int
-    row: int
-    batch: int
-
-    def extent(self, batch: int) -> int:
-        """Elements from the first to the last of a batch of this size."""
-        return (batch - 1) * self.batch + (self.rows - 1) * self.row + self.columns
-
-
-@dataclass(frozen=True)
-class Problem:
-    """D = relu(factor op(A) op(B) + C + bias), for row-major matrices; a batch of them for
-    batch > 1.
-
-    op(A) is [m, k] and op(B) [k, n]; A is stored [k, m] with transpose_a, B [n, k] with
-    transpose_b. D and C are [m, n]. dtype: storage of A and B; result: storage of C, D and the
-    bias, which is dtype or float32. arithmetic: "ieee" or "tf32" for float32, "half" for 16-bit
-    floats; sums are always float32.
-
-    residual: whether there is a C; D may be the same memory as C if their strides are equal. bias:
-    a vector [n], the same for every row and batch. bias_gradient: also write a vector [m], the sums
-    of op(A)'s rows; for dW = dY^T X it is the gradient of the bias. alignment: every address is a
-    multiple of so many bytes. frozen: B is the same in every iteration; cold: and not in the
-    GPU's cache. Order of the operands: A, B[, bias or its gradient][, C], D.
-
-    Raises ValueError for a contradictory problem. A valid problem that the library does not support
-    has no candidates.
-    """
-
-    m: int
-    n: int
-    k: int
-    dtype: str = "float32"
-    result: str = "float32"
-    arithmetic: Arithmetic = "ieee"
-    transpose_a: bool = False
-    transpose_b: bool = False
-    bias: bool = False
-    residual: bool = False
-    relu: bool = False
-    bias_gradient: bool = False
-    factor: float = 1.0
-    batch: int = 1
-    alignment: int = BEST_ALIGNMENT
-    frozen: bool = False
-    cold: bool = False
-    a: Strides = CONTIGUOUS
-    b: Strides = CONTIGUOUS
-    c: Strides = CONTIGUOUS
-    d: Strides = CONTIGUOUS
-
-    def __post_init__(self) -> None:
-        for fault in self._faults():
-            raise ValueError(f"matrix product {self.m} x {self.n} x {self.k}: {fault}")
-
-    @property
-    def matrices(self) -> dict[str, Matrix]:
-        """A, B, C and D, by their lower-case letters."""
-        m, n, k = self.m, self.n, self.k
-        shape_a = (k, m) if self.transpose_a else (m, k)
-        shape_b = (n, k) if self.transpose_b else (k, n)
-        return {
-            "a": _stored(*shape_a, self.a),
-            "b": _stored(*shape_b, self.b),
-            "c": _stored(m, n, self.c if self.residual else self.d),  # D stands in for C
-            "d": _stored(m, n, self.d),
-        }
-
-    @property
-    def operand_bytes(self) -> tuple[int, ...]:
-        """Sizes of the operands in their order, including gaps."""
-        read, written = ITEM_BYTES[self.dtype], ITEM_BYTES[self.result]
-        a, b, c, d = (matrix.extent(self.batch) for matrix in self.matrices.values())
-        bias = (self.m if self.bias_gradient else self.n,)
-        others = bias * (self.bias or self.bias_gradient) + (c,) * self.residual + (d,)
-        return a * read, b * read, *(size * written for size in others)
-
-    @property
-    def flops(self) -> int:
-        """Its arithmetic, two a multiplication with addition."""
-        return 2 * self.batch * self.m * self.n * self.k
-
-    @property
-    def epilogue(self) -> int:
-        """cublasLtEpilogue_t."""
-        if self.bias_gradient:
-            return EPILOGUE_BGRADB
-        wanted = EPILOGUE_BIAS * self.bias + EPILOGUE_RELU * self.relu
-        return wanted or EPILOGUE_DEFAULT
-
-    def _faults(self) -> Iterator[str]:
-        if min(self.m, self.n, self.k, self.batch) < 1:
-            yield f"sizes and batch must be at least 1, the batch is {self.batch}"
-        if self.dtype not in DATA_TYPES:
-            yield f"dtype {self.dtype!r} is not one of {', '.join(DATA_TYPES)}"
-        if self.result not in (self.dtype, "float32"):
-            yield f"result {self.result!r} must be {self.dtype} or float32"
-        allowed = ("ieee", "tf32") if self.dtype == "float32" else ("half",)
-        if self.arithmetic not in allowed:
-            choice = " or ".join(allowed)
-            yield f"arithmetic {self.arithmetic!r} must be {choice} for {self.dtype}"
-        if self.bias_gradient and (self.bias or self.relu or self.batch > 1):
-            yield "bias_gradient goes with neither bias nor relu nor a batch"
-        yield from self._stride_faults()
-        least, most = ITEM_BYTES[self.result], BEST_ALIGNMENT
-        if self.alignment.bit_count() != 1 or not least <= self.alignment <= most:
-            yield f"alignment {self.alignment} must be a power of two from {least} to {most}"
-
-    def _stride_faults(self) -> Iterator[str]:
-        if self.c != CONTIGUOUS and not self.residual:
-            yield "strides of C are given, but no residual"
-        for name, matrix in self.matrices.items():
-            if matrix.row < matrix.columns:
-                yield (
-                    f"{name.upper()}'s row stride {matrix.row} is less than its rows' "
-                    f"{matrix.columns} elements"
-                )
-            # A batch may share an operand that is only read.
-            least = matrix.columns if name == "d" and self.batch > 1 else 0
-            if matrix.batch < least:
-                yield f"{name.upper()}'s batch stride {matrix.batch} is less than {least}"
-
-
-def _stored(rows: int, columns: int, strides: Strides) -> Matrix:
-    row = columns if strides.row is None else strides.row
-    return Matrix(rows, columns, row, rows * row if strides.batch is None else strides.batch)
 
 
 class Algorithm(NamedTuple):
@@ -293,11 +143,19 @@ def operation(problem: Problem) -> Owned:
     made = Owned("MatmulDesc", compute, scale)
     made.set(DESC_TRANSA, c_int(TRANSPOSED * problem.transpose_b))
     made.set(DESC_TRANSB, c_int(TRANSPOSED * problem.transpose_a))
-    made.set(DESC_EPILOGUE, c_uint32(problem.epilogue))
+    made.set(DESC_EPILOGUE, c_uint32(epilogue(problem)))
     if problem.bias or problem.bias_gradient:
         # The heuristic needs a pointer here and derives the alignment from it.
         made.set(DESC_BIAS_POINTER, c_void_p(problem.alignment))
     return made
+
+
+def epilogue(problem: Problem) -> int:
+    """Return what follows the product in the same kernel (cublasLtEpilogue_t)."""
+    if problem.bias_gradient:
+        return EPILOGUE_BGRADB
+    wanted = EPILOGUE_BIAS * problem.bias + EPILOGUE_RELU * problem.relu
+    return wanted or EPILOGUE_DEFAULT
 
 
 def layout(matrix: Matrix, dtype: str, batch: int) -> Owned:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Algorithm, CublasLt, Matmul, Problem
+from golow.levels.direct.cudnn.bindings.cublaslt import Algorithm, CublasLt, Matmul
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.bindings.frontend import Frontend, Plan
 from golow.levels.direct.cudnn.bindings.rnn_api import CudnnError, Network
@@ -31,6 +31,7 @@ from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
 from golow.levels.direct.cudnn.engines.golow_recurrence_timing import own_time_of
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution, as_product
 from golow.levels.direct.cudnn.problems.epilogue import takes_activation
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.products import (
     AttentionProblem,
     Convolution,

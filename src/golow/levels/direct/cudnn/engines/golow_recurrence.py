@@ -9,10 +9,10 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem, Strides
 from golow.levels.direct.cudnn.kernels.recurrent import Layer, Slices, slices
 from golow.levels.direct.cudnn.kernels.recurrent_backward import Columns, columns
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import Problem, Strides
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.engines.golow_recurrence import (
     Shares,
     gradient_products,
@@ -18,6 +17,7 @@ from golow.levels.direct.cudnn.engines.recurrent_engines import GRAPHS, REPETITI
 from golow.levels.direct.cudnn.kernels.recurrent import recurrent
 from golow.levels.direct.cudnn.kernels.recurrent_backward import recurrent_backward, words
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.levels.nvidia.memory import Region
 

@@ -3,7 +3,7 @@ the pixels: engines for the one compute the other, too."""
 
 from __future__ import annotations
 
-from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem
+from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen
 from golow.levels.direct.cudnn.engines.first_convolution import as_first, takes_first
 from golow.levels.direct.cudnn.engines.golow_convolution import OwnConvolution, takes
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.problems.epilogue import activating, copy_ns, pass_ns
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import activated

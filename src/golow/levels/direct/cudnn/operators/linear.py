@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.build.kernel_indices import divided
 from golow.levels.direct.cudnn.build.layout_propagation import read_through, seen_first
 from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen, may_lie_anyhow
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution
 from golow.levels.direct.cudnn.problems.epilogue import activating
+from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.elementwise import activated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.bindings.cublaslt import CONTIGUOUS, Problem, Strides
+from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.long_rows import Product, in_parts, rows_for

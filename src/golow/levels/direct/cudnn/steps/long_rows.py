@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Matrix, Problem
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import Matrix, Problem
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of, pitch_of, with_pitch
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.lower.fuse.products import read_through_views

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.problems.epilogue import copy_ns
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.steps.built_plan import Tensor

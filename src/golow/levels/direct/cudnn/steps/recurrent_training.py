@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.bindings.cublaslt import Problem
 from golow.levels.direct.cudnn.engines.golow_recurrence import (
     Shares,
     gradient_products,
@@ -18,6 +17,7 @@ from golow.levels.direct.cudnn.kernels.recurrent_backward import Columns, recurr
 from golow.levels.direct.cudnn.kernels.recurrent_backward import words as words_backward
 from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.recurrent_network import (
     OfResults,
