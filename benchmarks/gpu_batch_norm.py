@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.levels.direct.cudnn.bindings.device import Gpu
-from golow.levels.direct.cudnn.kernels import batch_norm
-from golow.levels.direct.cudnn.kernels.batch_norm import Tiling
-from golow.levels.direct.cudnn.kernels.blocks import RELU, Launches, ceiling
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import batch_norm
+from golow.levels.direct.cudnn.shared_kernels.batch_norm import Tiling
+from golow.levels.direct.cudnn.shared_kernels.blocks import RELU, Launches, ceiling
 from golow.levels.nvidia.memory import Region
 
 POINTS = "8x224,32x224,32x96,256x32,8x96,32x32,256x96,1x224,1024x8,256x224"

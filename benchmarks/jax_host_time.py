@@ -60,7 +60,7 @@ def prepared(workload: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
     from golow.levels.traced.jax import level as jax
     from golow.lower.ir.passes import CLEAN_UP, apply
     from golow.workload.bundle import write_bundle
-    from golow.workload.captured import capture
+    from golow.workload.graph_capture import capture
     from golow.workload.prepare import prepare
 
     bundle, whole = write_bundle(prepare(workload), folder)

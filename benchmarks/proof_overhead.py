@@ -25,7 +25,7 @@ from golow.measure.race import calibrate
 from golow.records.comparison import Sample
 from golow.worker.conversation import SETTLE_SECONDS
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

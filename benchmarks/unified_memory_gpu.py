@@ -14,7 +14,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from golow.levels.direct.cudnn.bindings.device import Gpu
-from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.nvidia.memory import Pinned, Region, checked
 from golow.records.errors import GolowError
 from unified_memory_report import BASELINE, Traffic

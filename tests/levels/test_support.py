@@ -28,7 +28,7 @@ from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Valu
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Workload
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.models.drawn_networks import networks

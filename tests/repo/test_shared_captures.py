@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from golow.lower.aten.translation import Captured
 from golow.lower.ir.graph import encode_graph
-from golow.workload import captured
+from golow.workload import graph_capture
 from support.graphs.shared_captures import captures_shared, digest
 
 
@@ -56,14 +56,14 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
     from golow.lower.capture import capture
 
-    monkeypatch.setattr(captured, "capture_inference", counted(capture.capture_inference))
-    monkeypatch.setattr(captured, "capture_training", counted(capture.capture_training))
+    monkeypatch.setattr(graph_capture, "capture_inference", counted(capture.capture_inference))
+    monkeypatch.setattr(graph_capture, "capture_training", counted(capture.capture_training))
     with captures_shared(tmp_path / "captures"):
         yield new
 
 
 def infer(module: nn.Module, name: str = "net", inputs: tuple[Tensor, ...] = X) -> Captured:
-    return captured.capture_inference(name, module, inputs, None)
+    return graph_capture.capture_inference(name, module, inputs, None)
 
 
 def same(a: Captured, b: Captured) -> bool:
@@ -93,7 +93,7 @@ OTHERS = {
     "a batch": lambda: infer(Scaled(), inputs=(torch.randn(3, 4),)),
     "a dtype": lambda: infer(Scaled().double(), inputs=(X[0].double(),)),
     "strides": lambda: infer(Scaled(), inputs=(torch.randn(4, 2).T,)),
-    "the mode": lambda: captured.capture_training(
+    "the mode": lambda: graph_capture.capture_training(
         "net", Scaled(), X, (torch.tensor([0, 1]),), functional.cross_entropy, None
     ),
     "frozen weights": lambda: infer(Scaled().requires_grad_(False)),
@@ -135,8 +135,8 @@ def test_what_torch_said_is_said_again(taken: list[str]) -> None:
 
     first, second = list[str](), list[str]()
     module = Warns()
-    captured.capture_inference("net", module, X, first)
-    captured.capture_inference("net", module, X, second)
+    graph_capture.capture_inference("net", module, X, first)
+    graph_capture.capture_inference("net", module, X, second)
     assert taken == ["net"]
     assert first == second
 

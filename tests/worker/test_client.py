@@ -20,6 +20,7 @@ import pytest
 
 from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import conversation, process
+from golow.worker.dead_worker import LOG_LINES
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle
@@ -170,7 +171,7 @@ def test_the_log_shows_what_the_worker_said_last(bundle: Bundle) -> None:
     with faulty("raised") as worker:
         log = failure_of(worker, bundle).log
     assert "raise RuntimeError" in log
-    assert len(log.splitlines()) <= process.LOG_LINES
+    assert len(log.splitlines()) <= LOG_LINES
 
 
 def test_a_long_log_is_cut_and_not_disturbed_by_reading() -> None:
@@ -180,7 +181,7 @@ def test_a_long_log_is_cut_and_not_disturbed_by_reading() -> None:
     )
     with shell(script) as worker:
         assert soon(lambda: worker.log().endswith("line 3000"))
-        assert worker.log().splitlines()[0] == f"line {3001 - process.LOG_LINES}"
+        assert worker.log().splitlines()[0] == f"line {3001 - LOG_LINES}"
         with pytest.raises(WorkerFailure) as raised:
             worker.allocated_peak()
     assert raised.value.log.splitlines()[-2:] == ["line 3000", "last"]

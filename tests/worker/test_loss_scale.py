@@ -20,7 +20,7 @@ from golow.worker.client import Worker
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.workload.batch import Batch
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.workers.captured_on_cpu import CapturedOnCpu

@@ -31,9 +31,9 @@ from golow.records.errors import GolowError
 from golow.records.workload import Mode, Optimizer
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import capture, write_graph
 from golow.workload.draws import accept_draws, drawn
 from golow.workload.dropout_calls import DROPOUT_CALLS, dropout_calls_off
+from golow.workload.graph_capture import capture, write_graph
 from golow.workload.patched_functions import installed
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from golow.records.errors import GolowError
 from golow.records.workload import Workload
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.hub.huggingface import _class
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

@@ -28,7 +28,7 @@ from golow.models.llama import LlamaSizes, Rotation
 from golow.programs.comparison.repeat_command import again
 from golow.records.workload import Mode
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.inputs import make_inputs
 from golow.workload.losses import mse_of_outputs, token_cross_entropy
 from golow.workload.prepare import prepare

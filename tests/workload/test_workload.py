@@ -18,7 +18,7 @@ from golow.levels.level import python_worker
 from golow.records.workload import Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.models.model_files import (

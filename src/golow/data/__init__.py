@@ -1,0 +1,1 @@
+"""Data sets: readers, downloads, and the prepared file that workers map."""

@@ -1,0 +1,1 @@
+"""The ladder of levels, what a level is, and how its worker is started."""

@@ -1,0 +1,1 @@
+"""From a PyTorch model to a plan: capture, passes from graph to graph, memory."""

@@ -1,0 +1,1 @@
+"""Measures: races of workers, statistics, clocks, energy and memory."""

@@ -1,0 +1,1 @@
+"""What golow runs: each program takes what was asked and returns plain records."""

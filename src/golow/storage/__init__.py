@@ -1,0 +1,1 @@
+"""How golow reads and writes the disk: whole files, cache, locks."""

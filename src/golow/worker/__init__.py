@@ -1,0 +1,1 @@
+"""The worker protocol, both ends of it: a process that runs one level."""

@@ -16,6 +16,7 @@ import msgspec
 
 from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import process
+from golow.worker.dead_worker import how_it_ended, last_words, out_of_memory_kills
 from golow.worker.limits import Limits
 from golow.worker.lines import Lines
 from golow.worker.protocol import line
@@ -57,7 +58,7 @@ class Conversation:
         self.limits = limits or Limits()
         self._turn = turn or Turn()
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
-        self._out_of_memory_kills = process.out_of_memory_kills()
+        self._out_of_memory_kills = out_of_memory_kills()
         self.waiting = self._dismissed = self._ended = False
         # With OMP_WAIT_POLICY=active its threads would spin during the blocks of the others.
         self._restless, self._paused = process.is_restless(environment or {}), False
@@ -118,7 +119,7 @@ class Conversation:
 
     def log(self) -> str:
         """The last part of the worker's standard error."""
-        return "" if self._log.closed else process.last_words(self._log.fileno())
+        return "" if self._log.closed else last_words(self._log.fileno())
 
     # ------------------------------------------------------------ questions and answers
 
@@ -260,7 +261,7 @@ class Conversation:
             raise self.fail(
                 "protocol", "it closed its standard output but is still running"
             ) from None
-        raise self.fail(*process.how_it_ended(status, self._out_of_memory_kills))
+        raise self.fail(*how_it_ended(status, self._out_of_memory_kills))
 
     def fail(self, kind: str, message: str) -> WorkerFailure:
         """End the worker and raise; typed as returning so that a caller can write ``raise``."""

@@ -24,7 +24,7 @@ from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret
 from golow.records.workload import Mode, Precision
 from golow.worker.protocol import Marks
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.graphs.drawn_operators import FAMILIES

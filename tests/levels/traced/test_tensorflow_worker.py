@@ -23,7 +23,7 @@ from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.workers.bundles import network_bundle

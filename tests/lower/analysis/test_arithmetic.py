@@ -20,7 +20,7 @@ from golow.measure import peak
 from golow.measure.peak import SLACK, Peak, impossible, measured_peak
 from golow.records.workload import Mode
 from golow.storage.cache import write_sealed
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.plants.damages import DAMAGES

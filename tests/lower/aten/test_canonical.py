@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow.lower.aten.canonical import canonicalise
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.graph import Node, decode_graph, encode_graph
 from golow.lower.ir.operator import PREFIX, record_of, references, spellings
 from golow.lower.ir.passes import CLEAN_UP
@@ -19,6 +18,7 @@ from golow.lower.ir.verify import interpret, operation, verify
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
+from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.drawn_arguments import IMAGE
 from support.graphs.lowering import Case, count, ops, records
 from support.graphs.one_call import Call, arranged

@@ -15,12 +15,12 @@ from torch.nn import functional
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.lower.aten.functional import make_functional
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
+from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.drawn_writes import VIEWS, Step, Writes
 from support.graphs.lowering import Case, applied, count, in_place, ops
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.lower.aten.scalar_constants import inline_numbers
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import drop_neutral_numbers
 from golow.lower.fuse.products import scale_products
 from golow.lower.ir.graph import Graph, Ref, decode_graph, encode_graph
@@ -24,6 +23,7 @@ from golow.lower.operators.gather import Gather
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.lowering import Case, count, record, records
 from support.models.written_attention import ANY
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from golow.check.checked_level import CheckedLevel
 from golow.levels.ladder import choose
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.common_subexpressions import merge_equal_nodes
 from golow.lower.ir.graph import Graph, Node
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
+from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import Mode
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_padding, fuse_residual
 from golow.lower.ir.graph import Activation, Graph, Ref
 from golow.lower.ir.passes import eliminate_dead_code
@@ -19,6 +18,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
+from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.activation_examples import ACTIVATION_LAYERS
 from support.graphs.lowering import Case, count, only, ops, record, records
 

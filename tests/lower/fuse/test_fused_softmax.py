@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.fused import Statement
 from golow.levels.direct.cudnn.operators.fused_softmax import kernel_of
 from golow.levels.direct.cudnn.planning import arranged, build_plan
 from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.fused import Statement
 from golow.levels.direct.cudnn.steps.built_plan import EngineCall
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Graph

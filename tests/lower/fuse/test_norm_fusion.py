@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_activation
 from golow.lower.fuse.norm_fusion import (
     compact_strided_gradients,
@@ -21,6 +20,7 @@ from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import ConvolutionBackward
+from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.lowering import Case, count, records
 
 BEFORE = (*CANONICAL, take_gradients_from_results, fuse_activation)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_residual
 from golow.lower.fuse.weight_folding import fold_scale
 from golow.lower.ir.graph import Graph
@@ -21,6 +20,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedWeight
 from golow.lower.operators.linear import Linear
+from golow.lower.to_vocabulary import CANONICAL
 from golow.lower.views.view_sinking import scale_and_add_before_views
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines

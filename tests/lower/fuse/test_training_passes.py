@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_activation
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu
 from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
@@ -34,6 +33,7 @@ from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.sgd_update import SgdUpdate
+from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import KEPT, Optimizer
 from support.graphs.lowering import Case, applied, assert_close, count, only, record, records, run
 from support.graphs.parameter_updates import assert_updates_follow_the_last_read

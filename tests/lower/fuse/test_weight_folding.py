@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.lower.aten.canonical import canonicalise
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_padding, fuse_residual
 from golow.lower.fuse.weight_folding import fold_batch_norm, trim_kernels
 from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
@@ -24,6 +23,7 @@ from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.trimmed_weight import TrimmedWeight
+from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.lowering import Case, count, only, ops, record, records
 
 PADDED = (*CANONICAL, fuse_padding)

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels.rows import blocks_of_sums
 from golow.levels.direct.cudnn.operators import layer_norm as kernels
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES as PRECISIONS
+from golow.levels.direct.cudnn.shared_kernels.rows import blocks_of_sums
 from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
 from support.direct.cuda_host import run, run_sums
 from support.direct.cuda_on_cpu import follow

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels.recurrent import Layer, recurrent, slices
-from golow.levels.direct.cudnn.kernels.recurrent_backward import (
+from golow.levels.direct.cudnn.shared_kernels.recurrent import Layer, recurrent, slices
+from golow.levels.direct.cudnn.shared_kernels.recurrent_backward import (
     Columns,
     columns,
     recurrent_backward,

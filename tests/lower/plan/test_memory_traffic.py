@@ -27,7 +27,7 @@ from golow.lower.plan.memory_traffic import LAYOUT_ALONE, layout_bytes, moved_by
 from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan
 from golow.models import ZOO
 from golow.records.workload import Mode, Precision, Workload
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.cudnn_plans import AskedEngines

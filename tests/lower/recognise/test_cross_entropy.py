@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators import cross_entropy as kernels
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import Operator
 from golow.lower.ir.verify import interpret, verify

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.direct.cudnn import level as cudnn
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.grouped_product import kernel_of
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.onednn import level as onednn
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
 from golow.lower.ir.passes import CLEAN_UP, apply

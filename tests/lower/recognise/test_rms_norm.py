@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators import rms_norm as kernels
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward

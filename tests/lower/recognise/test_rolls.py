@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn.operators.roll import Source, kernel_of
 from golow.levels.direct.split_axes import Folded, Part
 from golow.levels.direct.views import View
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import Mode
 from support.direct.cuda_host import run
 from support.direct.cuda_on_cpu import follow

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.direct.cudnn.operators.unit_norm import Factors, Lines, unit_norm_kernel
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.products import scale_products
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.attention import Attention
@@ -23,6 +22,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.unit_norm import UnitNorm
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.unit_norm import name_unit_norm
+from golow.lower.to_vocabulary import CANONICAL
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines
 from support.direct.kernel_compilation import assert_compile

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice
+from golow.lower.to_vocabulary import CANONICAL
 from golow.lower.views.interleaving import split_interleaved
 from golow.lower.views.joined_functions import compute_before_joining
 from support.direct.cuda_on_cpu import follow

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from golow.lower.canonical_passes import CANONICAL
 from golow.lower.fuse.epilogue_fusion import fuse_residual
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply, eliminate_dead_code
 from golow.lower.operators.linear import Linear
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.to_vocabulary import CANONICAL
 from golow.lower.views.row_permutations import order_rows_first
 from support.direct import onednn_in_process
 from support.direct.cuda_on_cpu import follow

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.columns import Sums
-from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
-from golow.levels.direct.cudnn.kernels.recurrent import EXCHANGE
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.columns import Sums
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
+from golow.levels.direct.cudnn.shared_kernels.recurrent import EXCHANGE
 from support.one_run import one_at_a_time, own_folder
 
 HEADER = Path(__file__).with_suffix(".h")

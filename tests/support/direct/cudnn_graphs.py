@@ -8,7 +8,7 @@ from golow.levels.direct.cudnn.passes import passes
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

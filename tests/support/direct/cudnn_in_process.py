@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
-from golow.levels.direct.cudnn.kernels.dropout import CONTROL
-from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.run.execution import Execution
+from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
+from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode, Optimizer, Precision
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.in_process import OPTIMIZER, STEPS, Network, Tensors, clipped

@@ -24,7 +24,7 @@ from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode, Precision
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.networks_on_cpu import HostNetwork

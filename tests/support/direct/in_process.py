@@ -20,7 +20,7 @@ from golow.levels.torch.in_double import InDouble
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode, Optimizer, Workload
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.source import random_layers_off

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 
 
 def assert_compile(kernels: Iterable[Kernel], architecture: str = "sm_90") -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 
 TYPES = ("float32", "bfloat16", "float16")
 ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}

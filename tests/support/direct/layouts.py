@@ -17,7 +17,7 @@ from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE, Layouts
 from golow.levels.ladder import Launch
 from golow.storage.cache import write_sealed
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare as prepare_workload
 from golow.workload.request import Request
 

@@ -16,7 +16,7 @@ from golow.records.workload import Mode
 from golow.storage.cache import write_sealed
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
 from support.workers.bundles import network_bundle
 from support.workers.conversation import Subject

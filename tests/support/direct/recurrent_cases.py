@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.kernels.recurrent import Layer
+from golow.levels.direct.cudnn.shared_kernels.recurrent import Layer
 from golow.lower.operators.recurrence import Cell
 from support.direct.kernel_launches import torch_type
 

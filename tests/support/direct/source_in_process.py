@@ -17,7 +17,7 @@ from golow.levels.traced.lowered import SOURCE, Passes, Source, passes
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Device, Mode, Optimizer, Precision, Workload
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.in_process import OPTIMIZER, STEPS, Network, Tensors

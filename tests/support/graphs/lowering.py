@@ -18,7 +18,7 @@ from golow.lower.ir.passes import CLEAN_UP, apply, content, stages
 from golow.lower.ir.rewriting import changes_in_place
 from golow.lower.ir.verify import interpret
 from golow.records.workload import KEPT, Mode, Optimizer
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Loss, Request
 

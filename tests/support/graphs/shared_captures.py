@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from golow.lower.aten.translation import Captured
 from golow.lower.ir.graph import decode_graph, encode_graph
 from golow.records.errors import GolowError
-from golow.workload import captured
+from golow.workload import graph_capture
 
 Capture = Callable[..., Captured]
 
@@ -43,13 +43,13 @@ class Kept(msgspec.Struct):
 def captures_shared(folder: Path) -> Iterator[None]:
     """While this is open, what a workload's capture gave is kept in the folder and given again."""
     folder.mkdir(exist_ok=True)
-    infer, train = captured.capture_inference, captured.capture_training
-    captured.capture_inference = _shared(infer, folder, trains=False)
-    captured.capture_training = _shared(train, folder, trains=True)
+    infer, train = graph_capture.capture_inference, graph_capture.capture_training
+    graph_capture.capture_inference = _shared(infer, folder, trains=False)
+    graph_capture.capture_training = _shared(train, folder, trains=True)
     try:
         yield
     finally:
-        captured.capture_inference, captured.capture_training = infer, train
+        graph_capture.capture_inference, graph_capture.capture_training = infer, train
 
 
 def _shared(capture: Capture, folder: Path, trains: bool) -> Capture:

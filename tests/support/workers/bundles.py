@@ -10,7 +10,7 @@ from torch import nn
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Device, Mode, Optimizer
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.places import SUPPORT

@@ -18,7 +18,7 @@ from torch.nn import functional
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.workload.bundle import Bundle, write_bundle, write_last
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.source import build_module

@@ -22,7 +22,7 @@ from golow.records.record import encode
 from golow.records.workload import Device, Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.workers.bundles import NETWORKS

@@ -1,0 +1,1 @@
+"""AOTInductor: packages of torch.compile's kernels, called from C++."""

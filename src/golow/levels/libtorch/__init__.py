@@ -1,0 +1,1 @@
+"""LibTorch: C++ emitted from the graph, compiled, and run without Python."""

@@ -13,7 +13,7 @@ from golow.lower.recognise.recurrences import unfold_recurrences
 from golow.storage.files import writing
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
 
 

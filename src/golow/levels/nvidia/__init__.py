@@ -1,0 +1,1 @@
+"""A GPU without a framework: its memory, a stream, and a stopwatch of its events."""

@@ -1,0 +1,1 @@
+"""Other runtimes: ONNX Runtime, OpenVINO, TensorRT, ExecuTorch, TVM."""

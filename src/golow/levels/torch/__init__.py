@@ -1,0 +1,1 @@
+"""The levels inside PyTorch: eager, TorchScript, torch.compile, CUDA graphs."""

@@ -23,11 +23,11 @@ def passes(workload: Workload, recurrences: Pass | None = None) -> tuple[Pass, .
     as always in half precision, whose casts are within a step."""
     from golow.levels.traced.forward import forward_of_training
     from golow.levels.traced.halving import HALVES, autocast_forward, store_in_half
-    from golow.lower.canonical_passes import CANONICAL
     from golow.lower.fuse.epilogue_fusion import fuse_padding
     from golow.lower.fuse.weight_folding import fold_batch_norm
     from golow.lower.ir.passes import eliminate_dead_code
     from golow.lower.recognise.recurrences import unfold_recurrences
+    from golow.lower.to_vocabulary import CANONICAL
 
     half = HALVES.get(workload.precision)
     unfolded = unfold_recurrences if recurrences is None or half is not None else recurrences

@@ -1,0 +1,1 @@
+"""Analyses of a graph: liveness, constants, ranges, operation counts."""

@@ -1,0 +1,1 @@
+"""Passes on ATen's calls, up to the vocabulary."""

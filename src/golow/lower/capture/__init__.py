@@ -1,0 +1,1 @@
+"""Capture: what torch.export or AOTAutograd records, as golow's graph."""

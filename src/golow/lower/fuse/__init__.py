@@ -1,0 +1,1 @@
+"""Fusions: epilogues, prologues, horizontal, pointwise; and what they need."""

@@ -1,0 +1,1 @@
+"""Passes that compute lines and volumes as images."""

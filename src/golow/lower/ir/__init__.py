@@ -1,0 +1,1 @@
+"""The graph, its verifier, patterns and rewriting."""

@@ -1,0 +1,1 @@
+"""Plans: steps over buffers with offsets in one arena."""

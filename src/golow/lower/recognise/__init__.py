@@ -1,0 +1,1 @@
+"""Passes that find an operator in its arithmetic, or keep it whole."""

@@ -1,0 +1,1 @@
+"""Passes on views: what sinks, meets another view, or vanishes."""

@@ -1,0 +1,1 @@
+"""Program 1: a model at every level, checked and raced."""

@@ -30,7 +30,7 @@ from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

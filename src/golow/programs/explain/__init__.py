@@ -1,0 +1,1 @@
+"""What lowering does to a model, which level supports it, and what bounds it."""

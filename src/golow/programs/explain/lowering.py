@@ -11,7 +11,7 @@ from golow.lower.ir.passes import CLEAN_UP, stages
 from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
 
 

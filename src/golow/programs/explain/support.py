@@ -29,7 +29,7 @@ from golow.programs.explain.explain_record import (
 )
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Device, Mode, Precision
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device, require_precision

@@ -20,7 +20,7 @@ from golow.records.errors import GolowError
 from golow.worker.serve import end_with_parent
 from golow.workload.batch import Batch
 from golow.workload.bundle import Bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
 
 

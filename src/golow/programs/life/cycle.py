@@ -22,7 +22,7 @@ from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

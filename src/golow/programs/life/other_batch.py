@@ -15,7 +15,7 @@ from golow.levels.starter import Starter
 from golow.programs.life.one_life import Judge
 from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Inputs, Request
 

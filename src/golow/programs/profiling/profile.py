@@ -43,7 +43,7 @@ from golow.worker.protocol import ArenaReport
 from golow.worker.tracing import write_events
 from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

@@ -29,7 +29,8 @@ from golow.programs.study.study_record import FORMAT_VERSION, OUT_OF_MEMORY, Cel
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.storage.files import write_whole
-from golow.worker.process import out_of_memory_kills, pipes
+from golow.worker.dead_worker import out_of_memory_kills
+from golow.worker.process import pipes
 
 PROGRAM = ("-m", "golow.programs.study.cell")
 """What Python runs for a cell; tests replace it."""

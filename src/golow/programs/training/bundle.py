@@ -26,7 +26,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import Mode, TensorType, Workload
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle, write_last
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.inputs import BATCHES
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

@@ -1,0 +1,1 @@
+"""Models of transformers and timm by name, and their downloads."""

@@ -16,7 +16,7 @@ if not probe().available:
 from cuda.bindings import driver
 
 from golow.levels.direct.cudnn.bindings.device import Gpu, compile_source
-from golow.levels.direct.cudnn.kernels.delay import delay
+from golow.levels.direct.cudnn.shared_kernels.delay import delay
 from golow.levels.nvidia.memory import checked
 
 pytestmark = pytest.mark.gpu

@@ -22,8 +22,8 @@ from cuda.bindings import driver
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.bindings.frontend import Frontend
 from golow.levels.direct.cudnn.engines.engines import Engine, Engines, workspace_limit
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.delay import delay
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.delay import delay
 from golow.levels.direct.formulas.activation_formulas import RELU
 from golow.levels.nvidia.memory import Region, checked
 

@@ -23,7 +23,7 @@ from golow.lower.ir.graph import decode_graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.onednn_subjects import (

@@ -1,0 +1,1 @@
+"""A GPU: direct calls of cuDNN and cuBLASLt, and golow's own CUDA kernels."""

@@ -1,0 +1,1 @@
+"""A CPU: direct calls of oneDNN, and kernels that golow generates in C++."""

@@ -1,0 +1,1 @@
+"""JAX: the graph as the source of a function that XLA compiles."""

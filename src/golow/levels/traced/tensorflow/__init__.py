@@ -1,0 +1,1 @@
+"""TensorFlow: the graph as the source of a tf.function."""

@@ -38,7 +38,7 @@ from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import PythonFrame
 from golow.workload.bundle import Bundle, write_bundle
-from golow.workload.captured import write_graph
+from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 

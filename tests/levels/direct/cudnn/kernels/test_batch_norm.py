@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.batch_norm import (
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.batch_norm import (
     SomePixels,
     batch_norm,
     batch_norm_backward,
     mask_bytes,
 )
-from golow.levels.direct.cudnn.kernels.blocks import Launches
-from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.kernels import Kernel, depthwise, direct
-from golow.levels.direct.cudnn.kernels.blocks import Launches
-from golow.levels.direct.cudnn.kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels import Kernel, depthwise, direct
+from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
+from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import (

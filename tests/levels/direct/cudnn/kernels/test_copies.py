@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.levels.direct.cudnn.kernels.copies import strided_copy
-from golow.levels.direct.cudnn.kernels.parts import MOST, Part, copies
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
+from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
+from golow.levels.direct.cudnn.shared_kernels.parts import MOST, Part, copies
 from golow.levels.direct.views import View
 from support.direct.cuda_host import run
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from golow.levels.direct.cudnn.engines import golow_convolution
-from golow.levels.direct.cudnn.kernels import depthwise
-from golow.levels.direct.cudnn.kernels.depthwise import Tiling
 from golow.levels.direct.cudnn.problems.products import Convolution
+from golow.levels.direct.cudnn.shared_kernels import depthwise
+from golow.levels.direct.cudnn.shared_kernels.depthwise import Tiling
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, channels_first, channels_last, torch_type

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golow.levels.direct.cudnn.kernels import cast, fetch
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
+from golow.levels.direct.cudnn.shared_kernels import cast, fetch
 from support.direct.cuda_host import run
 
 POSITION = np.array([2], np.int32)

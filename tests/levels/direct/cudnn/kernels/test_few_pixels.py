@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from golow.levels.direct.cudnn.engines.few_pixel_convolution import restore, small_engines
-from golow.levels.direct.cudnn.kernels import Kernel, few_pixels
-from golow.levels.direct.cudnn.kernels.direct import Convolution
-from golow.levels.direct.cudnn.kernels.few_pixels import Tiling
 from golow.levels.direct.cudnn.problems import products
+from golow.levels.direct.cudnn.shared_kernels import Kernel, few_pixels
+from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import Tiling
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.levels.direct.cudnn.engines.golow_attention import own_attention, restore
-from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
-from golow.levels.direct.cudnn.kernels.flash_attention import Tiling
 from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
+from golow.levels.direct.cudnn.shared_kernels import Kernel, flash_attention
+from golow.levels.direct.cudnn.shared_kernels.flash_attention import Tiling
 from support.direct.flash_attention_cases import (
     NOTHING,
     SHAPES,

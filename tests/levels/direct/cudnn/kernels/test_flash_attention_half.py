@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from golow.levels.direct.cudnn.engines.golow_attention import own_attention
-from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
+from golow.levels.direct.cudnn.shared_kernels import Kernel, flash_attention
 from support.direct.flash_attention_cases import (
     NOTHING,
     SHAPES,

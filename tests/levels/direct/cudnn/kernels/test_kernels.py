@@ -7,20 +7,6 @@ from itertools import product
 
 import pytest
 
-from golow.levels.direct.cudnn.kernels import (
-    FOLDER,
-    Kernel,
-    cast,
-    dropout,
-    fetch,
-    geometry,
-    loss_scale,
-    pixels,
-    updates,
-)
-from golow.levels.direct.cudnn.kernels.early_launch import waiting
-from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
-from golow.levels.direct.cudnn.kernels.pooling import Images, Window
 from golow.levels.direct.cudnn.operators import (
     adaptive_average_pool,
     average_pool,
@@ -31,6 +17,20 @@ from golow.levels.direct.cudnn.operators import (
     take,
 )
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import (
+    FOLDER,
+    Kernel,
+    cast,
+    dropout,
+    fetch,
+    geometry,
+    loss_scale,
+    pixels,
+    updates,
+)
+from golow.levels.direct.cudnn.shared_kernels.early_launch import waiting
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.shared_kernels.pooling import Images, Window
 from golow.levels.direct.formulas.activation_formulas import derivative, value
 from golow.levels.direct.formulas.literals import number
 from golow.lower.ir.graph import Activation

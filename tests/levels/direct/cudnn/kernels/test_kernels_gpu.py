@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.kernels import Kernel, cast, fetch
-from golow.levels.direct.cudnn.kernels.pixels import normalise
-from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
-from golow.levels.direct.cudnn.kernels.pooling import Images, Window
 from golow.levels.direct.cudnn.operators import adaptive_average_pool, average_pool, max_pool
+from golow.levels.direct.cudnn.shared_kernels import Kernel, cast, fetch
+from golow.levels.direct.cudnn.shared_kernels.pixels import normalise
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.shared_kernels.pooling import Images, Window
 from golow.levels.direct.formulas.activation_formulas import derivative, formulas, value
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import activation_functions

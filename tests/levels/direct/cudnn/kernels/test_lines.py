@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import lines
+from golow.levels.direct.cudnn.shared_kernels import lines
 from support.direct.cuda_host import run
 from support.direct.kernel_launches import gpu
 from support.direct.kernel_launches import run as launch

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.elements import Lookup
-from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.elements import Lookup
+from golow.levels.direct.cudnn.shared_kernels.fused import Statement, Written, fused
 from golow.levels.direct.views import View
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type

@@ -11,8 +11,8 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.pad import kernel_of
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.views import View
 from support.direct.cudnn_plans import assert_sound, built
 from support.direct.kernel_compilation import assert_compile

@@ -12,9 +12,9 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from golow.levels.direct.cudnn.engines.golow_recurrence import input_product
-from golow.levels.direct.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
 from golow.levels.direct.cudnn.problems.products import Arithmetic
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
+from golow.levels.direct.cudnn.shared_kernels.recurrent import Layer, Slices, recurrent, slices
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
 from support.direct.recurrent_cases import KINDS, LIMITS, NUMBER, made

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.resample import Images, backward, forward
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.lower.operators.resample import Mode, Resample
 from golow.records.workload import Mode as Running
 from support.direct.cuda_on_cpu import follow

@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.kernels.columns import Sums, tiling
-from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.layouts import pitch_of
+from golow.levels.direct.cudnn.shared_kernels.columns import Sums, tiling
+from golow.levels.direct.cudnn.shared_kernels.reduction import reduction
 from golow.levels.direct.cudnn.steps.built_plan import ARRIVALS
 from golow.records.workload import Mode
 from support.direct.cuda_host import run, run_sums

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels.columns import Sums
-from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.operators import group_norm, layer_norm, rms_norm
+from golow.levels.direct.cudnn.shared_kernels.columns import Sums
+from golow.levels.direct.cudnn.shared_kernels.reduction import reduction
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from support.direct.kernel_launches import assert_close, drawn, gpu, run
 

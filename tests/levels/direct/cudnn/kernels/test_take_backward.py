@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.operators.take import (
     CHUNK,
     Rows,
@@ -16,6 +15,7 @@ from golow.levels.direct.cudnn.operators.take import (
     order_kernel,
     sum_kernel,
 )
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type

@@ -26,7 +26,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.flip import Flip
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.records.workload import Mode
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.cuda_on_cpu import Machine, follow

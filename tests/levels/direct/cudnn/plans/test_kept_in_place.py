@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.shared_kernels.fused import Statement, Written, fused
 from golow.levels.direct.cudnn.steps.built_plan import KernelCall
 from golow.levels.direct.views import View
 from support.direct.cuda_host import run

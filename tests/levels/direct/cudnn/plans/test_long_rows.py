@@ -27,7 +27,7 @@ from golow.levels.direct.cudnn.steps.long_rows import LONG, Product, in_parts
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.passes import CLEAN_UP, apply
 from golow.records.workload import Precision
-from golow.workload.captured import capture
+from golow.workload.graph_capture import capture
 from golow.workload.losses import token_cross_entropy
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request

@@ -270,7 +270,7 @@ class Carried:
 
     def __init__(self, module: nn.Module, *shape: int, mode: Mode = "infer") -> None:
         from golow.lower.ir.passes import CLEAN_UP, apply
-        from golow.workload.captured import capture
+        from golow.workload.graph_capture import capture
         from golow.workload.prepare import prepare
         from golow.workload.request import Request
 

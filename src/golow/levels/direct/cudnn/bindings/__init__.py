@@ -1,0 +1,1 @@
+"""The C APIs of cuDNN, cuBLASLt and CUDA."""

@@ -15,8 +15,8 @@ from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions,
 from cuda.pathfinder import find_nvidia_header_directory
 
 from golow.levels.direct.cudnn.bindings.programmatic_edges import wait_for_ends
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.early_launch import FIRST_ARCHITECTURE, waiting
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.early_launch import FIRST_ARCHITECTURE, waiting
 from golow.levels.nvidia.memory import GpuError, Pinned, checked
 from golow.levels.nvidia.stream import Stream
 from golow.storage.cache import read_sealed, write_sealed

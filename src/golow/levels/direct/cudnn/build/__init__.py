@@ -1,0 +1,1 @@
+"""The builder, which turns a graph into the steps of a plan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.counting import count
+from golow.levels.direct.cudnn.shared_kernels.counting import count
 from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import Graph, Ref
 from golow.lower.ir.rewriting import Links

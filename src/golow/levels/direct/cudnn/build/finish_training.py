@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.counting import count
-from golow.levels.direct.cudnn.kernels.dropout import advance_kernel
+from golow.levels.direct.cudnn.shared_kernels.counting import count
+from golow.levels.direct.cudnn.shared_kernels.dropout import advance_kernel
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder

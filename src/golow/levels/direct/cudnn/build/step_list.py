@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.load_once import Loading
 from golow.levels.direct.cudnn.build.memory import PlanMemory
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.cudnn.steps.built_plan import (
     WINDOW,
     Call,

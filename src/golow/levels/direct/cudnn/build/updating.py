@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from golow.levels.direct.cudnn.build.training_state import Group, place_of
-from golow.levels.direct.cudnn.kernels import loss_scale, updates
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import loss_scale, updates
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE, Tensor
 from golow.levels.direct.implementation import Question
 from golow.lower.ir.operator import Operator

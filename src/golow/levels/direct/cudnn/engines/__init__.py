@@ -1,0 +1,1 @@
+"""Engines: which library or kernel computes a problem, by heuristics or timing."""

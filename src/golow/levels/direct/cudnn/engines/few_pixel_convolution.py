@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from golow.levels.direct.cudnn.engines.golow_convolution import geometry_of
-from golow.levels.direct.cudnn.kernels import direct, few_pixels
 from golow.levels.direct.cudnn.problems.products import Convolution
+from golow.levels.direct.cudnn.shared_kernels import direct, few_pixels
 from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import msgspec
 
 from golow.levels.direct.cudnn.engines.few_pixel_convolution import FIRST_WITH_TF32
 from golow.levels.direct.cudnn.engines.golow_convolution import geometry_of
-from golow.levels.direct.cudnn.kernels import first_layer
-from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvolution
+from golow.levels.direct.cudnn.shared_kernels import first_layer
+from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from golow.levels.direct.cudnn.kernels import Kernel, flash_attention
-from golow.levels.direct.cudnn.kernels.flash_attention import Tiling
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
+from golow.levels.direct.cudnn.shared_kernels import Kernel, flash_attention
+from golow.levels.direct.cudnn.shared_kernels.flash_attention import Tiling
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from golow.levels.direct.cudnn.kernels import depthwise, direct
-from golow.levels.direct.cudnn.kernels.blocks import Launches
 from golow.levels.direct.cudnn.problems.products import Convolution
+from golow.levels.direct.cudnn.shared_kernels import depthwise, direct
+from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from golow.levels.direct.cudnn.kernels.recurrent import Layer, Slices, slices
-from golow.levels.direct.cudnn.kernels.recurrent_backward import Columns, columns
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.gemm import Problem, Strides
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
+from golow.levels.direct.cudnn.shared_kernels.recurrent import Layer, Slices, slices
+from golow.levels.direct.cudnn.shared_kernels.recurrent_backward import Columns, columns
 
 FIRST_NUMBER = 1  # of a state or a gradient, in memory of zeros
 

@@ -14,11 +14,11 @@ from golow.levels.direct.cudnn.engines.golow_recurrence import (
     number_of,
 )
 from golow.levels.direct.cudnn.engines.recurrent_engines import GRAPHS, REPETITIONS
-from golow.levels.direct.cudnn.kernels.recurrent import recurrent
-from golow.levels.direct.cudnn.kernels.recurrent_backward import recurrent_backward, words
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
+from golow.levels.direct.cudnn.shared_kernels.recurrent import recurrent
+from golow.levels.direct.cudnn.shared_kernels.recurrent_backward import recurrent_backward, words
 from golow.levels.nvidia.memory import Region
 
 if TYPE_CHECKING:

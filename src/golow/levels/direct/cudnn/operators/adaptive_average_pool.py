@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.refusing import beyond_kernel
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.geometry import rows_of
-from golow.levels.direct.cudnn.kernels.pooling import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import rows_of
+from golow.levels.direct.cudnn.shared_kernels.pooling import (
     AVERAGES,
     Images,
     Source,
@@ -17,9 +19,7 @@ from golow.levels.direct.cudnn.kernels.pooling import (
     launched,
     vectors,
 )
-from golow.levels.direct.cudnn.kernels.reduction import reduction
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
-from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.reduction import reduction
 from golow.levels.direct.cudnn.steps.sums import add_up
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.build.refusing import without_formula
-from golow.levels.direct.cudnn.kernels import batch_norm as kernels
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import batch_norm as kernels
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.elementwise import in_place_or_new
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip, clip_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.refusing import without_formula
-from golow.levels.direct.cudnn.kernels.elements import elements
+from golow.levels.direct.cudnn.shared_kernels.elements import elements
 from golow.levels.direct.cudnn.steps.strided_copies import whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating

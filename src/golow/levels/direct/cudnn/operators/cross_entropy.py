@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.geometry import require_floating, require_positive
-from golow.levels.direct.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, pitch_in, with_pitch
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_floating, require_positive
+from golow.levels.direct.cudnn.shared_kernels.rows import ROWS, threads_for
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.long_rows import pitch_for, rows_with_pitch
 from golow.levels.direct.implementation import Implementation, Question

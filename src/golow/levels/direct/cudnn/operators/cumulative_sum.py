@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.lines import running_sums
+from golow.levels.direct.cudnn.shared_kernels.lines import running_sums
 from golow.levels.direct.cudnn.steps.strided_copies import new_rows
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.cumulative_sum import CumulativeSum

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.direct.cudnn.kernels.dropout import PROBABILITY_OFFSET, forward_kernel
-from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.dropout import PROBABILITY_OFFSET, forward_kernel
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import Cell, Tensor
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating, not_made_by

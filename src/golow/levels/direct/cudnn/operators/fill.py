@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.elements import elements
-from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.elements import elements
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.strided_copies import new_rows, whole
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.fill import Fill

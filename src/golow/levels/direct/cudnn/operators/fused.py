@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.kernel_indices import Indices, divided, indices_for
 from golow.levels.direct.cudnn.build.kernel_indices import whole as whole_indices
-from golow.levels.direct.cudnn.kernels.fused import Statement, Written, fused, input_name
 from golow.levels.direct.cudnn.operators.pointwise import FLOATING, stored_in
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory
+from golow.levels.direct.cudnn.shared_kernels.fused import Statement, Written, fused, input_name
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
 from golow.levels.direct.cudnn.steps.split_axis_views import folded
 from golow.levels.direct.cudnn.steps.strided_copies import repeated

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.elements import Lookup
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.elements import Lookup
 from golow.levels.direct.cudnn.steps.strided_copies import copy, look_up, new_rows, whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.views import View

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.blocks import ceiling, power_of_two
-from golow.levels.direct.cudnn.kernels.columns import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import ceiling, power_of_two
+from golow.levels.direct.cudnn.shared_kernels.columns import (
     AT_ONCE,
     COLUMNS,
     SECTOR,
@@ -19,9 +21,7 @@ from golow.levels.direct.cudnn.kernels.columns import (
     Sums,
     tiling,
 )
-from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
-from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.sums import launch
 from golow.levels.direct.implementation import Implementation, Question

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.blocks import CODE, ceiling
-from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
-from golow.levels.direct.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import CODE, ceiling
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_floating, require_positive
 from golow.levels.direct.cudnn.steps.strided_copies import axis_last, new_rows
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.grouped_product import GroupedProduct

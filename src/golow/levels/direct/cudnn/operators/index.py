@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.elements import Lookup, elements
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.elements import Lookup, elements
 from golow.levels.direct.cudnn.steps.strided_copies import copy, look_up, new_rows, repeated, whole
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.views import View

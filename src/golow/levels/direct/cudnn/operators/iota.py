@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.elements import elements
+from golow.levels.direct.cudnn.shared_kernels.elements import elements
 from golow.levels.direct.cudnn.steps.strided_copies import new_rows, whole
 from golow.levels.direct.implementation import Implementation
 from golow.lower.operators.iota import Iota

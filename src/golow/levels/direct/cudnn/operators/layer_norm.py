@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.columns import Sums, tiling
-from golow.levels.direct.cudnn.kernels.geometry import require_positive
-from golow.levels.direct.cudnn.kernels.rows import ROWS, blocks_of_sums, by_rows, summed_rows
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.columns import Sums, tiling
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_positive
+from golow.levels.direct.cudnn.shared_kernels.rows import ROWS, blocks_of_sums, by_rows, summed_rows
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.sums import launch
 from golow.levels.direct.implementation import Implementation

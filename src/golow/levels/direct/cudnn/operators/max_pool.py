@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.build.refusing import beyond_kernel
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.geometry import rows_of
-from golow.levels.direct.cudnn.kernels.pooling import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import rows_of
+from golow.levels.direct.cudnn.shared_kernels.pooling import (
     POOLING,
     Images,
     Source,
@@ -20,7 +21,6 @@ from golow.levels.direct.cudnn.kernels.pooling import (
     launched,
     vectors,
 )
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating, not_made_by, read_by_others

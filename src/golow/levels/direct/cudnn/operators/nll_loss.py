@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.geometry import require_positive
-from golow.levels.direct.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_positive
+from golow.levels.direct.cudnn.shared_kernels.rows import ROWS, threads_for
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.refusing import beyond_kernel
-from golow.levels.direct.cudnn.kernels.lines import fold
-from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.layouts import Layout, fills_memory, pitch_in, pitch_of
+from golow.levels.direct.cudnn.shared_kernels.lines import fold
+from golow.levels.direct.cudnn.shared_kernels.reduction import reduction
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.strided_copies import axes_last
 from golow.levels.direct.cudnn.steps.sums import add_up

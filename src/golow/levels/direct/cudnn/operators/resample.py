@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.blocks import integers
-from golow.levels.direct.cudnn.kernels.geometry import VECTOR, channel_vector, flat
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import integers
+from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, channel_vector, flat
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.fused import WIDE, macro, reach
-from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory, layout_of
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.fused import WIDE, macro, reach
+from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.steps.built_plan import aligned
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.split_axes import Axis

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels import lines
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import lines
 from golow.levels.direct.cudnn.steps.strided_copies import (
     axis_last,
     copy,

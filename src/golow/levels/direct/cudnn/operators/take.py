@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.blocks import integers
-from golow.levels.direct.cudnn.kernels.elements import Lookup, elements
-from golow.levels.direct.cudnn.kernels.geometry import MOST_PARTS, VECTOR, channel_vector
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import integers
+from golow.levels.direct.cudnn.shared_kernels.elements import Lookup, elements
+from golow.levels.direct.cudnn.shared_kernels.geometry import MOST_PARTS, VECTOR, channel_vector
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.strided_copies import look_up, new_rows, whole
 from golow.levels.direct.implementation import Implementation, Question

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.blocks import floats, integers
-from golow.levels.direct.cudnn.kernels.geometry import require_positive
-from golow.levels.direct.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import floats, integers
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_positive
+from golow.levels.direct.cudnn.shared_kernels.rows import (
+    GROUPED_THREADS,
+    ROWS,
+    group_for,
+    threads_for,
+)
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.refusing import refuse_integers

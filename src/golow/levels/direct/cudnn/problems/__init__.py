@@ -1,0 +1,1 @@
+"""What engines compute: convolutions, GEMMs, attention, in layouts and precisions."""

@@ -1,0 +1,1 @@
+"""A plan in its worker: execution as a CUDA graph, batches, profiling."""

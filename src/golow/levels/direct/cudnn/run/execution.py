@@ -14,11 +14,11 @@ from golow.levels.direct.bundle_arrays import STATE, Batch, Read
 from golow.levels.direct.cudnn.bindings.device import Gpu, Graph
 from golow.levels.direct.cudnn.build.branches import joins, runs_beside
 from golow.levels.direct.cudnn.build.training_state import KEPT, is_of
-from golow.levels.direct.cudnn.kernels.cast import cast
-from golow.levels.direct.cudnn.kernels.copies import strided_copy
-from golow.levels.direct.cudnn.kernels.delay import delay
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, Layout, packed, unpacked
+from golow.levels.direct.cudnn.shared_kernels.cast import cast
+from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
+from golow.levels.direct.cudnn.shared_kernels.delay import delay
 from golow.levels.direct.cudnn.steps.built_plan import (
     POSITION,
     Built,

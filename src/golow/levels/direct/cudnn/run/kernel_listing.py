@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.elements import VALUES
-from golow.levels.direct.cudnn.kernels.geometry import VECTOR
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
+from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR
 from golow.levels.direct.cudnn.steps.built_plan import Built, KernelCall
 from golow.lower.plan.plan import Plan, Step
 

@@ -20,9 +20,6 @@ from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
-from golow.levels.direct.cudnn.kernels.dropout import CONTROL
-from golow.levels.direct.cudnn.kernels.loss_scale import SCALER
-from golow.levels.direct.cudnn.kernels.pixels import normalise
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES, Types
 from golow.levels.direct.cudnn.run.committed_results import (
@@ -34,6 +31,9 @@ from golow.levels.direct.cudnn.run.committed_results import (
 from golow.levels.direct.cudnn.run.engine_refinement import refine
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.run.feeding import Collector, Intake
+from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
+from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
+from golow.levels.direct.cudnn.shared_kernels.pixels import normalise
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.levels.direct.plan_program import Key, PlanProgram
 from golow.levels.lowered_cache import GRAPH

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from golow.levels.direct.cudnn.kernels import Kernel
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.lower.ir.operator import Operator
 from golow.lower.plan.plan import Place, Plan
 

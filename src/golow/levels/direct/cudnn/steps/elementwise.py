@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from golow.levels.direct.cudnn.kernels.pointwise import Operand, pointwise
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.formulas.activation_formulas import with_activation
 from golow.lower.ir.graph import Activation, Ref

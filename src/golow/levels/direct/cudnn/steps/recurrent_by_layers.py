@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.cudnn.engines.golow_recurrence import input_product, layer_of, number_of
-from golow.levels.direct.cudnn.kernels.elements import elements
-from golow.levels.direct.cudnn.kernels.recurrent import Slices, recurrent
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.recurrent_network import Parameter, RecurrentNetwork
+from golow.levels.direct.cudnn.shared_kernels.elements import elements
+from golow.levels.direct.cudnn.shared_kernels.recurrent import Slices, recurrent
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.views import View
 from golow.lower.ir.graph import Ref

@@ -12,10 +12,6 @@ from golow.levels.direct.cudnn.engines.golow_recurrence import (
     layer_of,
     number_of,
 )
-from golow.levels.direct.cudnn.kernels.recurrent import Slices, recurrent
-from golow.levels.direct.cudnn.kernels.recurrent_backward import Columns, recurrent_backward
-from golow.levels.direct.cudnn.kernels.recurrent_backward import words as words_backward
-from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.layouts import Layout
@@ -26,6 +22,10 @@ from golow.levels.direct.cudnn.problems.recurrent_network import (
     States,
     Wanted,
 )
+from golow.levels.direct.cudnn.shared_kernels.recurrent import Slices, recurrent
+from golow.levels.direct.cudnn.shared_kernels.recurrent_backward import Columns, recurrent_backward
+from golow.levels.direct.cudnn.shared_kernels.recurrent_backward import words as words_backward
+from golow.levels.direct.cudnn.shared_kernels.reduction import reduction
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.recurrent_by_layers import (
     BIASES,

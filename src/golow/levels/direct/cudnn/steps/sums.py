@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.direct.cudnn.kernels.columns import Sums
-from golow.levels.direct.cudnn.kernels.reduction import reduction
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.columns import Sums
+from golow.levels.direct.cudnn.shared_kernels.reduction import reduction
 from golow.levels.direct.cudnn.steps.built_plan import ARRIVALS, Tensor
 from golow.lower.plan.memory_traffic import SCRATCH
 

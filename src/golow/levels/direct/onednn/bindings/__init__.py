@@ -1,0 +1,1 @@
+"""oneDNN's C API."""

@@ -1,0 +1,1 @@
+"""A plan in its worker: memory, execution, layouts chosen by timing."""

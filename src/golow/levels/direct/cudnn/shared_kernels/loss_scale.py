@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
     VECTOR,
     flat,
     require_count,
     require_floating,
     vector,
 )
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "loss_scale.cu"
 CODE = VECTOR + (FOLDER / "scaler.cuh").read_text()

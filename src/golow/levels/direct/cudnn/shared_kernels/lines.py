@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import FLOATING, require_positive
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import FLOATING, require_positive
 
 FILE = FOLDER / "lines.cu"
 THREADS, WARPS = 256, 8  # of a block

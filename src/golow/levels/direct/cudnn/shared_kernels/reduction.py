@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import ceiling, power_of_two
-from golow.levels.direct.cudnn.kernels.columns import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import ceiling, power_of_two
+from golow.levels.direct.cudnn.shared_kernels.columns import (
     AT_ONCE,
     COLUMNS,
     ENOUGH_BLOCKS,
@@ -14,8 +15,7 @@ from golow.levels.direct.cudnn.kernels.columns import (
     Sums,
     tiling,
 )
-from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, channel_vector
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT, channel_vector
 
 FILE = FOLDER / "reduction.cu"
 # Vectors of a row that a warp adds in two rounds of loads; so many rows fill the GPU with warps.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import (
     CODE,
     FULL_GRID,
     Launches,
@@ -17,11 +18,10 @@ from golow.levels.direct.cudnn.kernels.blocks import (
     floats,
     integers,
 )
-from golow.levels.direct.cudnn.kernels.direct import Convolution
-from golow.levels.direct.cudnn.kernels.fetch import BATCHES
-from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
-from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, require_floating
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.fetch import BATCHES
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
+from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT, require_floating
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "first_layer.cu"

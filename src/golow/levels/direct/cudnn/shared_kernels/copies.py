@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.elements import VALUES
-from golow.levels.direct.cudnn.kernels.fused import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
+from golow.levels.direct.cudnn.shared_kernels.fused import (
     BUSY,
     WIDE,
     Statement,
@@ -20,8 +21,7 @@ from golow.levels.direct.cudnn.kernels.fused import (
     macro,
     reach,
 )
-from golow.levels.direct.cudnn.kernels.geometry import VECTOR, flat, vector
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat, vector
 from golow.levels.direct.views import Axes, View, merged_axes
 
 FILE = FOLDER / "copies.cu"

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import FLOATING, VECTOR, flat, vector
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import FLOATING, VECTOR, flat, vector
 
 FILE = FOLDER / "pointwise.cu"
 NAMES = "abcde"  # the inputs' names in a formula

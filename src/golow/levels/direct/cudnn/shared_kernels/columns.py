@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import ceiling, power_of_two
-from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, VECTOR
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import ceiling, power_of_two
+from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT, VECTOR
 
 COLUMNS = VECTOR + (FOLDER / "columns.cuh").read_text()  # included before these kernels
 # Rows that a thread reads at once.

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import (
     CODE,
     FULL_GRID,
     Launches,
@@ -17,9 +18,8 @@ from golow.levels.direct.cudnn.kernels.blocks import (
     integers,
     power_of_two,
 )
-from golow.levels.direct.cudnn.kernels.direct import Convolution, with_parts_added
-from golow.levels.direct.cudnn.kernels.geometry import channel_vector, require_floating
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels.direct import Convolution, with_parts_added
+from golow.levels.direct.cudnn.shared_kernels.geometry import channel_vector, require_floating
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "depthwise.cu"

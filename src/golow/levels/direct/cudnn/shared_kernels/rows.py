@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.columns import COLUMNS
-from golow.levels.direct.cudnn.kernels.geometry import require_positive
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.columns import COLUMNS
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_positive
 
 ROWS = COLUMNS + (FOLDER / "rows.cuh").read_text()  # included before these kernels
 # Floats of a row that a thread keeps in registers.

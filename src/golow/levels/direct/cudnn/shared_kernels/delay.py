@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
 
 FILE = FOLDER / "delay.cu"
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import ceiling, integers
-from golow.levels.direct.cudnn.kernels.recurrent import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import ceiling, integers
+from golow.levels.direct.cudnn.shared_kernels.recurrent import (
     CELLS,
     MOST_ITEMS,
     SHARED_BYTES,
@@ -17,7 +18,6 @@ from golow.levels.direct.cudnn.kernels.recurrent import (
     WORDS,
     Layer,
 )
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "recurrent_backward.cu"
 TILE, WARPS = 8, 8  # units of a product, and warps: a thread may have 255 registers then

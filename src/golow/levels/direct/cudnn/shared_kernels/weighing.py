@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.elements import VALUES
-from golow.levels.direct.cudnn.kernels.fused import WIDE, macro, reach
-from golow.levels.direct.cudnn.kernels.geometry import THREADS
-from golow.levels.direct.cudnn.kernels.rows import ROWS
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
+from golow.levels.direct.cudnn.shared_kernels.fused import WIDE, macro, reach
+from golow.levels.direct.cudnn.shared_kernels.geometry import THREADS
+from golow.levels.direct.cudnn.shared_kernels.rows import ROWS
 from golow.levels.direct.views import Axes, View, merged_axes
 
 FILE = FOLDER / "weighing.cu"

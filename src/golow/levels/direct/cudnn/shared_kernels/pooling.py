@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
     LARGEST_INT,
     VECTOR,
     channel_vector,
@@ -18,7 +19,6 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     require_positive,
     rows_of,
 )
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 Sizes = tuple[int, ...]
 POOLING = VECTOR + (FOLDER / "pooling.cuh").read_text()  # included before the kernels

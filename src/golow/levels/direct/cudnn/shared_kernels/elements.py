@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import flat
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import flat
 from golow.levels.direct.views import View
 
 FILE = FOLDER / "elements.cu"

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import FLOATING, VECTOR, flat, require_count, vector
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
+    FLOATING,
+    VECTOR,
+    flat,
+    require_count,
+    vector,
+)
 
 FILE = FOLDER / "cast.cu"
 

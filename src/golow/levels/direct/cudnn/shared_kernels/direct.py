@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import (
     CODE,
     FULL_GRID,
     Launches,
@@ -16,8 +17,7 @@ from golow.levels.direct.cudnn.kernels.blocks import (
     floats,
     integers,
 )
-from golow.levels.direct.cudnn.kernels.geometry import require_floating
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels.geometry import require_floating
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "direct.cu"

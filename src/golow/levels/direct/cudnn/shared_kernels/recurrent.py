@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import CODE, ceiling, integers
-from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import CODE, ceiling, integers
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
 from golow.lower.operators.recurrence import GATES, Cell
 
 FILE = FOLDER / "recurrent.cu"

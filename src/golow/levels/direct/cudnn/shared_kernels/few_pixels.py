@@ -6,11 +6,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import CODE, FULL_GRID, ceiling, floats, integers
-from golow.levels.direct.cudnn.kernels.direct import Convolution
-from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS, require_floating
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import (
+    CODE,
+    FULL_GRID,
+    ceiling,
+    floats,
+    integers,
+)
+from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
+    LARGEST_INT,
+    MOST_PARTS,
+    require_floating,
+)
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "few_pixels.cu"

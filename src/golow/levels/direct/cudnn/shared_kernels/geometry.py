@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from golow.levels.direct.cudnn.kernels import FOLDER
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER
 
 VECTOR = (FOLDER / "vectors.cuh").read_text()  # included before kernels that load vectors
 FLOATING = ("float32", "bfloat16", "float16")

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.blocks import CODE, ceiling, floats, integers
-from golow.levels.direct.cudnn.kernels.few_pixels import TENSOR_CORES
-from golow.levels.direct.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import CODE, ceiling, floats, integers
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
+from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT, MOST_PARTS
 
 FILE, HALF = FOLDER / "flash_attention.cu", FOLDER / "flash_attention_half.cu"
 SCORES = CODE + TENSOR_CORES + (FOLDER / "scores.cuh").read_text()

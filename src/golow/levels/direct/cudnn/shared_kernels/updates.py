@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
     THREADS,
     flat,
     require_count,
     require_floating,
     vector,
 )
-from golow.levels.direct.cudnn.kernels.loss_scale import CODE
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels.loss_scale import CODE
 from golow.lower.operators.adam_update import AdamUpdate
 from golow.lower.operators.clip_factor import SMALLEST
 from golow.lower.operators.rmsprop_update import RmspropUpdate

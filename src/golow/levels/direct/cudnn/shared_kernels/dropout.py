@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import Kernel
-from golow.levels.direct.cudnn.kernels.geometry import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
     VECTOR,
     flat,
     require_count,
     require_floating,
     vector,
 )
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = Path(__file__).with_suffix(".cu")
 # In device memory; all layers with the same probability share it.

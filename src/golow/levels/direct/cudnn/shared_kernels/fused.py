@@ -8,10 +8,16 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.elements import VALUES, Lookup
-from golow.levels.direct.cudnn.kernels.geometry import FLOATING, THREADS, VECTOR, flat, vector
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.elements import VALUES, Lookup
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
+    FLOATING,
+    THREADS,
+    VECTOR,
+    flat,
+    vector,
+)
 from golow.levels.direct.views import Axes, View, merged_axes
 
 FILE = FOLDER / "fused.cu"

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.geometry import VECTOR
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR
 
 # Blocks that fill a large GPU: four on each of 132 multiprocessors. A constant, so that every GPU
 # adds in the same order.

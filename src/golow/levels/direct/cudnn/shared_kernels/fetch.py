@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from golow.levels.direct.cudnn.kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.kernels.cast import require_cast
-from golow.levels.direct.cudnn.kernels.geometry import (
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
+from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
+from golow.levels.direct.cudnn.shared_kernels.cast import require_cast
+from golow.levels.direct.cudnn.shared_kernels.geometry import (
     LARGEST_INT,
     VECTOR,
     Grid,
@@ -19,7 +20,6 @@ from golow.levels.direct.cudnn.kernels.geometry import (
     rows_of,
     vector,
 )
-from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 
 FILE = FOLDER / "fetch.cu"
 BATCHES = (FOLDER / "batches.cuh").read_text()  # included before kernels that read inputs
