@@ -12,10 +12,17 @@ from typing import NamedTuple
 import pytest
 
 from golow.levels.libtorch.build import build, probe
-from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.ir.graph import (
+    Graph,
+    GraphInput,
+    GraphOutput,
+    Node,
+    Ref,
+    Value,
+    encode_graph,
+)
 from golow.records.errors import GolowError
 from golow.storage.cache import SEAL, is_sealed
-from support.places import TESTS
 from support.plants.damages import DAMAGES, damage_note
 from support.processes import all_gone, is_gone, soon
 
@@ -160,13 +167,16 @@ def test_a_compiler_that_fails_is_quoted_with_its_log(
 def building(fake: Fake, before: str = "") -> subprocess.Popen[bytes]:
     """A process that has called both compilers, which take long; `before` is code that it runs
     first."""
+    graph = fake.log.with_name("tiny.graph")
+    graph.write_bytes(encode_graph(tiny()))
     script = (
-        f"import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n{before}\n"
-        "from test_libtorch_cache import build, tiny\n"
-        "build(tiny(), Path(sys.argv[1]))"
+        f"import sys; from pathlib import Path\n{before}\n"
+        "from golow.levels.libtorch.build import build\n"
+        "from golow.lower.ir.graph import decode_graph\n"
+        "build(decode_graph(Path(sys.argv[2]).read_bytes()), Path(sys.argv[1]))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, str(fake.cache), str(TESTS)],
+        [sys.executable, "-c", script, str(fake.cache), str(graph)],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "ACTION": "sleep 30"},
     )

@@ -173,7 +173,11 @@ def test_ctrl_c_ends_the_cell_in_flight_and_nothing_else(
 ) -> None:
     with_fault(monkeypatch, b16="hang with a worker")
     study = subprocess.Popen(
-        [sys.executable, "-c", f"import studies\nstudies.run(studies.study(), {path(tmp_path)})"],
+        [
+            sys.executable,
+            "-c",
+            f"from support.records import studies\nstudies.run(studies.study(), {path(tmp_path)})",
+        ],
         cwd=TESTS,
         stderr=subprocess.PIPE,
         text=True,
