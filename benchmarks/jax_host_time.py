@@ -58,7 +58,8 @@ def main() -> None:
 def prepared(workload: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
     """The folders of the written source and the bundle, and the worker's environment."""
     from golow.levels.traced.jax import level as jax
-    from golow.lower.ir.passes import CLEAN_UP, apply
+    from golow.lower.ir.clean_up import CLEAN_UP
+    from golow.lower.ir.pass_runner import apply
     from golow.workload.bundle import write_bundle
     from golow.workload.graph_capture import capture
     from golow.workload.prepare import prepare

@@ -34,7 +34,7 @@ from golow.programs.comparison.figures import used_blocks
 from golow.programs.comparison.store import load
 from golow.records.comparison import Comparison, Ratio, Run
 from golow.records.workload import Device, Mode, Precision
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 
 IMAGES = {"cuda": {"infer": (1, 8, 64), "train": (8, 32)}, "cpu": {"infer": (1, 8), "train": (8,)}}

@@ -24,7 +24,7 @@ import golow
 from further_networks import NETWORKS
 from golow.records.comparison import Run
 from golow.records.workload import Device, Mode, Precision
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from networks import OURS, listed, memory, milliseconds, over
 

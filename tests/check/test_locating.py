@@ -17,8 +17,8 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level as Suspect
 from golow.check.locating import locate
 from golow.levels import ladder
-from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch
+from golow.levels.named_level import ChosenLevel
 from golow.lower.ir.graph import Graph
 from golow.observer import Silent
 from golow.programs.comparison.bench import Bench, open_bench

@@ -18,7 +18,7 @@ from golow.data import text
 from golow.data.prepare import prepare_dataset
 from golow.data.token_file import open_prepared, open_tokens
 from golow.data.verify import verify_prepared
-from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import device_feed as torch_feed
 from golow.models.llama import Llama, LlamaSizes
 from golow.programs.training.evaluation import evaluate
 from golow.records.errors import GolowError

@@ -75,7 +75,7 @@ def main() -> None:
 
     import golow.cli
     import golow.programs.comparison.compare
-    import golow.programs.explain.lowering
+    import golow.programs.explain.show_lowering
     import golow.programs.training.train  # noqa: F401
 
     torch.set_num_threads(1)  # a pool of threads does not survive a fork

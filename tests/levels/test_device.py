@@ -14,7 +14,7 @@ from torch import nn
 
 import golow
 from golow.levels import gpu, ladder
-from golow.levels.choosing import choices
+from golow.levels.level_selection import choices
 from golow.levels.torch.device import host_copies
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.workload import Precision

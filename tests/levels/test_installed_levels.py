@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golow.levels.choosing import choices
+from golow.levels.level_selection import choices
 from golow.records.errors import GolowError
 
 

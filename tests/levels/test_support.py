@@ -24,8 +24,9 @@ from golow.levels.libtorch import level as libtorch
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.traced.jax import level as jax
 from golow.levels.traced.tensorflow import level as tensorflow
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Workload
 from golow.workload.graph_capture import capture

@@ -15,7 +15,7 @@ from torch.nn import functional
 from golow.levels.direct.cudnn import planning as cudnn
 from golow.levels.direct.onednn import planning as onednn
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from support.graphs.lowering import Case, assert_close, in_place, ops
 from support.graphs.parameter_updates import assert_updates_follow_the_last_read

@@ -106,7 +106,7 @@ records/  storage/
 <!-- rooms: golow/levels/direct -->
 ```
 onednn/  cudnn/     two levels
-views.py
+kernel_views.py
 ```
 """
 
@@ -115,7 +115,7 @@ def test_a_picture_is_read_as_it_looks() -> None:
     read = pictures(PAGE)
     assert read == {
         "": [{"records", "storage"}, {"report"}, {"cli", "commands"}],
-        "levels/direct": [{"views"}, {"onednn", "cudnn"}],
+        "levels/direct": [{"kernel_views"}, {"onednn", "cudnn"}],
     }
 
 
@@ -141,7 +141,7 @@ def test_neighbours_do_not_know_each_other() -> None:
     read = pictures(PAGE)
     onednn = "levels/direct/onednn/planning"
     assert upward(read, onednn, {"levels/direct/cudnn/planning"}) != []
-    assert upward(read, onednn, {"levels/direct/views"}) == []
+    assert upward(read, onednn, {"levels/direct/kernel_views"}) == []
     assert upward(read, onednn, {"levels/direct/onednn/level"}) == []
 
 

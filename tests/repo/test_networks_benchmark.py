@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from golow.levels.choosing import choices
 from golow.levels.direct.onednn import level as onednn
+from golow.levels.level_selection import choices
 from golow.models import ZOO
 from golow.records.comparison import Ratio
 from support.places import ROOT

@@ -22,7 +22,7 @@ from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import conversation, process
 from golow.worker.client import Worker
 from golow.worker.dead_worker import LOG_LINES
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 from support.places import WORKERS
 from support.processes import all_gone, family, is_gone, soon

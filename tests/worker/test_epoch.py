@@ -21,7 +21,7 @@ from golow.levels.torch.program import TorchProgram
 from golow.records.errors import Unsupported, WorkerFailure
 from golow.records.workload import Precision
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request

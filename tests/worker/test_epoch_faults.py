@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import device_feed as torch_feed
 from golow.levels.torch import optimizers as torch_optimizers
 from golow.levels.torch import state as torch_state
 from golow.levels.torch import torchscript

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import device_feed as torch_feed
 from golow.records.errors import GolowError
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 

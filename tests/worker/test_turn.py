@@ -19,8 +19,8 @@ import golow
 from golow.observer import Silent
 from golow.records.errors import GolowError, WorkerFailure
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from support.places import WORKERS
 from support.processes import all_gone

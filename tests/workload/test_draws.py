@@ -24,8 +24,9 @@ from golow.check.timed_results import choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.torch import bundle as torch_bundle
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret
 from golow.records.errors import GolowError
 from golow.records.workload import Mode, Optimizer

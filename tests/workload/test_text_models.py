@@ -18,7 +18,8 @@ from torch import nn
 from golow import models
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.torch import bundle as torch_bundle
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.lower.recognise.recurrences import unfold_recurrences
 from golow.models import ZOO, criteo, gpt2
 from golow.models.dlrm import Dlrm, DlrmSizes

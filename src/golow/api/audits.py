@@ -16,7 +16,7 @@ from golow.programs.auditing.observer import AuditObserver
 from golow.records.workload import Optimizer, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.request import Request, WorkloadOptions
 

@@ -21,7 +21,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.request import Request, WorkloadOptions
 

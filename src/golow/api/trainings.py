@@ -15,7 +15,7 @@ from golow.programs.training.observer import TrainingObserver
 from golow.programs.training.request import TrainingOptions, TrainingRequest
 from golow.programs.training.training_record import Augmentation, Schedule, Training
 from golow.records.workload import Optimizer
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 
 if TYPE_CHECKING:
     import pandas

@@ -112,7 +112,7 @@ def _lower(
     threads: int | None,
 ) -> None:
     from golow.lower.plan.listing import table_lines
-    from golow.programs.explain.lowering import lower as run
+    from golow.programs.explain.show_lowering import lower as run
     from golow.report.comparison.table import graph_table
     from golow.workload.prepare import prepare
     from golow.workload.request import Request

@@ -5,11 +5,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from golow.levels.aotinductor import level as aotinductor
-from golow.levels.chosen import ChosenLevel
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.libtorch import level as libtorch
+from golow.levels.named_level import ChosenLevel
 from golow.levels.peers import executorch, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level

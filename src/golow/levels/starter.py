@@ -10,7 +10,7 @@ from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.level import python_worker
 from golow.records.workload import Mode
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle
 

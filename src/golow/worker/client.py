@@ -16,7 +16,6 @@ from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.worker import process
 from golow.worker.conversation import SETTLE_SECONDS, Conversation
-from golow.worker.limits import Limits
 from golow.worker.protocol import (
     VERSION,
     ArenaReport,
@@ -33,6 +32,7 @@ from golow.worker.protocol import (
     line,
 )
 from golow.worker.scheduling import ContentionMeter
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 
 PATIENCE = 20

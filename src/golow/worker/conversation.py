@@ -17,9 +17,9 @@ import msgspec
 from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import process
 from golow.worker.dead_worker import how_it_ended, last_words, out_of_memory_kills
-from golow.worker.limits import Limits
-from golow.worker.lines import Lines
+from golow.worker.line_exchange import Lines
 from golow.worker.protocol import line
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 
 SETTLE_SECONDS = 0.03

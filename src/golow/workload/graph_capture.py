@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from golow.lower.aten.translation import Captured
 from golow.lower.capture.capture import capture_inference, capture_training
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import Prepared

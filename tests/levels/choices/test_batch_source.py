@@ -17,7 +17,7 @@ from golow.levels.choices.batch_source import CHOICES, FromHost, FromLoader
 from golow.levels.choices.choice import Alternative
 from golow.levels.ladder import choose
 from golow.levels.starter import Starter
-from golow.levels.torch.feeding import Batch, Parcel, source
+from golow.levels.torch.batch_sources import Batch, Parcel, source
 from golow.levels.torch.loading import Loaded
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode

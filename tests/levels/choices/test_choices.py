@@ -12,8 +12,8 @@ import golow
 from golow.levels import ladder
 from golow.levels.choices import Alternative, Choice, all_choices
 from golow.levels.choices.listing import named
-from golow.levels.chosen import ChosenLevel, Setting
 from golow.levels.level import Launch, python_worker
+from golow.levels.named_level import ChosenLevel, Setting
 from golow.levels.starter import Starter
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Device, Mode

@@ -6,8 +6,8 @@ import pytest
 
 from golow.levels.direct.cudnn import passes as cudnn
 from golow.levels.direct.onednn import passes as onednn
-from golow.levels.direct.passes import ByWorkload, Order, ordered, update_parameters
-from golow.lower.fuse.updating import append_update
+from golow.levels.direct.pass_order import ByWorkload, Order, ordered, update_parameters
+from golow.lower.fuse.optimizer_updates import append_update
 from golow.lower.ir.graph import Graph
 from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import ModelSource, Optimizer, Precision, Workload

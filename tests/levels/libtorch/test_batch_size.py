@@ -14,8 +14,9 @@ from golow import models
 from golow.levels.libtorch.batch_size import step_for_any, step_for_both
 from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture.capture import capture_training
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.models.swin import Block
 from golow.records.errors import Unsupported
 from golow.records.record import encode

@@ -12,7 +12,8 @@ from torch import nn
 
 import golow
 from golow.levels.traced.jax import level as jax
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Precision
 from golow.worker.process import worker_environment

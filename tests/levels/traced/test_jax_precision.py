@@ -20,7 +20,8 @@ from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.levels.traced.jax import level as jax
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret
 from golow.records.workload import Mode, Precision
 from golow.worker.protocol import Marks

@@ -18,7 +18,8 @@ from golow.levels import ladder
 from golow.levels.probe import Probe
 from golow.levels.starter import Starter
 from golow.levels.traced.tensorflow import level as tensorflow
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer
 from golow.worker.process import worker_environment

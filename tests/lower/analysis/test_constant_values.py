@@ -18,8 +18,9 @@ from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.analysis.constant_values import constant_values
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.dropout import Dropout

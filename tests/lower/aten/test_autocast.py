@@ -19,8 +19,9 @@ from golow import models
 from golow.lower.aten.autocast import CAST, HALVED, NoCasts, autocast
 from golow.lower.aten.translation import Captured
 from golow.lower.capture.capture import capture_training
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret, verify
 from support.graphs.given_values import given_values
 from support.models.drawn_networks import Small, networks

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow.lower.aten.canonical import canonicalise
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Node, decode_graph, encode_graph
 from golow.lower.ir.operator import PREFIX, record_of, references, spellings
-from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.ir.verify import interpret, operation, verify
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.convolution import Convolution

@@ -15,7 +15,7 @@ from golow.lower.aten.decomposition import decompose
 from golow.lower.aten.functional import make_functional
 from golow.lower.decompositions import own_definitions
 from golow.lower.decompositions.experts import grouped_product, grouped_product_backward
-from golow.lower.ir.passes import CLEAN_UP
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.verify import interpret, operation, verify
 from support.graphs.lowering import Case, applied, ops
 from support.graphs.one_call import Call, tensor

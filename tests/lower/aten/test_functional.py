@@ -15,7 +15,7 @@ from torch.nn import functional
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.lower.aten.functional import make_functional
-from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
+from golow.lower.ir.clean_up import CLEAN_UP, eliminate_dead_code
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution

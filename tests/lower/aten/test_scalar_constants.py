@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.fuse.epilogue_fusion import drop_neutral_numbers
 from golow.lower.fuse.products import scale_products
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Ref, decode_graph, encode_graph
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.gather import Gather

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from golow.lower.aten.translation import Captured
 from golow.lower.capture.capture import capture_inference, capture_training
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import decode_graph, encode_graph, print_python
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret
 from golow.records.errors import GolowError
 from support.graphs.given_values import given_values

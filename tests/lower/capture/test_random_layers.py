@@ -14,8 +14,9 @@ from torch.nn import functional
 from golow.levels.libtorch.emit import emit_program
 from golow.lower.capture.capture import capture_training
 from golow.lower.capture.random_masks import name_random_masks
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphOutput, print_python
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.rewriting import result
 from golow.lower.ir.verify import interpret
 from golow.models.stochastic_depth import StochasticDepth

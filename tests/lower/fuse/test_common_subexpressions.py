@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, Node
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_padding, fuse_residual
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Activation, Graph, Ref
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution

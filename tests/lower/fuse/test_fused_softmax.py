@@ -16,9 +16,9 @@ from golow.levels.direct.cudnn.planning import arranged, build_plan
 from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.shared_kernels import Kernel
-from golow.levels.direct.cudnn.shared_kernels.fused import Statement
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import Statement
 from golow.levels.direct.cudnn.steps.built_plan import EngineCall
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.verify import verify
 from golow.lower.operators.fused_softmax import FusedSoftmax

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.levels.direct.weight_arithmetic import computed
+from golow.lower.fuse.epilogue_fission import release_activations
 from golow.lower.fuse.epilogue_fusion import fuse_activation, fuse_residual
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
-from golow.lower.fuse.releasing import release_activations
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Ref
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.slice import Slice

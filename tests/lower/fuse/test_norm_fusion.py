@@ -13,13 +13,13 @@ from golow.lower.fuse.norm_fusion import (
     fuse_batch_norm_activation,
     fuse_gradient_sum,
 )
-from golow.lower.fuse.training import take_gradients_from_results
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import ConvolutionBackward
+from golow.lower.recognise.training_idioms import take_gradients_from_results
 from golow.lower.to_vocabulary import CANONICAL
 from support.graphs.lowering import Case, count, records
 

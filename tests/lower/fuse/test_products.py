@@ -13,8 +13,8 @@ from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.to_vocabulary import CANONICAL

@@ -18,8 +18,9 @@ from golow.levels.direct.cudnn.planning import implemented
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.fuse.rematerialisation import recompute
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.recurrence import RecurrenceBackward

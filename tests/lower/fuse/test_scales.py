@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from golow.lower.fuse.epilogue_fusion import fuse_residual
 from golow.lower.fuse.weight_folding import fold_scale
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedWeight

@@ -13,11 +13,10 @@ from torch.nn import functional
 
 from golow.lower.fuse.epilogue_fusion import fuse_activation
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu
-from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
-from golow.lower.fuse.updating import append_update
+from golow.lower.fuse.optimizer_updates import append_update
+from golow.lower.ir.clean_up import CLEAN_UP, eliminate_dead_code
 from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import Operator, written
-from golow.lower.ir.passes import CLEAN_UP, eliminate_dead_code
 from golow.lower.ir.verify import verify
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.adaptive_average_pool import (
@@ -33,6 +32,7 @@ from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.sgd_update import SgdUpdate
+from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import KEPT, Optimizer
 from support.graphs.lowering import Case, applied, assert_close, count, only, record, records, run

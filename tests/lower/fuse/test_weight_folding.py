@@ -13,9 +13,10 @@ from torch.nn import functional
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.fuse.epilogue_fusion import fuse_padding, fuse_residual
 from golow.lower.fuse.weight_folding import fold_batch_norm, trim_kernels
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import written
-from golow.lower.ir.passes import apply, eliminate_dead_code
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution

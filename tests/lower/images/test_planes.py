@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from golow.lower.images import plane_convolutions
 from golow.lower.images.plane_convolutions import convolve_side_by_side
 from golow.lower.images.plane_pooling import norm_by_planes, pool_by_planes
-from golow.lower.ir.passes import CLEAN_UP
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward

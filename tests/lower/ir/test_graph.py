@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from golow.lower.capture.capture import capture_inference, capture_training
+from golow.lower.ir.clean_up import CLEAN_UP, drop_identities, eliminate_dead_code
 from golow.lower.ir.graph import Graph, Ref, Value
 from golow.lower.ir.naming import Namer
-from golow.lower.ir.passes import CLEAN_UP, apply, drop_identities, eliminate_dead_code, stages
+from golow.lower.ir.pass_runner import apply, stages
 from golow.lower.ir.verify import GraphError, verify
 from support.models.drawn_networks import Small
 

@@ -19,9 +19,10 @@ from golow.levels.direct.onednn.bindings.library import Engine
 from golow.levels.direct.onednn.planning import build_plan
 from golow.levels.direct.onednn.steps.built_plan import Switches
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import vocabulary
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.plan.listing import table_lines
 from golow.lower.plan.memory_traffic import LAYOUT_ALONE, layout_bytes, moved_bytes
 from golow.lower.plan.plan import Buffer, Operand, Plan, Step, make_plan

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn.passes import passes
 from golow.lower.fuse.products import scale_products
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.softmax import Softmax

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.operators import group_norm as kernels
-from golow.lower.ir.passes import CLEAN_UP
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.plan.memory_traffic import moves_only

@@ -22,7 +22,8 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.onednn import level as onednn
 from golow.lower.analysis.arithmetic import step_operations, work_by_layer
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.records.workload import Mode, Precision

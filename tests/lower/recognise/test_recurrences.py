@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.lower.to_vocabulary import CANONICAL

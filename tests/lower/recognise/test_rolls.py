@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.operators.roll import Source, kernel_of
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.split_axes import Folded, Part
-from golow.levels.direct.views import View
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.roll import Roll
 from golow.lower.recognise.rolls import name_rolls

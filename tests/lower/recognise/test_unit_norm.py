@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from golow.levels.direct.cudnn.operators.unit_norm import Factors, Lines, unit_norm_kernel
 from golow.lower.fuse.products import scale_products
-from golow.lower.ir.passes import eliminate_dead_code
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.unit_norm import UnitNorm

@@ -13,8 +13,9 @@ from golow.levels.direct.cudnn.passes import attention_kernels, passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.recognise.whole_attention import CUDNN, keep_attention

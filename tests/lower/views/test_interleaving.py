@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice
 from golow.lower.to_vocabulary import CANONICAL

@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.passes import passes
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.slice import Slice

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.analysis.ranges import Ranges, of_part, seen
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.ir.operator import Operator
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary

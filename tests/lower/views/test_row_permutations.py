@@ -13,8 +13,9 @@ from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.epilogue_fusion import fuse_residual
+from golow.lower.ir.clean_up import CLEAN_UP, eliminate_dead_code
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply, eliminate_dead_code
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.linear import Linear
 from golow.lower.recognise.rolls import name_rolls
 from golow.lower.to_vocabulary import CANONICAL

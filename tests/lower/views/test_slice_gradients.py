@@ -17,8 +17,9 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.levels.direct.onednn import level as onednn
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.pad import Pad
 from golow.lower.plan.memory_traffic import moves_only

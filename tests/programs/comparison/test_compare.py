@@ -25,7 +25,7 @@ from golow.levels.starter import Starter
 from golow.measure.stats import block_figure
 from golow.programs.comparison import bench as comparison
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 from support.places import WORKERS
 from support.processes import all_gone, family, mentioning, soon

@@ -17,7 +17,7 @@ import golow
 from golow import api
 from golow.programs.life.life_record import LevelLife, LifeCycle
 from golow.records.errors import GolowError
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from support.places import WORKERS
 from support.processes import mentioning, soon
 from support.workers.forked_workers import fork_commands

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from golow.check.checked_level import CheckedLevel
-from golow.levels.choosing import choices
+from golow.levels.level_selection import choices
 from golow.levels.starter import Starter
 from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.learner import Learner

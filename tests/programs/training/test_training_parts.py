@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import golow
 from golow import cli
-from golow.levels.choosing import choices
+from golow.levels.level_selection import choices
 from golow.models.initialise import initialise
 from golow.programs.training import store as training_store
 from golow.programs.training.bundle import TrainingBundles

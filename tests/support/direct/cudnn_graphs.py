@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.passes import passes
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare

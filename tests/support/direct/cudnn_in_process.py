@@ -19,7 +19,8 @@ from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
 from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode, Optimizer, Precision
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare

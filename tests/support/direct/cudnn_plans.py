@@ -21,8 +21,9 @@ from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.lower.analysis.arithmetic import step_operations
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode, Precision
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from golow.levels.torch.in_double import InDouble
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, Pass
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode, Optimizer, Workload
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared, prepare

@@ -79,7 +79,7 @@ class Running:
         return self.state[target]
 
     def _fill_state(self) -> None:
-        """Weights; the learning rate with its sign turned: see updating.py."""
+        """Weights; the learning rate with its sign turned: see optimizer_updates.py."""
         rate = self.network.prepared.workload.optimizer.learning_rate
         for (kind, target), tensor in self.built.inputs.items():
             if kind == "learning_rate":

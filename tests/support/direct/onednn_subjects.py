@@ -9,9 +9,10 @@ import msgspec
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
-from golow.levels.lowered_cache import GRAPH
+from golow.levels.lowering import GRAPH
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import decode_graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from golow.storage.cache import write_sealed
 from golow.worker.process import worker_environment

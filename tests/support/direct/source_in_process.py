@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.traced.execution import SourceExecution
 from golow.levels.traced.lowered import SOURCE, Passes, Source, passes
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Device, Mode, Optimizer, Precision, Workload
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare

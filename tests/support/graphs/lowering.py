@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.lower.aten.translation import Captured
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Argument, Graph, Node, Pass, Scalar, Symbol
 from golow.lower.ir.operator import Kind, Operator
-from golow.lower.ir.passes import CLEAN_UP, apply, content, stages
+from golow.lower.ir.pass_runner import apply, content, stages
 from golow.lower.ir.rewriting import changes_in_place
 from golow.lower.ir.verify import interpret
 from golow.records.workload import KEPT, Mode, Optimizer

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from golow.levels.torch import feeding
+from golow.levels.torch import batch_sources
 from golow.levels.torch.batches import Batch
 from golow.levels.torch.program import TorchProgram
 from golow.worker.protocol import LoadReport
@@ -31,7 +31,7 @@ class Otherwise(TorchProgram):
             for index, inputs in enumerate(self.inputs)
         ]
         pairs = zip(changed, self.targets, strict=True)
-        self.source = feeding.Resident([Batch(*pair) for pair in pairs])
+        self.source = batch_sources.Resident([Batch(*pair) for pair in pairs])
 
     def draw(self, batch: int, position: int) -> torch.Tensor:
         """What is read as that draw."""

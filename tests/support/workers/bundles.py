@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Device, Mode, Optimizer
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.graph_capture import capture

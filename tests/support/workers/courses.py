@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.graph_capture import capture

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle
 

@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.record import encode
 from golow.records.workload import Device, Mode, Optimizer
 from golow.worker.client import Worker

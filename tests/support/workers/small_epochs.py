@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.worker.feed import Feed, augmented, normalised
 from golow.workload.bundle import Bundle, write_bundle, write_last

@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.lower.recognise.recurrences import unfold_recurrences
 from golow.storage.files import writing
 from golow.storage.scratch import scratch_folder

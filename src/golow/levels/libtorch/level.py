@@ -41,7 +41,8 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     autocast it names the first alone."""
     from golow.levels.libtorch.emit import not_emitted
     from golow.levels.libtorch.placement import products, with_casts
-    from golow.lower.ir.passes import CLEAN_UP, apply
+    from golow.lower.ir.clean_up import CLEAN_UP
+    from golow.lower.ir.pass_runner import apply
     from golow.lower.recognise.recurrences import unfold_recurrences
 
     dtype, unfolded = products(workload), unfold_recurrences(graph)
@@ -68,7 +69,8 @@ def _step(bundle: Bundle) -> Graph:
 
 def _graph(bundle: Bundle) -> Graph:
     from golow.levels.libtorch.placement import products, with_casts
-    from golow.lower.ir.passes import CLEAN_UP, apply
+    from golow.lower.ir.clean_up import CLEAN_UP
+    from golow.lower.ir.pass_runner import apply
     from golow.lower.recognise.recurrences import unfold_recurrences
 
     graph = bundle.graph

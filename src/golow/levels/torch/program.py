@@ -18,7 +18,7 @@ from torch.amp import GradScaler
 
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
-from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import device_feed as torch_feed
 from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state

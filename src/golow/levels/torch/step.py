@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 
 from golow.levels.choices.chooser import Chooser
+from golow.levels.torch import batch_sources, optimizers
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
-from golow.levels.torch import feeding, optimizers
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.batches import Batch
 from golow.levels.torch.loop_defaults import Habits
@@ -99,7 +99,7 @@ class TorchStep(Chooser):
         self.inputs = self._batches("input", self.device)
         self.targets = self._batches("target", self.device)
         batches = [Batch(*pair) for pair in zip(self.inputs, self.targets, strict=True)]
-        self.source = feeding.source(self.habits.batches, batches, self.device)
+        self.source = batch_sources.source(self.habits.batches, batches, self.device)
         if self.train:
             self.loss, self.optimizer = torch_bundle.loss(bundle), self._optimizer()
         self.position = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import msgspec
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, GraphOutput
-from golow.lower.ir.passes import eliminate_dead_code
 
 FORWARD = ("loss", "output", "buffer")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from golow.levels.lowered_cache import Passes, lowered, write_lowered
+from golow.levels.lowering import Passes, lowered, write_lowered
 from golow.lower.ir.graph import Graph, Pass
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
@@ -25,7 +25,7 @@ def passes(workload: Workload, recurrences: Pass | None = None) -> tuple[Pass, .
     from golow.levels.traced.halving import HALVES, autocast_forward, store_in_half
     from golow.lower.fuse.epilogue_fusion import fuse_padding
     from golow.lower.fuse.weight_folding import fold_batch_norm
-    from golow.lower.ir.passes import eliminate_dead_code
+    from golow.lower.ir.clean_up import eliminate_dead_code
     from golow.lower.recognise.recurrences import unfold_recurrences
     from golow.lower.to_vocabulary import CANONICAL
 

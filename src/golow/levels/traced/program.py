@@ -13,7 +13,7 @@ import numpy as np
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import STATE, Batch, Read
 from golow.levels.direct.plan_program import Key, PlanProgram
-from golow.levels.lowered_cache import GRAPH
+from golow.levels.lowering import GRAPH
 from golow.levels.traced.execution import SourceExecution
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Argument, Graph, Node, Ref
 from golow.lower.ir.operator import PREFIX
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, changes_in_place, rewritten
 from golow.lower.ir.spelling import Call, given_anew
 from golow.lower.ir.verify import operation, run_node

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import msgspec
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import record_of, written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Names, changes_in_place, result, rewritten
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.expand import Expand

@@ -11,9 +11,9 @@ import msgspec
 import torch
 from torch import Tensor
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.operator import written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, result, rewritten
 from golow.lower.ir.verify import run_node
 from golow.lower.operators.binary import Binary

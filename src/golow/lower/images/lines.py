@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import msgspec
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref, Scalar, Value
 from golow.lower.ir.operator import Operator, record_of, written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, Names, result, rewritten
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, record_of, written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, Names, result, rewritten
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.binary import Binary

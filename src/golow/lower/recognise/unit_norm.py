@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, absorbing, result, rewritten
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import Operator, written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, Names, result, rewritten, with_names
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.reshape import Reshape

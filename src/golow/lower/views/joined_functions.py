@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import written
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.ir.rewriting import Links, Names, absorbing, rewritten, with_names
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary

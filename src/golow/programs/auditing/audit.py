@@ -38,7 +38,7 @@ from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import RaceSummary, Ratio, Run
 from golow.records.errors import GolowError
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.request import Request
 

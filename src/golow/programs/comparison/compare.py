@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from golow.levels.choosing import choices
+from golow.levels.level_selection import choices
 from golow.observer import Observer
 from golow.programs.comparison.bench import open_bench
 from golow.programs.comparison.recording import recorded

@@ -22,7 +22,7 @@ from golow.observer import Observer
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.explain.explain_record import FORMAT_VERSION, Roof, StepRoof
-from golow.programs.explain.lowering import lower
+from golow.programs.explain.show_lowering import lower
 from golow.records.comparison import LayerTime, Run
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache

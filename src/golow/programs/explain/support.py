@@ -14,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from golow.levels import ladder
-from golow.levels.chosen import ChosenLevel
+from golow.levels.named_level import ChosenLevel
 from golow.levels.probe import Probe
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.observer import Observer
 from golow.programs.explain.explain_record import (
     FORMAT_VERSION,

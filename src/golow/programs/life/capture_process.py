@@ -14,7 +14,8 @@ import msgspec
 import torch
 
 from golow.levels.torch import bundle as torch_bundle
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.programs.life.capturing import CaptureReport
 from golow.records.errors import GolowError
 from golow.worker.serve import end_with_parent

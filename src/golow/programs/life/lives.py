@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from golow.levels.choosing import choices
 from golow.levels.ladder import Launch
+from golow.levels.level_selection import choices
 from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
 from golow.observer import Observer
@@ -25,7 +25,7 @@ from golow.programs.life.schedule import Forecast, Measurement, schedule
 from golow.programs.life.settings import LifeSettings
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 
 

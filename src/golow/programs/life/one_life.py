@@ -21,9 +21,9 @@ from golow.programs.life.settling import LEAST, settle
 from golow.records.comparison import Check, Quantity
 from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport
 from golow.worker.scheduling import ContentionMeter
+from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 
 SECONDS = 1.0

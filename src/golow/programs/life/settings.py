@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from golow.records.errors import GolowError
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 
 MOST_ROUNDS = 100
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from golow.levels.choosing import choices
 from golow.levels.ladder import ChosenLevel
+from golow.levels.level_selection import choices
 from golow.levels.starter import Starter
 from golow.lower.analysis.arithmetic import work_by_layer
 from golow.measure.peak import Peak, measured_peak

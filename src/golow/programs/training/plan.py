@@ -9,8 +9,8 @@ from pathlib import Path
 
 from golow import models
 from golow.levels import ladder
-from golow.levels.choosing import choices, command_of
 from golow.levels.ladder import ChosenLevel
+from golow.levels.level_selection import choices, command_of
 from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
 from golow.programs.training.bundle import OWN

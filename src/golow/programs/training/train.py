@@ -28,7 +28,7 @@ from golow.programs.training.training_record import Training, TrainingPlan
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
-from golow.worker.limits import Limits
+from golow.worker.time_limits import Limits
 
 
 class TrainingOutcome(NamedTuple):

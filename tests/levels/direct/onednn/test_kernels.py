@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from golow.levels.compiler import Compiler, find_compiler
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.onednn.kernels import WORTH_A_THREAD, columns, rows
 from golow.levels.direct.onednn.kernels.copies import parts_joined, rows_taken
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements
 from golow.levels.direct.onednn.kernels.line import line_product
 from golow.levels.direct.onednn.level import probe
-from golow.levels.direct.views import View
 from golow.lower.ir.graph import Activation
 from golow.records.errors import GolowError
 from golow.records.workload import Mode

@@ -18,9 +18,10 @@ from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.program import OneDnn
 from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
 from golow.levels.direct.onednn.steps.built_plan import Switches
-from golow.levels.lowered_cache import BUILT, GRAPH
+from golow.levels.lowering import BUILT, GRAPH
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import decode_graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 from golow.workload.graph_capture import capture

@@ -19,7 +19,7 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.direct.onednn import level as onednn
-from golow.levels.lowered_cache import GRAPH
+from golow.levels.lowering import GRAPH
 from golow.levels.starter import Starter
 from golow.lower.ir.graph import decode_graph, encode_graph
 from golow.records.errors import Unsupported

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from golow.levels import gpu
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
-from golow.levels.lowered_cache import BUILT, lowered, write_lowered
+from golow.levels.lowering import BUILT, lowered, write_lowered
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
@@ -66,7 +66,7 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph, as far as this is known without
     libraries and GPU."""
     from golow.levels.direct.cudnn.planning import refused_nodes
-    from golow.lower.ir.passes import apply
+    from golow.lower.ir.pass_runner import apply
 
     return refused_nodes(apply(graph, passes(workload)))
 

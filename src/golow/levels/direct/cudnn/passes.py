@@ -8,7 +8,7 @@ from __future__ import annotations
 from golow.levels.direct.cudnn.operators.grouped_product import STEP
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
-from golow.levels.direct.passes import ByWorkload, Order, ordered, update_parameters
+from golow.levels.direct.pass_order import ByWorkload, Order, ordered, update_parameters
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -18,6 +18,7 @@ from golow.lower.aten.functional import make_functional
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.aten.strided import stride_over_whole_memory
 from golow.lower.fuse.common_subexpressions import merge_equal_nodes
+from golow.lower.fuse.epilogue_fission import release_activations
 from golow.lower.fuse.epilogue_fusion import (
     drop_conversions,
     drop_copies,
@@ -35,16 +36,14 @@ from golow.lower.fuse.norm_fusion import (
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
-from golow.lower.fuse.releasing import release_activations
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
-from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.plane_convolutions import convolve_side_by_side
 from golow.lower.images.plane_pooling import norm_by_planes, pool_by_planes
 from golow.lower.images.volumes import norm_all_volumes, norm_volumes
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Pass
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.lower.recognise.group_norm import keep_group_norm
@@ -52,6 +51,7 @@ from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.recognise.whole_attention import (
     CUDNN,

@@ -14,7 +14,7 @@ import msgspec
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.bindings.processor import processor
 from golow.levels.level import IDLE_NUMPY, Launch, Level
-from golow.levels.lowered_cache import BUILT, lowered, write_lowered
+from golow.levels.lowering import BUILT, lowered, write_lowered
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
@@ -78,7 +78,7 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph, as far as this is known without
     library."""
     from golow.levels.direct.onednn.planning import refused_nodes
-    from golow.lower.ir.passes import apply
+    from golow.lower.ir.pass_runner import apply
 
     return refused_nodes(apply(graph, passes(workload)))
 

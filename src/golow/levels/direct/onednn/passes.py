@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from golow.levels.direct.onednn.kernels.flash_attention import WIDEST
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
-from golow.levels.direct.passes import Order, ordered, update_parameters
+from golow.levels.direct.pass_order import Order, ordered, update_parameters
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -29,16 +29,16 @@ from golow.lower.fuse.epilogue_fusion import (
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_relu
 from golow.lower.fuse.pooling import pool_images, skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
-from golow.lower.fuse.training import name_global_pooling, take_gradients_from_results
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.volumes import keep_volumes, norm_volumes
+from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Pass
-from golow.lower.ir.passes import eliminate_dead_code
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.resampling import keep_resampling
+from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.whole_attention import Kernels, keep_attention
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
-from golow.levels.lowered_cache import BUILT, version_of
+from golow.levels.lowering import BUILT, version_of
 from golow.levels.probe import Probe
 from golow.levels.traced import lowered
 from golow.levels.traced.lowered import write_source
@@ -143,7 +143,7 @@ def passes(workload: Workload) -> tuple[Pass, ...]:
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no JAX."""
     from golow.levels.traced.jax.writer import refused
-    from golow.lower.ir.passes import apply
+    from golow.lower.ir.pass_runner import apply
 
     return refused(apply(graph, passes(workload)))
 

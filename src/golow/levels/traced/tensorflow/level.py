@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
-from golow.levels.lowered_cache import version_of
+from golow.levels.lowering import version_of
 from golow.levels.probe import Probe
 from golow.levels.traced.lowered import passes, write_source
 from golow.lower.ir.graph import Graph
@@ -55,7 +55,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no TensorFlow."""
     from golow.levels.traced.tensorflow.writer import refused
-    from golow.lower.ir.passes import apply
+    from golow.lower.ir.pass_runner import apply
 
     return refused(apply(graph, passes(workload)))
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from golow.levels.level import Launch
 from golow.programs.profiling.way_down.boundary import patterns
 from golow.records.errors import GolowError
-from golow.worker.limits import Limits
 from golow.worker.process import worker_environment
+from golow.worker.time_limits import Limits
 
 SWITCH = Path(__file__).parent / "switch.c"
 COMPILERS = ("cc", "gcc", "clang")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from golow.levels.choosing import choices
 from golow.levels.ladder import ChosenLevel
 from golow.levels.level import Launch
+from golow.levels.level_selection import choices
 from golow.levels.starter import Starter
 from golow.observer import Observer
 from golow.programs.comparison.compare import compare

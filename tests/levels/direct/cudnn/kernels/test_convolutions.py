@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.direct.cudnn.shared_kernels import Kernel, depthwise, direct
+from golow.levels.direct.cudnn.shared_kernels import Kernel, depthwise, direct_convolution
 from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
-from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.direct_convolution import Convolution
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import (
@@ -73,7 +73,9 @@ DIRECT = [
     convolution(1, (4, 5), 4, 4, (3, 3), padding=AROUND, groups=4),
     convolution(64, (32, 32), 3, 10, (3, 3), padding=AROUND),
 ]
-CASES = [(depthwise, shape) for shape in DEPTHWISE] + [(direct, shape) for shape in DIRECT]
+CASES = [(depthwise, shape) for shape in DEPTHWISE] + [
+    (direct_convolution, shape) for shape in DIRECT
+]
 MIXED = [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float32")]
 
 
@@ -110,9 +112,9 @@ def test_scratch_belongs_to_a_second_launch() -> None:
 
 def test_sums_over_many_pixels_are_taken_in_parts() -> None:
     many, one = DIRECT[-1], DIRECT[4]
-    launches = direct.backward_weight("float32", many)
+    launches = direct_convolution.backward_weight("float32", many)
     assert launches.scratch % many.weights == 0 and launches.scratch > many.weights
-    assert direct.backward_weight("float32", one).scratch == 0
+    assert direct_convolution.backward_weight("float32", one).scratch == 0
 
 
 def test_stride_1_goes_backward_by_sliding() -> None:
@@ -135,9 +137,9 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="up to 7 x 7"):
         depthwise.backward_weight("float32", convolution(1, (9, 9), 2, 2, (8, 8), groups=2))
     with pytest.raises(ValueError, match="float64"):
-        direct.forward("float64", "float32", DIRECT[0])
+        direct_convolution.forward("float64", "float32", DIRECT[0])
     with pytest.raises(ValueError, match="float64"):
-        direct.backward_data("float32", "float64", DIRECT[0])
+        direct_convolution.backward_data("float32", "float64", DIRECT[0])
 
 
 # ------------------------------------------------------------ on a GPU
@@ -191,7 +193,7 @@ def test_convolution(
     exact_dx, exact_dw = torch.autograd.grad(exact, (exact_x, exact_weight), dy.double())
 
     last_x, last_weight, last_dy = channels_last(x), channels_last(weight), channels_last(dy)
-    absent = [NOTHING] if module is direct else []
+    absent = [NOTHING] if module is direct_convolution else []
     for clip in CLIPS:
         y = unset(dy, x.dtype)
         forward = module.forward(dtype, weight_dtype, shape, clip=clip)
@@ -215,5 +217,5 @@ def test_direct_with_residual_and_without_bias(gpu: Any, dtype: str) -> None:
     y = unset(residual, residual.dtype)
     tensors = [channels_last(x), channels_last(weight), NOTHING, channels_last(residual), y]
     exact = reference(shape, x.double(), weight.double(), torch.zeros(6).double())
-    launch(gpu, direct.forward(dtype, dtype, shape, clip=RELU), tensors)
+    launch(gpu, direct_convolution.forward(dtype, dtype, shape, clip=RELU), tensors)
     assert_near(y, (exact + residual.double()).clamp(min=0), 4 * ROUNDING[dtype] + 1e-6)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
-from golow.levels.direct.cudnn.shared_kernels.parts import MOST, Part, copies
-from golow.levels.direct.views import View
+from golow.levels.direct.cudnn.shared_kernels.joined_copies import MOST, Part, copies
+from golow.levels.direct.kernel_views import View
 from support.direct.cuda_host import run
 
 TYPES = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
-from golow.levels.direct.cudnn.shared_kernels import cast, fetch
+from golow.levels.direct.cudnn.shared_kernels import cast, fetch_inputs
 from support.direct.cuda_host import run
 
 POSITION = np.array([2], np.int32)
@@ -38,7 +38,7 @@ def test_the_current_batch_of_images(
     n, c, h, w, padded = shape
     batches, made = drawn(3, n, c, h, w, dtype=source), np.full((n, h, w, padded), np.nan)
     made = made.astype(NUMPY_TYPES[dtype])
-    found = fetch.fetch_image(source, dtype, *shape)
+    found = fetch_inputs.fetch_image(source, dtype, *shape)
     assert found.expression.startswith(kernel)
     run(found, [batches, POSITION, made])
     wanted = np.zeros_like(made)
@@ -53,7 +53,7 @@ def test_the_current_batch_of_images(
 def test_the_current_batch_of_rows_and_casts(source: str, dtype: str, count: int) -> None:
     batches = np.abs(drawn(4, count)).astype(NUMPY_TYPES[source])
     for kernel, given in (
-        (fetch.fetch_rows(source, dtype, count), [batches, POSITION]),
+        (fetch_inputs.fetch_rows(source, dtype, count), [batches, POSITION]),
         (cast.cast(source, dtype, count), [batches[2].copy()]),
     ):
         made = np.zeros(count, NUMPY_TYPES[dtype])

@@ -17,7 +17,7 @@ from torch.nn import functional
 from golow.levels.direct.cudnn.engines.few_pixel_convolution import restore, small_engines
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.shared_kernels import Kernel, few_pixels
-from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.direct_convolution import Convolution
 from golow.levels.direct.cudnn.shared_kernels.few_pixels import Tiling
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, Clip
 from support.direct.kernel_compilation import assert_compile

@@ -26,7 +26,7 @@ from golow.levels.direct.cudnn.engines.first_convolution import (
 )
 from golow.levels.direct.cudnn.problems import products
 from golow.levels.direct.cudnn.shared_kernels import Kernel, first_layer
-from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.direct_convolution import Convolution
 from golow.levels.direct.formulas.activation_formulas import RELU, Clip
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type

@@ -20,12 +20,12 @@ from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.shared_kernels import (
     FOLDER,
     Kernel,
+    augment_images,
     cast,
     dropout,
-    fetch,
+    fetch_inputs,
     geometry,
     loss_scale,
-    pixels,
     updates,
 )
 from golow.levels.direct.cudnn.shared_kernels.early_launch import waiting
@@ -55,17 +55,17 @@ def layouts() -> Iterator[Kernel]:
     for source, dtype in product(FLOATING, FLOATING):
         for padded in (*range(1, 9), 16):
             sizes = (32, 1, 28, 28, padded)
-            yield fetch.fetch_image(source, dtype, *sizes)
+            yield fetch_inputs.fetch_image(source, dtype, *sizes)
     for source in C_TYPES:
         for dtype in FLOATING if source not in FLOATING else C_TYPES:
             if dtype not in FLOATING and dtype != source:
                 continue
             for count in (1, 6, 1024):
                 yield cast.cast(source, dtype, count)
-                yield fetch.fetch_rows(source, dtype, count)
-    yield fetch.fetch_rows("int64", "int64", 32)
+                yield fetch_inputs.fetch_rows(source, dtype, count)
+    yield fetch_inputs.fetch_rows("int64", "int64", 32)
     for shape in ((128, 3, 224, 224), (1, 1, 1, 300)):
-        yield pixels.normalise(*shape)
+        yield augment_images.normalise(*shape)
 
 
 def poolings() -> Iterator[Kernel]:
@@ -154,7 +154,7 @@ def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
 
 
 def test_constants_of_both_languages_agree() -> None:
-    for file, name, number_there in (("fetch.cu", "TILE", fetch.TILE),):
+    for file, name, number_there in (("fetch_inputs.cu", "TILE", fetch_inputs.TILE),):
         assert f"constexpr int {name} = {number_there};" in (FOLDER / file).read_text()
 
 
@@ -191,10 +191,10 @@ def test_vectors_divide_the_channels(dtype: str, channels: int, length: int) -> 
 
 def test_shapes_choose_the_kernel() -> None:
     half = ("float32", "float16")
-    assert "fetch_narrow" in fetch.fetch_image(*half, 2, 3, 32, 32, 8).expression
-    assert "fetch_tiled" in fetch.fetch_image(*half, 2, 64, 32, 32, 64).expression
-    assert "fetch_tiled" in fetch.fetch_image(*half, 2, 64, 1, 1, 72).expression
-    assert "fetch_rows" in fetch.fetch_image(*half, 2, 64, 1, 1, 64).expression
+    assert "fetch_narrow" in fetch_inputs.fetch_image(*half, 2, 3, 32, 32, 8).expression
+    assert "fetch_tiled" in fetch_inputs.fetch_image(*half, 2, 64, 32, 32, 64).expression
+    assert "fetch_tiled" in fetch_inputs.fetch_image(*half, 2, 64, 1, 1, 72).expression
+    assert "fetch_rows" in fetch_inputs.fetch_image(*half, 2, 64, 1, 1, 64).expression
 
 
 def test_small_windows_send_their_gradient_back_by_tiles() -> None:
@@ -209,7 +209,7 @@ def test_small_windows_send_their_gradient_back_by_tiles() -> None:
 
 
 def test_position_of_a_batch_counts_beyond_32_bits() -> None:
-    kernel = fetch.fetch_image("float32", "float32", 4096, 3, 512, 512, 4)
+    kernel = fetch_inputs.fetch_image("float32", "float32", 4096, 3, 512, 512, 4)
     assert kernel.scalars[0].nbytes == 8
     assert int(kernel.scalars[0]) == 4096 * 3 * 512 * 512
 
@@ -237,23 +237,26 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: fetch.fetch_image("int64", "float32", 1, 1, 1, 1, 1), "source is int64"),
+        (lambda: fetch_inputs.fetch_image("int64", "float32", 1, 1, 1, 1, 1), "source is int64"),
         (
-            lambda: fetch.fetch_image("float32", "float32", 1, 9, 2, 2, 8),
+            lambda: fetch_inputs.fetch_image("float32", "float32", 1, 9, 2, 2, 8),
             "fewer than the 9 channels",
         ),
-        (lambda: fetch.fetch_image("float32", "float32", 0, 9, 2, 2, 16), "n is 0"),
+        (lambda: fetch_inputs.fetch_image("float32", "float32", 0, 9, 2, 2, 16), "n is 0"),
         (
-            lambda: fetch.fetch_image("float32", "float32", 1, 1, 2**13, 2**13, 1),
+            lambda: fetch_inputs.fetch_image("float32", "float32", 1, 1, 2**13, 2**13, 1),
             "one launch takes",
         ),
-        (lambda: fetch.fetch_image("float32", "float32", 2**25, 64, 64, 64, 64), "one launch"),
+        (
+            lambda: fetch_inputs.fetch_image("float32", "float32", 2**25, 64, 64, 64, 64),
+            "one launch",
+        ),
         (lambda: cast.cast("float32", "int64", 1), "no cast from float32 to int64"),
         (lambda: cast.cast("float64", "float32", 1), "no type float64"),
         (lambda: cast.cast("float32", "float16", 0), "count is 0"),
-        (lambda: fetch.fetch_rows("int64", "int32", 1), "no cast from int64 to int32"),
-        (lambda: pixels.normalise(1, 0, 2, 2), "c is 0"),
-        (lambda: pixels.normalise(2**20, 64, 64, 64), "rows is 4294967296"),
+        (lambda: fetch_inputs.fetch_rows("int64", "int32", 1), "no cast from int64 to int32"),
+        (lambda: augment_images.normalise(1, 0, 2, 2), "c is 0"),
+        (lambda: augment_images.normalise(2**20, 64, 64, 64), "rows is 4294967296"),
         (
             lambda: max_pool.forward_kernel("float32", IMAGES, Window((16, 16), (1, 1)), True),
             "256 taps",

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from golow.levels.direct.cudnn.operators import adaptive_average_pool, average_pool, max_pool
-from golow.levels.direct.cudnn.shared_kernels import Kernel, cast, fetch
-from golow.levels.direct.cudnn.shared_kernels.pixels import normalise
+from golow.levels.direct.cudnn.shared_kernels import Kernel, cast, fetch_inputs
+from golow.levels.direct.cudnn.shared_kernels.augment_images import normalise
 from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.shared_kernels.pooling import Images, Window
 from golow.levels.direct.formulas.activation_formulas import derivative, formulas, value
@@ -65,7 +65,7 @@ def test_current_batch_of_images(
     batches = drawn(3, n, c, h, w, dtype=source)
     position = torch.tensor([2], dtype=torch.int32)
     last = torch.empty(n, h, w, padded, dtype=torch_type(dtype))
-    run(gpu, fetch.fetch_image(source, dtype, *shape), [batches, position], [last])
+    run(gpu, fetch_inputs.fetch_image(source, dtype, *shape), [batches, position], [last])
     assert torch.equal(last, padded_last(batches[2], padded).to(last.dtype))
 
 
@@ -105,7 +105,7 @@ def test_current_batch_of_rows(gpu: Any, source: str, dtype: str, count: int) ->
         batches += 2**40
     position = torch.tensor([3], dtype=torch.int32)
     found = result(
-        gpu, fetch.fetch_rows(source, dtype, count), [batches, position], batches[3], dtype
+        gpu, fetch_inputs.fetch_rows(source, dtype, count), [batches, position], batches[3], dtype
     )
     assert torch.equal(found, batches[3].to(found.dtype))
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.elements import Lookup
-from golow.levels.direct.cudnn.shared_kernels.fused import Statement, Written, fused
-from golow.levels.direct.views import View
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import Statement, Written, fused
+from golow.levels.direct.kernel_views import View
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from golow.levels.direct.cudnn.operators.pad import kernel_of
 from golow.levels.direct.cudnn.shared_kernels import Kernel
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from support.direct.cudnn_plans import assert_sound, built
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from golow.levels.direct.cudnn.operators import nll_loss, softmax
 from golow.levels.direct.cudnn.shared_kernels import dropout, loss_scale, updates
-from golow.lower.fuse.updating import append_update
+from golow.lower.fuse.optimizer_updates import append_update
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.operator import record_of
 from golow.records.workload import Optimizer

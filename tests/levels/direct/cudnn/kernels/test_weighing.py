@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
-from golow.levels.direct.cudnn.shared_kernels.weighing import weighing
-from golow.levels.direct.views import View
+from golow.levels.direct.cudnn.shared_kernels.commitment_sum import weighing
+from golow.levels.direct.kernel_views import View
 from golow.worker.results import weights
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile

@@ -18,9 +18,10 @@ from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.lower.fuse.pointwise_fusion import group_elements
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Phase, Ref, Value
 from golow.lower.ir.operator import Operator, written
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.flip import Flip

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from golow.levels.direct.cudnn.shared_kernels.fused import Statement, Written, fused
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import Statement, Written, fused
 from golow.levels.direct.cudnn.steps.built_plan import KernelCall
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from support.direct.cuda_host import run
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, lowered

@@ -24,8 +24,9 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE, Built, EngineCall, FlatCall
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.long_rows import LONG, Product, in_parts
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Precision
 from golow.workload.graph_capture import capture
 from golow.workload.losses import token_cross_entropy

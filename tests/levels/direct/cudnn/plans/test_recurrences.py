@@ -32,7 +32,8 @@ from golow.levels.direct.cudnn.passes import passes
 from golow.levels.direct.cudnn.problems.recurrent_network import RecurrentNetwork
 from golow.levels.direct.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
 from golow.levels.direct.cudnn.steps.built_plan import Built
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward

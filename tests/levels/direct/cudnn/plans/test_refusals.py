@@ -269,7 +269,8 @@ class Carried:
     """Stands for a bundle: a workload and its graph."""
 
     def __init__(self, module: nn.Module, *shape: int, mode: Mode = "infer") -> None:
-        from golow.lower.ir.passes import CLEAN_UP, apply
+        from golow.lower.ir.clean_up import CLEAN_UP
+        from golow.lower.ir.pass_runner import apply
         from golow.workload.graph_capture import capture
         from golow.workload.prepare import prepare
         from golow.workload.request import Request

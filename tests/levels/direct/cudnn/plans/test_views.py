@@ -18,7 +18,8 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, unpacked
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Tensor as Placed
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
-from golow.lower.ir.passes import CLEAN_UP, apply
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered

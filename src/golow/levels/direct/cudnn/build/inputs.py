@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
-from golow.levels.direct.cudnn.shared_kernels.fetch import fetch_image, fetch_rows
+from golow.levels.direct.cudnn.shared_kernels.fetch_inputs import fetch_image, fetch_rows
 from golow.levels.direct.cudnn.steps.built_plan import POSITION, Tensor
 from golow.lower.ir.graph import GraphInput, Ref
 from golow.lower.plan.plan import Place

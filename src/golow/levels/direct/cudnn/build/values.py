@@ -12,7 +12,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of,
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned, is_dense
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.plan.plan import Place
 

@@ -10,7 +10,7 @@ import msgspec
 
 from golow.levels.direct.cudnn.engines.golow_convolution import geometry_of
 from golow.levels.direct.cudnn.problems.products import Convolution
-from golow.levels.direct.cudnn.shared_kernels import direct, few_pixels
+from golow.levels.direct.cudnn.shared_kernels import direct_convolution, few_pixels
 from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def restore(operation: Convolution, gpu: Gpu, data: bytes) -> SmallConvolution:
     return SmallConvolution(operation, msgspec.msgpack.decode(data, type=few_pixels.Tiling), gpu)
 
 
-def _product(operation: Convolution) -> direct.Convolution | None:
+def _product(operation: Convolution) -> direct_convolution.Convolution | None:
     """Return the convolution that the kernel computes; None if it does not support it."""
     forward = operation.direction == "forward"
     backward = operation.direction == "backward_data" and operation.stride == (1, 1)

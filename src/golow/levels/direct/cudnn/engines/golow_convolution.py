@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from golow.levels.direct.cudnn.problems.products import Convolution
-from golow.levels.direct.cudnn.shared_kernels import depthwise, direct
+from golow.levels.direct.cudnn.shared_kernels import depthwise, direct_convolution
 from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.formulas.activation_formulas import value
 
@@ -45,7 +45,7 @@ class OwnConvolution:
 
     def _make_launches(self) -> Launches:
         operation, dtype = self._operation, self._operation.dtype
-        module: Any = depthwise if self._depthwise else direct
+        module: Any = depthwise if self._depthwise else direct_convolution
         geometry = geometry_of(operation)
         made: Launches
         if operation.direction == "forward":
@@ -56,10 +56,10 @@ class OwnConvolution:
             made = module.backward_weight(dtype, geometry)
         return made
 
-    def _forward(self, geometry: direct.Convolution) -> Launches:
+    def _forward(self, geometry: direct_convolution.Convolution) -> Launches:
         operation, dtype = self._operation, self._operation.dtype
         if not self._depthwise:
-            return direct.forward(dtype, dtype, geometry, clip=operation.clip)
+            return direct_convolution.forward(dtype, dtype, geometry, clip=operation.clip)
         formula = value(operation.activation, "value") if operation.activation else ""
         return depthwise.forward(
             dtype, dtype, geometry, clip=operation.clip, formula=formula, tiling=self._tiling
@@ -113,11 +113,11 @@ def _is_depthwise(operation: Convolution) -> bool:
     return operation.depthwise and max(operation.kernel) <= depthwise.LARGEST_KERNEL
 
 
-def geometry_of(operation: Convolution) -> direct.Convolution:
+def geometry_of(operation: Convolution) -> direct_convolution.Convolution:
     """Raises ValueError for volumes."""
     images, channels, height, width = operation.image
     _, filters, rows, columns = operation.output
-    return direct.Convolution(
+    return direct_convolution.Convolution(
         images=images,
         height=height,
         width=width,

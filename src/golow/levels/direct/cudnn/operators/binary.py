@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def count(build: Builder, arguments: Binary) -> None:
-    """One more: a counter of the state, or any other integers. `fused.py` has the arithmetic of
-    floats."""
+    """One more: a counter of the state, or any other integers. `fused_pointwise.py` has the
+    arithmetic of floats."""
     if build.counters.is_count(build.current.output().name):
         build.counters.count(build, arguments.a)
         return

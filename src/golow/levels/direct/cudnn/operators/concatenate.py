@@ -10,7 +10,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import Copied, copy_all
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.plan.concatenation_placement import Home

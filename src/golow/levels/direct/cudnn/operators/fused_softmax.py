@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.direct.cudnn.operators.fused import inputs_of, names_of, statement
+from golow.levels.direct.cudnn.operators.fused_pointwise import inputs_of, names_of, statement
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.problems.layouts import pitch_in
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
-from golow.levels.direct.cudnn.shared_kernels.fused import (
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     WIDE,
     Statement,
     access_of,
@@ -31,7 +31,7 @@ from golow.levels.direct.cudnn.shared_kernels.fused import (
 from golow.levels.direct.cudnn.shared_kernels.rows import GROUPED_THREADS, ROWS, group_for
 from golow.levels.direct.cudnn.steps.long_rows import rows_for
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.views import Axes, View, merged_axes
+from golow.levels.direct.kernel_views import Axes, View, merged_axes
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct
 

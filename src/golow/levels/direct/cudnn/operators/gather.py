@@ -14,7 +14,7 @@ from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.elements import Lookup
 from golow.levels.direct.cudnn.steps.strided_copies import copy, look_up, new_rows, whole
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 

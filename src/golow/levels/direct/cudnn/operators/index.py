@@ -8,7 +8,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels.elements import Lookup, elements
 from golow.levels.direct.cudnn.steps.strided_copies import copy, look_up, new_rows, repeated, whole
 from golow.levels.direct.implementation import Implementation, Question
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.index import Index, IndexPut
 

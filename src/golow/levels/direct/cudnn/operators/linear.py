@@ -21,9 +21,9 @@ from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded, of_
 from golow.levels.direct.cudnn.steps.strided_copies import copy
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU, clip_of
 from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.refusing import refuse_integers
 from golow.levels.direct.split_axes import rows_in_memory
-from golow.levels.direct.views import View
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 

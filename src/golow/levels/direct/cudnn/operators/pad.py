@@ -12,12 +12,12 @@ import numpy as np
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense
 from golow.levels.direct.cudnn.shared_kernels import Kernel
-from golow.levels.direct.cudnn.shared_kernels.fused import WIDE, macro
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import WIDE, macro
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.steps.built_plan import aligned
 from golow.levels.direct.formulas.literals import number
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.operators.pad import Pad
 
 if TYPE_CHECKING:

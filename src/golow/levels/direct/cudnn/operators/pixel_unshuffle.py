@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.steps.strided_copies import copy
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 
 if TYPE_CHECKING:

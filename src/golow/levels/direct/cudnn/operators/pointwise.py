@@ -1,4 +1,4 @@
-"""What functions of elements the level cannot do. `fused.py` puts them into kernels."""
+"""What functions of elements the level cannot do. `fused_pointwise.py` puts them into kernels."""
 
 from __future__ import annotations
 

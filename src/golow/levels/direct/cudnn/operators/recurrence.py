@@ -24,8 +24,8 @@ from golow.levels.direct.cudnn.steps.recurrent_by_layers import by_layers
 from golow.levels.direct.cudnn.steps.recurrent_by_library import batch_major
 from golow.levels.direct.cudnn.steps.strided_copies import copy, whole
 from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.refusing import not_made_by, refuse_integers
-from golow.levels.direct.views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrence import GATES, Cell, Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers

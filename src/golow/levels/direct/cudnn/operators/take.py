@@ -18,9 +18,9 @@ from golow.levels.direct.cudnn.shared_kernels.geometry import MOST_PARTS, VECTOR
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.cudnn.steps.strided_copies import look_up, new_rows, whole
 from golow.levels.direct.implementation import Implementation, Question
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.refusing import not_floating
 from golow.levels.direct.split_axes import Part, joined
-from golow.levels.direct.views import View
 from golow.lower.operators.take import AddRows, Take, TakeBackward
 
 if TYPE_CHECKING:

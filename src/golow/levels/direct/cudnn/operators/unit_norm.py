@@ -21,8 +21,8 @@ from golow.levels.direct.cudnn.shared_kernels.rows import (
 )
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
 from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.kernel_views import View, merged_axes
 from golow.levels.direct.refusing import refuse_integers
-from golow.levels.direct.views import View, merged_axes
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.unit_norm import UnitNorm
 

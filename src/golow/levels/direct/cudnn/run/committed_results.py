@@ -10,9 +10,9 @@ import numpy as np
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.run.feeding import Collector
 from golow.levels.direct.cudnn.shared_kernels import Kernel
-from golow.levels.direct.cudnn.shared_kernels.weighing import weighing
+from golow.levels.direct.cudnn.shared_kernels.commitment_sum import weighing
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.levels.nvidia.memory import Region
 
 ROOM = 256  # iterations; then what was kept is read at once

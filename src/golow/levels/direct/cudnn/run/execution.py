@@ -29,7 +29,7 @@ from golow.levels.direct.cudnn.steps.built_plan import (
     KernelCall,
     Tensor,
 )
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.weight_arithmetic import computed
 from golow.levels.nvidia.memory import Region
 from golow.lower.ir.graph import GraphInput

@@ -12,7 +12,7 @@ from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, unpacked
 from golow.levels.direct.cudnn.run.execution import Execution
-from golow.levels.direct.cudnn.shared_kernels.pixels import normalise
+from golow.levels.direct.cudnn.shared_kernels.augment_images import normalise
 from golow.levels.nvidia.memory import Pinned, Region
 from golow.worker.feed import Fed, Feed
 

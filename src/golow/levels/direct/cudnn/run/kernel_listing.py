@@ -14,7 +14,14 @@ from golow.levels.direct.cudnn.steps.built_plan import Built, KernelCall
 from golow.lower.plan.plan import Plan, Step
 
 GENERATED = frozenset(
-    FOLDER / name for name in ("copies.cu", "elements.cu", "fused.cu", "parts.cu", "pointwise.cu")
+    FOLDER / name
+    for name in (
+        "copies.cu",
+        "elements.cu",
+        "fused_pointwise.cu",
+        "joined_copies.cu",
+        "pointwise.cu",
+    )
 )
 """Files whose macros are defined by generated code."""
 

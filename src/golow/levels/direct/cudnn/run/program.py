@@ -31,12 +31,12 @@ from golow.levels.direct.cudnn.run.committed_results import (
 from golow.levels.direct.cudnn.run.engine_refinement import refine
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.run.feeding import Collector, Intake
+from golow.levels.direct.cudnn.shared_kernels.augment_images import normalise
 from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
 from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
-from golow.levels.direct.cudnn.shared_kernels.pixels import normalise
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.levels.direct.plan_program import Key, PlanProgram
-from golow.levels.lowered_cache import GRAPH
+from golow.levels.lowering import GRAPH
 from golow.levels.nvidia.memory import Region
 from golow.levels.nvidia.stream import Stopwatch
 from golow.lower.ir.graph import Graph

@@ -10,7 +10,7 @@ import numpy as np
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
-from golow.levels.direct.cudnn.shared_kernels.fused import (
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     BUSY,
     WIDE,
     Statement,
@@ -22,7 +22,7 @@ from golow.levels.direct.cudnn.shared_kernels.fused import (
     reach,
 )
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat, vector
-from golow.levels.direct.views import Axes, View, merged_axes
+from golow.levels.direct.kernel_views import Axes, View, merged_axes
 
 FILE = FOLDER / "copies.cu"
 # Both innermost axes must be this long for a copy in tiles: from a shorter one, threads read or

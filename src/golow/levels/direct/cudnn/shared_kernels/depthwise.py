@@ -18,7 +18,10 @@ from golow.levels.direct.cudnn.shared_kernels.blocks import (
     integers,
     power_of_two,
 )
-from golow.levels.direct.cudnn.shared_kernels.direct import Convolution, with_parts_added
+from golow.levels.direct.cudnn.shared_kernels.direct_convolution import (
+    Convolution,
+    with_parts_added,
+)
 from golow.levels.direct.cudnn.shared_kernels.geometry import channel_vector, require_floating
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 

@@ -11,7 +11,7 @@ import numpy as np
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.shared_kernels.geometry import flat
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 
 FILE = FOLDER / "elements.cu"
 VALUES = (FOLDER / "values.cuh").read_text()  # included before kernels with generated formulas

@@ -15,7 +15,7 @@ from golow.levels.direct.cudnn.shared_kernels.blocks import (
     floats,
     integers,
 )
-from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
+from golow.levels.direct.cudnn.shared_kernels.direct_convolution import Convolution
 from golow.levels.direct.cudnn.shared_kernels.geometry import (
     LARGEST_INT,
     MOST_PARTS,

@@ -18,8 +18,8 @@ from golow.levels.direct.cudnn.shared_kernels.blocks import (
     floats,
     integers,
 )
-from golow.levels.direct.cudnn.shared_kernels.direct import Convolution
-from golow.levels.direct.cudnn.shared_kernels.fetch import BATCHES
+from golow.levels.direct.cudnn.shared_kernels.direct_convolution import Convolution
+from golow.levels.direct.cudnn.shared_kernels.fetch_inputs import BATCHES
 from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT, require_floating
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip

@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.problems.products import Convolution
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.cudnn.steps.strided_copies import copy, whole
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, RELU
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder

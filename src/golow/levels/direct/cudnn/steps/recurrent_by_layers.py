@@ -12,7 +12,7 @@ from golow.levels.direct.cudnn.problems.recurrent_network import Parameter, Recu
 from golow.levels.direct.cudnn.shared_kernels.elements import elements
 from golow.levels.direct.cudnn.shared_kernels.recurrent import Slices, recurrent
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.elements import Lookup
-from golow.levels.direct.cudnn.shared_kernels.fused import Written, fused, input_name
-from golow.levels.direct.cudnn.shared_kernels.parts import MOST, Part, copies
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import Written, fused, input_name
+from golow.levels.direct.cudnn.shared_kernels.joined_copies import MOST, Part, copies
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder

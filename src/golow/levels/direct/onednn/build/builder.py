@@ -15,7 +15,7 @@ from golow.levels.direct.onednn.build.outputs import Outputs
 from golow.levels.direct.onednn.build.step_list import StepList
 from golow.levels.direct.onednn.build.values import Values
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
-from golow.levels.direct.onednn.steps.views import Views
+from golow.levels.direct.onednn.steps.value_views import Views
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import read
 from golow.lower.plan.plan import make_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.onednn.bindings.library import Descriptor
-from golow.levels.direct.onednn.steps.views import Folded
+from golow.levels.direct.onednn.steps.value_views import Folded
 from golow.levels.direct.split_axes import Part
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from golow.levels.direct.kernel_views import Axes, View, merged_axes
 from golow.levels.direct.onednn.kernels import C_TYPES, Kernel, parts
-from golow.levels.direct.views import Axes, View, merged_axes
 
 FIRST = 2  # numbers before the sizes
 

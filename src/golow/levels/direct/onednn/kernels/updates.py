@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from golow.levels.direct.formulas.literals import number
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.onednn.kernels import Kernel
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements, input_name
-from golow.levels.direct.views import View
 from golow.lower.operators.adam_update import AdamUpdate
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 from golow.lower.operators.sgd_update import SgdUpdate

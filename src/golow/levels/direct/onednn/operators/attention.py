@@ -16,7 +16,7 @@ from golow.levels.direct.onednn.kernels.flash_attention import Placed, Scores
 from golow.levels.direct.onednn.steps.array_steps import results_of_arrays
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.strided_views import dense
-from golow.levels.direct.onednn.steps.views import strided
+from golow.levels.direct.onednn.steps.value_views import strided
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
 

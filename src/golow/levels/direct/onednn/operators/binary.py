@@ -23,7 +23,7 @@ from golow.levels.direct.onednn.build.refusing import without_algorithm
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.eltwise import apply, post_ops
 from golow.levels.direct.onednn.steps.strided_views import dense
-from golow.levels.direct.onednn.steps.views import ITEM_BYTES
+from golow.levels.direct.onednn.steps.value_views import ITEM_BYTES
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.binary import Binary, Function

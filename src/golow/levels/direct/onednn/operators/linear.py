@@ -35,7 +35,7 @@ from golow.levels.direct.onednn.kernels.line import line_product
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.eltwise import post_ops
 from golow.levels.direct.onednn.steps.rows import Rows, as_rows, in_rows
-from golow.levels.direct.onednn.steps.views import folded
+from golow.levels.direct.onednn.steps.value_views import folded
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear

@@ -13,7 +13,7 @@ from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.build.reader_layouts import made_for_reader
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.onednn.steps.views import Folded, strided
+from golow.levels.direct.onednn.steps.value_views import Folded, strided
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct

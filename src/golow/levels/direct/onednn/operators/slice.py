@@ -8,7 +8,7 @@ from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.steps.array_steps import of_arrays
 from golow.levels.direct.onednn.steps.strided_copies import copied, strided, view_of
-from golow.levels.direct.onednn.steps.views import folded, sliced
+from golow.levels.direct.onednn.steps.value_views import folded, sliced
 from golow.lower.operators.slice import Slice
 
 

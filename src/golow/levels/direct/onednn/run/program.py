@@ -28,7 +28,7 @@ from golow.levels.direct.onednn.run.kernel_compilation import NO_KERNELS, Worksh
 from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.levels.direct.plan_program import Key, PlanProgram
-from golow.levels.lowered_cache import GRAPH
+from golow.levels.lowering import GRAPH
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step
 from golow.storage.cache import write_sealed
@@ -153,7 +153,7 @@ class OneDnn(PlanProgram):
     def set_learning_rate(self, execution: Execution, rate: float) -> None:
         """Set the learning rate of this execution's next iterations."""
         tensor = execution.built.inputs.get(("learning_rate", ""))
-        if tensor is not None:  # with its sign reversed: see updating.py
+        if tensor is not None:  # with its sign reversed: see optimizer_updates.py
             execution.write(tensor, np.array([-rate], np.float32))
 
     def set_dropout(self, active: bool) -> None:

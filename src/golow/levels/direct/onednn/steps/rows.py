@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.onednn.steps.views import Folded, folded, shape_of
+from golow.levels.direct.onednn.steps.value_views import Folded, folded, shape_of
 from golow.levels.direct.split_axes import Axis, Part, rows_in_memory
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.formulas.literals import number
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements, input_name
 from golow.levels.direct.onednn.steps.array_steps import result
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.strided_views import seen
-from golow.levels.direct.views import View
 
 if TYPE_CHECKING:
     from golow.levels.direct.onednn.build.builder import Builder

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from golow.levels.direct.kernel_views import View
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.views import View
 
 
 class Seen(NamedTuple):

@@ -1,5 +1,5 @@
 """How convolution by its definition is launched: the fallback for shapes that no engine of the
-vendor supports. direct.cu has the mathematics."""
+vendor supports. direct_convolution.cu has the mathematics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from golow.levels.direct.cudnn.shared_kernels.blocks import (
 from golow.levels.direct.cudnn.shared_kernels.geometry import require_floating
 from golow.levels.direct.formulas.activation_formulas import NO_CLIP, Clip
 
-FILE = FOLDER / "direct.cu"
+FILE = FOLDER / "direct_convolution.cu"
 THREADS = 128
 WALKERS = 8
 ADDING_LANES = 8

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from golow.lower.fuse.updating import append_update
+from golow.lower.fuse.optimizer_updates import append_update
 from golow.lower.ir.graph import Pass
 from golow.records.workload import Workload
 

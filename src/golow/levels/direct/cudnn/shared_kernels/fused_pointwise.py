@@ -1,4 +1,4 @@
-"""How `fused.cu` is generated and launched."""
+"""How `fused_pointwise.cu` is generated and launched."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from golow.levels.direct.cudnn.shared_kernels.geometry import (
     flat,
     vector,
 )
-from golow.levels.direct.views import Axes, View, merged_axes
+from golow.levels.direct.kernel_views import Axes, View, merged_axes
 
-FILE = FOLDER / "fused.cu"
+FILE = FOLDER / "fused_pointwise.cu"
 WIDE = 2**31 - 2**24  # from this many elements on, an index plus a step may not fit 32 bits
 # Threads that keep a large GPU busy: a block for each of 132 multiprocessors.
 BUSY = 132 * THREADS

@@ -1,4 +1,4 @@
-"""How `weighing.cu` is launched."""
+"""How `commitment_sum.cu` is launched."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
-from golow.levels.direct.cudnn.shared_kernels.fused import WIDE, macro, reach
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import WIDE, macro, reach
 from golow.levels.direct.cudnn.shared_kernels.geometry import THREADS
 from golow.levels.direct.cudnn.shared_kernels.rows import ROWS
-from golow.levels.direct.views import Axes, View, merged_axes
+from golow.levels.direct.kernel_views import Axes, View, merged_axes
 
-FILE = FOLDER / "weighing.cu"
+FILE = FOLDER / "commitment_sum.cu"
 MOST_BLOCKS = 1024
 
 

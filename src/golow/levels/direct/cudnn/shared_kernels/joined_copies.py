@@ -1,4 +1,4 @@
-"""How `parts.cu` is generated and launched."""
+"""How `joined_copies.cu` is generated and launched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.shared_kernels.copies import is_turned
 from golow.levels.direct.cudnn.shared_kernels.elements import VALUES
-from golow.levels.direct.cudnn.shared_kernels.fused import (
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     BUSY,
     WIDE,
     access_of,
@@ -22,9 +22,9 @@ from golow.levels.direct.cudnn.shared_kernels.fused import (
     reach,
 )
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat, vector
-from golow.levels.direct.views import Axes, View, merged_axes
+from golow.levels.direct.kernel_views import Axes, View, merged_axes
 
-FILE = FOLDER / "parts.cu"
+FILE = FOLDER / "joined_copies.cu"
 MOST = 16  # copies in one launch: a thread compares its number with one end after the other
 
 

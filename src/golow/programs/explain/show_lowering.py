@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.levels import ladder
+from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
-from golow.lower.ir.passes import CLEAN_UP, stages
+from golow.lower.ir.pass_runner import stages
 from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache

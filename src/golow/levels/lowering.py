@@ -23,7 +23,7 @@ Passes = Callable[[Workload], tuple[Pass, ...]]
 
 def lowered(level: str, bundle: Bundle, passes: Passes) -> Graph:
     """Return the bundle's graph after the level's passes. Raises `Unsupported` if there is none."""
-    from golow.lower.ir.passes import apply
+    from golow.lower.ir.pass_runner import apply
 
     if bundle.graph is None:
         raise Unsupported(level, "the workload could not be captured as a graph")

@@ -9,13 +9,18 @@ from golow.levels.direct.cudnn.build.kernel_indices import Indices, divided, ind
 from golow.levels.direct.cudnn.build.kernel_indices import whole as whole_indices
 from golow.levels.direct.cudnn.operators.pointwise import FLOATING, stored_in
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, fills_memory
-from golow.levels.direct.cudnn.shared_kernels.fused import Statement, Written, fused, input_name
+from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
+    Statement,
+    Written,
+    fused,
+    input_name,
+)
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, aligned
 from golow.levels.direct.cudnn.steps.split_axis_views import folded
 from golow.levels.direct.cudnn.steps.strided_copies import repeated
 from golow.levels.direct.formulas.expressions import Name, expression
 from golow.levels.direct.implementation import Implementation
-from golow.levels.direct.views import View
+from golow.levels.direct.kernel_views import View
 from golow.lower.ir.graph import Node, Ref
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.operators import fused as group

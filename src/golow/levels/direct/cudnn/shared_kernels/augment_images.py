@@ -1,4 +1,4 @@
-"""How `pixels.cu` is launched."""
+"""How `augment_images.cu` is launched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
 from golow.levels.direct.cudnn.shared_kernels.geometry import require_positive, rows_of
 
-FILE = FOLDER / "pixels.cu"
+FILE = FOLDER / "augment_images.cu"
 
 
 def normalise(n: int, c: int, h: int, w: int) -> Kernel:

@@ -21,7 +21,7 @@ from golow.levels.direct.cudnn.shared_kernels.geometry import (
     vector,
 )
 
-FILE = FOLDER / "fetch.cu"
+FILE = FOLDER / "fetch_inputs.cu"
 BATCHES = (FOLDER / "batches.cuh").read_text()  # included before kernels that read inputs
 CODE = VECTOR + BATCHES
 NARROW = 8  # up to this many padded channels, one thread takes all channels of a pixel
