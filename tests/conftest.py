@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from support import one_run
+from support.examples import register_profiles
 from support.graphs.shared_captures import captures_shared
 from support.pages.browser import Browser, browser
 from support.workers.forked_workers import ForkServer, forked_workers
 
+register_profiles()
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     # torch's own remembers each call, with its stack three times, for devices that are not there.

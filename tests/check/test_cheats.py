@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -32,6 +32,7 @@ from golow.worker.results import weighted_sum, weights
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.examples import examples
 from support.places import SUPPORT
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -129,7 +130,7 @@ KNOWN_WEIGHTS = [-1.0, -0.8594661951, 0.4622401893, 0.6768759489]
 
 
 @given(st.integers(1, 300), st.integers(0, 299), st.floats(0.01, 100))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_an_error_in_any_element_shows(count: int, place: int, error: float) -> None:
     values = np.linspace(-1, 1, count, dtype=np.float32)
     wrong = values.copy()
@@ -313,7 +314,7 @@ def test_who_did_not_match_is_not_verified(bundle: Bundle) -> None:
 
 
 @given(st.floats(0.0, 1.5), st.floats(0.001, 3.0), st.integers(0, 10_000))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_slope_is_known_within_its_error(slope: float, noise: float, seed: int) -> None:
     """Whatever the batches' own results are, and also where rounding is larger than the effect of
     a mark."""
@@ -356,7 +357,7 @@ def test_moves_that_rounding_explains_refute_nobody() -> None:
 
 
 @given(count=st.integers(2, 16), seed=st.integers(0, 10_000))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_losses_with_random_layers_refute_nobody_by_chance(count: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     own, other = draw.normal(2.3, 0.2, (2, count))

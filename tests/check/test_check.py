@@ -12,15 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from golow.check.rule import Check, Reference, check, confirm
 from golow.records.comparison import TensorError
+from support.examples import examples
 
 Array = npt.NDArray[np.float64]
-FEW = settings(max_examples=40, deadline=None)  # each writes and reads files
+FEW = examples(40)  # each writes and reads files
 
 # ---------------------------------------------------------------- the rule
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
@@ -27,12 +27,13 @@ from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.examples import examples
 from support.workers.bundles import network_bundle
 
 pytestmark = pytest.mark.usefixtures("forked")
 
 Array = npt.NDArray[np.float64]
-FEW = settings(max_examples=40, deadline=None)  # each writes and reads files
+FEW = examples(40)  # each writes and reads files
 
 
 class Files(NamedTuple):
@@ -72,7 +73,7 @@ factors = st.sampled_from([0.0, 0.5, 2.0, 5.0, 20.0])
 
 
 @given(seeds, factors, factors)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_draws_on_demand_change_no_verdict(seed: int, spread: float, off: float) -> None:
     """A level judged by eager's error, and again with the draws where that does not do, gets the
     verdict that the draws give it at once; so none of its limits may have become smaller."""
@@ -117,7 +118,7 @@ class Bench(Standard):
 
 
 @given(seeds, factors, factors, factors)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_ladder_ends_where_all_at_once_would(
     seed: int, spread: float, off: float, off_again: float
 ) -> None:

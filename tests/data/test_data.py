@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.data import digits
 from golow.data.images import batches, resize
 from golow.records.errors import GolowError
+from support.examples import examples
 
 # ---------------------------------------------------------------- digits
 
@@ -91,7 +92,7 @@ def test_pickled_arrays_are_not_opened(damaged: Path) -> None:
 SIDES = st.integers(min_value=1, max_value=40)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(rows=SIDES, columns=SIDES, height=SIDES, width=SIDES, seed=st.integers(0, 2**32 - 1))
 def test_resize_is_bilinear_interpolation(
     rows: int, columns: int, height: int, width: int, seed: int

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.data import cifar10, mnist, stl10, voc
@@ -24,6 +24,7 @@ from support.data.dataset_files import (
     write_voc,
 )
 from support.data.dataset_parts import read
+from support.examples import examples
 
 Read = Callable[[Path], None]
 
@@ -80,7 +81,7 @@ FUZZED = [
 
 
 @pytest.mark.parametrize(("name", "parts", "inside"), FUZZED, ids=[name for name, *_ in FUZZED])
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_whatever_the_bytes_are_it_is_a_golow_error_or_a_part(
     name: str,
@@ -103,7 +104,7 @@ def parts_name(parts: Callable[[Path], Mapping[str, Part]]) -> str:
     return getattr(parts, "__module__", "").rpartition(".")[2]
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(data=st.data())
 @pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "webp"])
 def test_whatever_the_bytes_of_a_picture_are(suffix: str, data: st.DataObject) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
 from golow.data.image_file import ImageFacts, open_images, write_images
 from golow.records.errors import GolowError
+from support.examples import examples
 
 FACTS = ImageFacts(dataset="mnist", part="train", classes=("a", "b", "ü"), source="here")
 
@@ -37,7 +38,7 @@ def write(path: Path, count: int = 5, shape: tuple[int, int, int] = (2, 3, 4)) -
 # ---------------------------------------------------------------- written and read
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     count=st.integers(1, 30),
     shape=st.tuples(st.integers(1, 4), st.integers(2, 9), st.integers(1, 9)),
@@ -274,7 +275,7 @@ def test_other_things_are_refused(tmp_path: Path) -> None:
         open_images(tmp_path)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_whatever_the_bytes_are_it_is_a_golow_error_or_well_formed(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -25,6 +25,7 @@ from support.data.dataset_files import (
     write_voc,
 )
 from support.data.dataset_parts import read, refused
+from support.examples import examples
 
 # ---------------------------------------------------------------- MNIST
 
@@ -297,7 +298,7 @@ def triangle(size: int, target: int) -> np.ndarray:
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(
     channels=st.sampled_from([1, 3]),
     rows=st.integers(2, 20),

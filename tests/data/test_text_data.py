@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from torch import nn
@@ -24,6 +24,7 @@ from golow.programs.training.evaluation import evaluate
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
 from golow.worker.feed import Feed, augmented, normalised, padded
+from support.examples import examples
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -37,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 
 
 @given(st.binary(min_size=2, max_size=300), st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_each_target_is_the_byte_after_its_token(given: bytes, sequence: int) -> None:
     if len(given) <= sequence:
         with pytest.raises(GolowError, match=f"no sequences of {sequence}"):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -32,6 +32,7 @@ from golow.records.workload import Mode, Workload
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.examples import examples
 from support.models.drawn_networks import networks
 
 FROM_GRAPH = ["jax", "tensorflow", "libtorch", "onednn", "cudnn"]
@@ -189,7 +190,7 @@ def test_an_answer_that_differs_from_a_build_is_seen(monkeypatch: pytest.MonkeyP
         assert_as_when_built(Between(torch.lgamma), torch.randn(5, 6), "infer", None)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(networks(), st.sampled_from(["infer", "train"]), st.booleans())
 def test_the_answer_is_that_of_a_build_for_any_network(
     drawn: tuple[nn.Module, tuple[int, ...]], mode: Mode, lacks: bool

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,6 +17,7 @@ from golow.levels.direct.onednn import planning as onednn
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
+from support.examples import examples
 from support.graphs.lowering import Case, assert_close, in_place, ops
 from support.graphs.parameter_updates import assert_updates_follow_the_last_read
 from support.models.drawn_networks import Residual, networks
@@ -88,14 +89,14 @@ def lowered_as_captured(case: Case) -> list[Graph]:
     return graphs
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.one_of(networks(), branching()))
 def test_lowered_for_inference(drawn: Drawn) -> None:
     module, shape = drawn
     lowered_as_captured(Case(module, torch.randn(2, *shape)))
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.one_of(networks(), branching()))
 def test_lowered_for_training(drawn: Drawn) -> None:
     module, shape = drawn

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 
 from golow.programs.life import store
 from golow.programs.life.life_record import LifeCycle
@@ -18,6 +18,7 @@ from golow.report.console import PlainConsole
 from golow.report.life.export import life_rows, total_rows, write_tables
 from golow.report.life.figure import life_figure, write_figures
 from golow.report.life.table import render
+from support.examples import examples
 from support.pages.figure_checks import defects, said
 from support.records.lives import cycle, cycles, level, life, whole
 
@@ -50,7 +51,7 @@ LONG = "my_own_very_long_worker_name"
 FOLDED = 20  # characters of a name before the table may go on in the next line
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cycles())
 @example(
     cycle(
@@ -73,7 +74,7 @@ def test_an_interrupted_record_says_so() -> None:
 # ---------------------------------------------------------------- figure
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(8, suppress_health_check=[HealthCheck.too_slow])
 @given(cycles())
 def test_nothing_in_the_figure_covers_another(found: LifeCycle) -> None:
     assert defects(life_figure(found)) == []

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.programs.profiling.summary import ROLES
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
+from support.examples import examples
 from support.pages.figure_checks import defects, said, spilt
 from support.records.profiles import PROFILES, gpu_profiles, level, profile
 
@@ -84,7 +85,7 @@ def test_equal_records_give_equal_files(tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes()
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(PROFILES)
 def test_no_record_is_too_odd_for_a_figure(profiles: Sequence[Profile]) -> None:
     for figure in figures(profiles).values():

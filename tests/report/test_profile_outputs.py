@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from golow.levels import ladder
@@ -31,6 +31,7 @@ from golow.records.errors import GolowError
 from golow.report.profiling.export import TABLES, Row, write_tables
 from golow.storage.spreadsheet import FORMULA, to_csv
 from support.command import golow
+from support.examples import examples
 from support.places import ROOT
 from support.records.profiles import PROFILES, gpu_profiles, level, profile
 from support.workers.forked_workers import fork_commands
@@ -128,9 +129,7 @@ def run(*arguments: str, folder: Path, without: str = "") -> subprocess.Complete
 # ---------------------------------------------------------------- the record
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PROFILES)
 def test_what_is_saved_is_read_back(tmp_path: Path, profiles: Sequence[Profile]) -> None:
     store.save(tuple(profiles), tmp_path)
@@ -186,9 +185,7 @@ def test_what_is_no_profile_is_refused(old: str, new: str, tmp_path: Path) -> No
         store.load(tmp_path)
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_truncated_profile_is_refused(tmp_path: Path, data: st.DataObject) -> None:
     store.save((profile([level()]),), tmp_path)
@@ -293,9 +290,7 @@ def test_tables_without_rows_have_their_header(tmp_path: Path) -> None:
         assert read(file) == []
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PROFILES)
 def test_no_table_has_a_formula(tmp_path: Path, profiles: Sequence[Profile]) -> None:
     for file in write_tables(profiles, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -34,6 +34,7 @@ from golow.report.comparison.advice import advice
 from golow.report.comparison.table import render
 from golow.report.records import records_in
 from golow.report.units import bytes_text, count_text, seconds_text
+from support.examples import examples
 
 WORKLOAD = Workload(
     model="resnet50",
@@ -117,7 +118,7 @@ TIMED = run("eager", 0.0412, 1.0, "same")
 LADDER = comparison(*(run(level, 9.99e-3, 0.999, "unclear", 119.9) for level in DEFAULT))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(30, 160), st.floats(1e-7, 1e4))
 def test_at_every_width_no_line_is_too_long_and_no_number_is_cut(
     width: int, seconds: float

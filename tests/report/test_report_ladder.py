@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from golow.report.page.file import write_page
 from golow.report.page.getting import getting
 from golow.report.page.level import peek
 from support.command import golow
+from support.examples import examples
 from support.pages.browser import Browser
 from support.pages.pages import COMPARED, EVIL, TAG, in_a_browser, level, violations
 from support.records import audits
@@ -81,7 +82,7 @@ def test_a_block_is_marked_by_what_happened_to_it() -> None:
 times = st.lists(st.integers(1, 1 << 40), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(times, max_size=30))
 def test_a_distribution_has_every_iteration_once(blocks: list[list[int]]) -> None:
     found = tuple(Block(round=n, position=0, host_ns=tuple(ns)) for n, ns in enumerate(blocks))

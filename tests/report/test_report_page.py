@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.api import Result
@@ -26,6 +26,7 @@ from golow.report.page.file import unpacked, write_page
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import load, rows_of
 from support.command import golow
+from support.examples import examples
 from support.pages.browser import Browser
 from support.pages.pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
 from support.records import audits, lives
@@ -126,7 +127,7 @@ def test_a_damaged_page_is_an_error(inside: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.text(), st.text())
 def test_any_text_in_a_record_is_kept(
     tmp_path_factory: pytest.TempPathFactory, text: str, title: str

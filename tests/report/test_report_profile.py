@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.lower.analysis.arithmetic import LayerWork
@@ -24,6 +24,7 @@ from golow.report.page import layer_tree, profile
 from golow.report.page.file import write_page
 from golow.report.profiling.memory_figures import held_over_time
 from golow.worker.protocol import PARAMETERS
+from support.examples import examples
 from support.pages.browser import Browser
 from support.pages.pages import EVIL, in_a_browser, violations
 from support.records import profiles
@@ -129,7 +130,7 @@ paths = st.lists(st.sampled_from(("a", "b", "c")), max_size=4).map(".".join)
 steps = st.builds(step, paths, st.integers(0, 1000), phase=st.sampled_from(profiles.PHASES))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(steps, min_size=1, max_size=12))
 def test_children_add_up_to_their_parent(layers: list[LayerTime]) -> None:
     levels = (LevelProfile(level="eager", verdict="match", layers=tuple(layers)),)
@@ -182,7 +183,7 @@ blocks = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(blocks, min_size=1, max_size=8))
 def test_the_highest_moment_is_the_peak(found: list[Block]) -> None:
     memory: MemoryProfile = memory_profile(found, 9.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from golow.records.errors import GolowError
@@ -23,6 +23,7 @@ from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, load, rows_of
 from golow.storage.spreadsheet import from_cell, to_csv
 from support.command import golow
+from support.examples import examples
 from support.pages.browser import Browser
 from support.pages.pages import EVIL, in_a_browser, violations
 from support.records.drawn_studies import cell, levental_like, measured, run, studies, write
@@ -88,7 +89,7 @@ def test_the_crossover_is_where_the_ratio_passes_1() -> None:
     assert "passes eager's" in chart["title"]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(80, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.floats(-2, 2).filter(lambda slope: abs(slope) > 0.05),
     st.floats(math.log(9), math.log(100)),
@@ -144,7 +145,7 @@ def test_a_surface_has_every_cell() -> None:
     assert found == [[0.01 * overtaking(y, x) / y for x in GRID] for y in GRID]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(30, suppress_health_check=[HealthCheck.too_slow])
 @given(studies())
 def test_any_study_has_a_page(found: list[StudyRow]) -> None:
     if found:
@@ -195,7 +196,7 @@ def test_a_page_with_another_table_says_what_it_cannot_read(tmp_path: Path) -> N
     assert "is no exported study" in ended.error
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 @given(studies())
 def test_rows_survive_their_csv(
     tmp_path_factory: pytest.TempPathFactory, found: list[StudyRow]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from golow.programs.training.training_record import CurveVerdict, Mistake, Mistakes, Training
 from golow.records.comparison import Quantity
@@ -17,6 +17,7 @@ from golow.report.console import visible
 from golow.report.page import training
 from golow.report.page.file import write_page
 from golow.report.training import series
+from support.examples import examples
 from support.pages.browser import Browser
 from support.pages.pages import EVIL, in_a_browser, violations
 from support.records.drawn_trainings import TWO_SEEDS, epoch, paper_like, run, trainings
@@ -73,7 +74,7 @@ def test_energy_ends_where_an_epoch_has_none() -> None:
     assert math.isnan(band.joules[1])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(trainings())
 def test_any_training_has_a_page(found: Training) -> None:
     for block in of_kind(found, "r0-curves", "curves"):

@@ -13,13 +13,14 @@ from pathlib import Path
 import msgspec
 import pandas
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from golow.programs.study.store import StudyFolder
 from golow.records.comparison import Block, GpuState, Quantity
 from golow.records.errors import GolowError
 from golow.report.study.export import WRITERS, columns, export, rows, to_pandas
 from golow.report.study.rows import StudyRow, load, rows_of
+from support.examples import examples
 from support.places import ROOT
 from support.records.drawn_studies import (
     CREATED,
@@ -170,7 +171,7 @@ def test_a_number_that_is_none_is_missing() -> None:
     assert (row.time, row.time_low, row.ratio, row.device_used) == (None, None, None, None)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(studies())
 def test_any_study_has_rows_that_json_takes(found: list[StudyRow]) -> None:
     for row in found:

@@ -11,7 +11,7 @@ import matplotlib
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from PIL import Image
@@ -27,6 +27,7 @@ from golow.report.study.measures import MEMORY, TIME, UTILIZATION
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, rows_of
 from golow.report.study.surfaces import surface
+from support.examples import examples
 from support.pages.figure_checks import defects, described, spilt
 from support.places import DOCS
 from support.records.drawn_studies import (
@@ -87,7 +88,7 @@ def test_titles_have_room() -> None:
         assert defects(figure) == []
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8, suppress_health_check=list(HealthCheck))
 @given(studies(), st.sampled_from((None, PAPER)))
 def test_no_study_is_too_odd(rows: list[StudyRow], paper: object) -> None:
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -21,6 +21,7 @@ from golow.report.study.measures import MEMORY, TIME
 from golow.report.study.planes import Plane
 from golow.report.study.rows import SIGNS
 from golow.report.study.surfaces import surface
+from support.examples import examples
 from support.pages.figure_checks import described, said
 from support.records.drawn_studies import (
     GIB,
@@ -149,7 +150,7 @@ grids = st.lists(
 ).map(lambda words: dict(zip(PLACES, words, strict=True)))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(grids)
 def test_the_line_follows_the_words(words: dict[tuple[int, int], Word]) -> None:
     """It crosses the border of neighbours that are faster and not, and no other; where a level is

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from golow.programs.study.store import StudyFolder
 from golow.report.html_report import write_report
@@ -19,6 +19,7 @@ from golow.report.study.measures import ratio_text
 from golow.report.study.planes import planes
 from golow.report.study.rows import StudyRow, load, rows_of
 from support.command import golow
+from support.examples import examples
 from support.pages.pages import EVIL, in_page
 from support.records.drawn_studies import (
     SMALL,
@@ -121,7 +122,7 @@ def test_what_has_too_few_rounds_has_no_colour_in_it() -> None:
     assert [one["heat"] > 0 for one in found[0]] == [False, False, True]
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(5, suppress_health_check=list(HealthCheck))
 @given(studies().filter(bool))
 def test_no_study_breaks_the_page(
     tmp_path_factory: pytest.TempPathFactory, rows: list[StudyRow]

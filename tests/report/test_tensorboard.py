@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from PIL import Image
 from safetensors.numpy import save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -20,6 +20,7 @@ from torch import nn
 from golow.programs.training.training_record import Epoch, Training
 from golow.records.errors import GolowError
 from golow.report.training.tensorboard import write_tensorboard
+from support.examples import examples
 from support.records.drawn_trainings import epoch, run, training, trainings
 
 BEGUN = datetime.fromisoformat("2026-11-20T18:00:00+00:00").timestamp()
@@ -210,7 +211,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         write_tensorboard(SHOWN, tmp_path / "runs", tmp_path / "logs")
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(4, suppress_health_check=list(HealthCheck))
 @given(trainings())
 def test_no_record_is_too_odd_for_a_log(
     tmp_path_factory: pytest.TempPathFactory, shown: Training

@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 import pandas
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from golow.programs.training.training_record import CurveVerdict, Training
 from golow.report.training.export import epoch_rows, run_rows, write_export
 from golow.storage.spreadsheet import to_csv
+from support.examples import examples
 from support.places import ROOT
 from support.records.drawn_trainings import TWO_SEEDS, epoch, run, training, trainings
 
@@ -61,7 +62,7 @@ def test_csv_json_and_pandas_have_the_same_numbers(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(frame, back, check_dtype=False)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(trainings())
 def test_every_record_has_rows_of_equal_columns(shown: Training) -> None:
     for rows in (epoch_rows(shown), run_rows(shown)):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from matplotlib.figure import Figure
 
 from golow.programs.training.training_record import Training, TrainingRun
@@ -15,6 +15,7 @@ from golow.report import style
 from golow.report.training import curves
 from golow.report.training.bars import time_per_sample
 from golow.report.training.confusion import confusion
+from support.examples import examples
 from support.pages.figure_checks import defects
 from support.records.drawn_trainings import epoch, paper_like, run, training, trainings
 
@@ -86,7 +87,7 @@ def test_the_shortest_times_fit() -> None:
     assert defects(time_per_sample(shown)) == []
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(6, suppress_health_check=list(HealthCheck))
 @given(trainings())
 def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:
     for make in FIGURES.values():

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import golow
@@ -26,6 +26,7 @@ from golow.storage.cache import (
     seal,
     write_sealed,
 )
+from support.examples import examples
 from support.plants.damages import DAMAGES, damage_note
 
 # ---------------------------------------------------------------- whose it is
@@ -111,7 +112,7 @@ def test_the_command_line_says_what_to_type(tmp_path: Path) -> None:
 
 
 @given(data=st.binary(max_size=50))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_what_was_written_is_read(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     file, notes = tmp_path_factory.mktemp("sealed") / "new" / "file", list[str]()
     assert read_sealed(file, notes) is None
@@ -121,7 +122,7 @@ def test_what_was_written_is_read(data: bytes, tmp_path_factory: pytest.TempPath
 
 
 @given(place=st.integers(0, 71 + 9), other=st.integers(1, 255))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_other_byte_is_noticed(
     place: int, other: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

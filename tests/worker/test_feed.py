@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from golow.levels.torch import device_feed as torch_feed
 from golow.records.errors import GolowError
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
+from support.examples import examples
 
 CPU = torch.device("cpu")
 
@@ -46,7 +47,7 @@ def feed(data: Path, order: Path | None = None, **given: Any) -> Feed:
 # ---------------------------------------------------------------- batches
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(data=st.data(), rows=st.integers(1, 12), batch=st.integers(1, 5))
 def test_a_feed_brings_the_rows_of_its_batches(data: st.DataObject, rows: int, batch: int) -> None:
     order = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=15))
@@ -158,7 +159,7 @@ def batches(draw: st.DrawFn) -> Fed:
     )
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(fed=batches())
 def test_augmentation_is_what_is_defined(fed: Fed) -> None:
     """Pixel by pixel: moved first, then turned; by NumPy and by PyTorch."""
@@ -174,7 +175,7 @@ def test_augmentation_is_what_is_defined(fed: Fed) -> None:
     assert np.array_equal(by_torch.numpy(), found)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(numbers=st.lists(st.floats(-100, 100, width=32), min_size=6, max_size=6))
 def test_normalisation_rounds_twice(numbers: list[float]) -> None:
     """After the product and after the sum, which no fused operation does; every pixel there is."""

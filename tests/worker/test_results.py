@@ -6,10 +6,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.worker.results import BLOCK, weighted_sum, weights
+from support.examples import examples
 
 
 def hashed(index: int) -> float:
@@ -20,7 +21,7 @@ def hashed(index: int) -> float:
     return float(np.float32((value ^ value >> 16) / 2.0**31 - 1.0))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(start=st.integers(0, 2**31), count=st.integers(0, 2 * BLOCK + 3), data=st.data())
 def test_every_element_has_its_own_weight(start: int, count: int, data: st.DataObject) -> None:
     found = weights(start, count)
@@ -30,7 +31,7 @@ def test_every_element_has_its_own_weight(start: int, count: int, data: st.DataO
         assert found[place] == hashed(start + place)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     sizes=st.lists(st.integers(0, 2 * BLOCK), max_size=4),
     dtype=st.sampled_from(["float32", "int64"]),

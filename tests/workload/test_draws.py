@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ from golow.workload.patched_functions import installed
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.settled_draws import _require_given
+from support.examples import examples
 from support.models import drawing_networks
 from support.models.drawing_networks import (
     Bernoulli,
@@ -190,7 +191,7 @@ class Chain(nn.Module):
 
 
 @given(st.lists(st.sampled_from(sorted(KINDS)), max_size=6), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_draws_are_recorded_and_given(kinds: list[str], seed: int) -> None:
     module, x = Chain(kinds), torch.ones(3, 4)
     with drawn("infer", seed, "cpu") as draws:

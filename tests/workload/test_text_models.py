@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -34,6 +34,7 @@ from golow.workload.inputs import make_inputs
 from golow.workload.losses import mse_of_outputs, token_cross_entropy
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.examples import examples
 from support.models.model_files import refusal
 from support.models.tiny_models import (
     BATCH,
@@ -258,7 +259,7 @@ def test_a_head_that_shares_the_embedding_shares_it_in_a_worker(
     classes=st.none() | st.integers(1, 300),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_made_up_inputs_are_what_the_model_takes(
     name: str, batch: int, sequence: int, classes: int | None, seed: int
 ) -> None:
@@ -327,7 +328,7 @@ def test_a_builder_names_the_argument_that_it_does_not_take() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=0, max_size=3), st.integers(2, 5))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_cross_entropy_over_tokens_of_any_rank(shape: list[int], classes: int) -> None:
     scores, targets = torch.randn(*shape, 2, classes), torch.randint(classes, (*shape, 2))
     chosen = scores.log_softmax(-1).gather(-1, targets[..., None])

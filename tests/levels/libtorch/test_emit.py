@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,6 +17,7 @@ from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
 from golow.records.errors import Unsupported
+from support.examples import examples
 from support.graphs.emitted_graphs import graph_of, one_node, value
 
 
@@ -205,7 +206,7 @@ class Residual(nn.Module):
         return x + torch.cat((halves[1], halves[0]), 1)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=6), st.booleans())
 def test_random_networks_are_emitted(names: list[str], train: bool) -> None:
     # PyTorch itself cannot train through two operations in place on one tensor.

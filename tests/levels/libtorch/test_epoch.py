@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -19,6 +19,7 @@ from golow.levels.libtorch.level import prepare as prepare_level
 from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
+from support.examples import examples
 from support.one_run import program_cache
 from support.workers.libtorch_epochs import (
     BATCH,
@@ -291,9 +292,7 @@ def test_a_file_that_is_cut_off_is_refused(
         assert Answers(one_worker).refusal(**gone) == f"{tmp_path / 'none'} cannot be opened"
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
-)
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["data", "order"]), st.integers(0, 400), st.integers(0, 255))
 def test_a_flipped_byte_of_a_header_never_ends_the_worker(
     built: Built, one_worker: Worker, tmp_path: Path, which: str, position: int, byte: int

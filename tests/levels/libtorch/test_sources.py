@@ -20,6 +20,7 @@ from golow.lower.capture.capture import capture_inference
 from golow.programs.profiling.allocations import memory_of_trace
 from golow.programs.profiling.places import Place, Places
 from golow.programs.profiling.trace import OPERATOR, read_trace
+from support.examples import examples
 from support.one_run import program_cache
 from support.workers.libtorch_bundle import Batch, workload, write_bundle
 from support.workers.protocol_driver import RawWorker
@@ -324,9 +325,7 @@ def test_every_truncation_is_refused(worker: RawWorker, bundle: Path) -> None:
         assert refusal(worker, bundle)
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200
-)
+@examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 10_000), st.integers(0, 255))
 def test_a_flipped_byte_never_ends_the_worker(
     worker: RawWorker, bundle: Path, position: int, byte: int

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from golow.levels.torch.gradient_terms import PREFIX, SUMMATION, cancelled, move, of_tensors, watch
 from golow.records.workload import Optimizer
+from support.examples import examples
 
 
 def sizes_of(loss: Tensor, **parameters: nn.Parameter) -> dict[str, float]:
@@ -35,7 +36,7 @@ def root_mean_square(tensor: Tensor) -> float:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(2, 5), st.floats(-12, 12))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_bias_that_is_centred_away(seed: int, rows: int, columns: int, power: float) -> None:
     """Of the sum of these weights, each column of which is centred: the terms are the centred
     weights. The scale may be any."""

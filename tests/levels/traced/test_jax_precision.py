@@ -3,7 +3,6 @@ workers, the source, and the loss scale."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -28,6 +27,7 @@ from golow.worker.protocol import Marks
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.examples import examples
 from support.graphs.drawn_operators import FAMILIES
 from support.workers.bundles import network_bundle
 from support.workers.precisions import in_precision
@@ -39,7 +39,6 @@ from golow.levels.traced.jax.program import Jax
 from support.direct.in_process import assert_right
 from support.direct.jax_in_process import batch_of, compute, loaded, lower
 
-EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
 ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 
 
@@ -57,12 +56,7 @@ def test_a_worker_matches(precision: Precision, mode: Mode, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES < 10,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(3, same=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_an_operator_rounds_as_in_pytorch(
     family: str, precision: Precision, data: st.DataObject, seed: int

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.levels.traced.jax import level as level
 from golow.worker.results import weighted_sum, weights
+from support.examples import examples
 
 if not level.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
@@ -21,7 +22,7 @@ from golow.levels.traced.jax import weighing
 SHAPES = ((), (1,), (7,), (0, 3), (3, 5), (2, 5, 3, 4), (1024,), (41, 53))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3),
     dtype=st.sampled_from(["float32", "bfloat16", "int32", "bool"]),

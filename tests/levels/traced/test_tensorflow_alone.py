@@ -1,20 +1,19 @@
 """Each operator alone at `tensorflow`, with arguments drawn from all that is legal, against
-float64: its value and its gradient, compiled by XLA and by TensorFlow's own kernels.
-`GOLOW_EXAMPLES=200 pytest tests/levels/traced/test_tensorflow_alone.py` draws more."""
+float64: its value and its gradient, compiled by XLA and by TensorFlow's own kernels."""
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from torch import nn
 
 from golow.levels.traced.tensorflow import level as level
 from golow.levels.traced.tensorflow.level import probe
+from support.examples import examples
 from support.graphs.drawn_operators import FAMILIES
 from support.models import optimizers
 
@@ -28,17 +27,10 @@ from golow.records.workload import Optimizer
 from support.direct.in_process import Network, assert_right
 from support.direct.source_in_process import compute, lower
 
-EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
-
 
 @pytest.mark.parametrize("xla", [True, False], ids=["xla", "graph"])
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES < 10,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(3, same=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_an_operator_alone_is_right(family: str, xla: bool, data: st.DataObject, seed: int) -> None:
     alone = data.draw(FAMILIES[family])

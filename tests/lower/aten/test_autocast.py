@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -23,6 +23,7 @@ from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret, verify
+from support.examples import examples
 from support.graphs.given_values import given_values
 from support.models.drawn_networks import Small, networks
 
@@ -56,7 +57,7 @@ def dtypes(graph: Graph) -> dict[str, str]:
     return {name: value.dtype for name, value in graph.values().items()}
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(networks())
 def test_the_step_is_eagers_under_autocast(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
     module, shape = drawn

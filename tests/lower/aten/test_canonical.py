@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -19,6 +19,7 @@ from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.to_vocabulary import CANONICAL
+from support.examples import examples
 from support.graphs.drawn_arguments import IMAGE
 from support.graphs.lowering import Case, count, ops, records
 from support.graphs.one_call import Call, arranged
@@ -28,7 +29,7 @@ from support.graphs.operator_examples import CALLS, LAYERS, LEFT
 
 
 @pytest.mark.parametrize("op", sorted(spellings()))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(data=st.data())
 def test_a_spelling_means_what_aten_computes(op: str, data: st.DataObject) -> None:
     drawn = data.draw(CALLS[op])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,6 +21,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
 from golow.lower.to_vocabulary import CANONICAL
+from support.examples import examples
 from support.graphs.drawn_writes import VIEWS, Step, Writes
 from support.graphs.lowering import Case, applied, count, in_place, ops
 
@@ -174,7 +175,7 @@ SMALL = st.integers(0, 12)
 STEPS = st.lists(st.tuples(SMALL, st.integers(0, 2 * len(VIEWS)), SMALL, SMALL), min_size=3)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(STEPS)
 def test_drawn_writes_into_views_of_views_are_followed(steps: list[Step]) -> None:
     """Every stage gives what the captured graph gives, whose in-place operations are eager's."""

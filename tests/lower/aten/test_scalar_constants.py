@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.to_vocabulary import CANONICAL
+from support.examples import examples
 from support.graphs.lowering import Case, count, record, records
 from support.models.written_attention import ANY
 
@@ -113,7 +114,7 @@ def test_the_lowest_number_hides_scores() -> None:
     st.one_of(st.integers(-3, 3), st.sampled_from([-1.5, 0.0, 0.5, 1.0]), st.booleans()),
     st.sampled_from([torch.float32, torch.int64]),
 )
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_any_function_of_a_number_is_what_it_was(
     first: bool, function: str, number: float, dtype: torch.dtype
 ) -> None:

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,6 +17,7 @@ from golow.lower.ir.graph import decode_graph, encode_graph, print_python
 from golow.lower.ir.pass_runner import apply
 from golow.lower.ir.verify import interpret
 from golow.records.errors import GolowError
+from support.examples import examples
 from support.graphs.given_values import given_values
 from support.models.drawn_networks import Small, networks
 
@@ -32,7 +33,7 @@ def train_step(module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     return found | {f"buffer/{n}": b for n, b in module.named_buffers()}
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(networks())
 def test_inference_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
     module, shape = drawn
@@ -45,7 +46,7 @@ def test_inference_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) 
     assert torch.equal(found["output/0"], wanted)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(networks())
 def test_training_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
     module, shape = drawn

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import Mode
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count
 
@@ -62,7 +63,7 @@ def work(node: Node) -> str:
     return f"{node.op} {node.phase} {node.arguments} {sorted(node.keywords.items())}"
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @example(chains=[["row", "turned"]], mode="train")
 @given(
     chains=st.lists(CHAINS, min_size=1, max_size=4),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -29,6 +29,7 @@ from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, lowered
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count
 from support.graphs.lowering import run as interpreted
@@ -155,7 +156,7 @@ def kernel_for(
     return kernel_of(total, views, result, shape, shape[-1] + gap, log), views
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     shape=st.sampled_from([(1, 1), (5, 7), (3, 40), (2, 3, 49), (4, 2, 8), (2, 2, 96), (2, 1024)]),
     source=st.sampled_from(["float32", "bfloat16", "float16"]),

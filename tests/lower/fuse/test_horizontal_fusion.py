@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,6 +19,7 @@ from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.slice import Slice
 from golow.lower.to_vocabulary import CANONICAL
+from support.examples import examples
 from support.graphs.lowering import Case, count, records
 
 
@@ -65,7 +66,7 @@ def joined(module: nn.Module) -> Graph:
     return Case(module, torch.randn(2, 5, 16)).after(*CANONICAL, *fusions, eliminate_dead_code)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(bias=st.tuples(st.booleans(), st.booleans(), st.booleans()), grouped=st.booleans())
 def test_query_key_and_value_are_one_product(bias: tuple[bool, ...], grouped: bool) -> None:
     widths = (32, 16, 16) if grouped else (16, 16, 16)

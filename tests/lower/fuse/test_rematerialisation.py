@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,6 +25,7 @@ from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.recurrence import RecurrenceBackward
 from support.direct.cudnn_plans import AskedEngines
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case
 from support.models.recurrent_networks import Recurrences
@@ -86,7 +87,7 @@ def arena(graph: Graph) -> int:
     return made.plan.sizes["arena"]
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     names=st.lists(st.sampled_from(sorted(FUNCTIONS)), min_size=1, max_size=4),
     residual=st.booleans(),

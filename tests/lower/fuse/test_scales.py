@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from golow.lower.to_vocabulary import CANONICAL
 from golow.lower.views.view_sinking import scale_and_add_before_views
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count, record, records
 
@@ -133,7 +134,7 @@ def test_a_block_of_convnext_ends_with_its_layer() -> None:
 
 
 @given(st.permutations(range(4)), st.booleans(), st.booleans())
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_any_permutation(order: list[int], scales: bool, adds: bool) -> None:
     """`Case.after` compares every stage."""
 

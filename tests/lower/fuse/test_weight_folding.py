@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,6 +25,7 @@ from golow.lower.operators.linear import Linear
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.trimmed_weight import TrimmedWeight
 from golow.lower.to_vocabulary import CANONICAL
+from support.examples import examples
 from support.graphs.lowering import Case, count, only, ops, record, records
 
 PADDED = (*CANONICAL, fuse_padding)
@@ -262,7 +263,7 @@ def convolutions(draw: st.DrawFn) -> Graph:
     return convolution_graph(image, kernel, tuple(sides), stride, dilation, draw(st.integers(1, 2)))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(convolutions())
 def test_trimming_never_changes_the_value_nor_the_shape(graph: Graph) -> None:
     values = {item.value.name: torch.randn(item.value.shape) for item in graph.inputs}

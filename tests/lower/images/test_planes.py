@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
@@ -25,6 +25,7 @@ from golow.lower.views.view_sinking import activate_before_views
 from golow.records.workload import Mode, Precision
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, built
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, assert_close, count, records
 from support.models.volume_networks import NETWORKS, conv, seeded
@@ -148,7 +149,7 @@ class Pooled(nn.Module):
         return self.pool(self.conv(x)).flatten(1)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     some.lists(some.integers(1, 3), min_size=3, max_size=3),
     some.lists(some.integers(1, 3), min_size=3, max_size=3),
@@ -173,7 +174,7 @@ def test_pooling_of_any_window(
     assert_close(case.run(graph), case.run(case.graph), "pooling")
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     some.integers(1, 3), some.integers(1, 3), some.integers(0, 3), some.integers(1, 2),
     some.sampled_from(["infer", "train"]),

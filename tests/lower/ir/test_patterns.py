@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.lower.fuse import epilogue_fusion
@@ -21,6 +21,7 @@ from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
+from support.examples import examples
 from support.graphs.written_graphs import (
     RELU,
     TANH,
@@ -217,7 +218,7 @@ def tangles(draw: st.DrawFn) -> Written:
     return Written(SQUARE, nodes, *dict.fromkeys([*returned, names[-1]]))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(tangles())
 def test_no_order_of_rules_changes_what_a_tangle_computes(tangle: Written) -> None:
     rules = [epilogue_fusion.RESIDUAL, epilogue_fusion.ACTIVATION]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.lower.ir import verify
 from golow.lower.ir.graph import Argument, Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.ir.verify import GraphError
+from support.examples import examples
 
 
 def graph(
@@ -28,7 +29,7 @@ def graph(
 
 
 @given(st.lists(st.integers(0, 4), max_size=5), st.sampled_from(["float32", "bool", "int64"]))
-@settings(max_examples=50)
+@examples(50)
 def test_an_input_lies_as_torch_makes_it(shape: list[int], dtype: str) -> None:
     value = Value(name="x", shape=tuple(shape), dtype=dtype)
     made = torch.empty(shape, dtype=getattr(torch, dtype))
@@ -40,7 +41,7 @@ def test_an_input_lies_as_torch_makes_it(shape: list[int], dtype: str) -> None:
     st.integers(0, 2),
     st.sampled_from([(), (0,), (1, 0), (0, 1)]),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_a_tensor_made_of_a_form_has_it(shape: list[int], start: int, order: tuple[int]) -> None:
     """Views, too: part of a storage, in any order."""
     view = torch.empty([size + 2 for size in shape])[start:]

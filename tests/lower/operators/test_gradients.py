@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from golow.lower.ir.graph import Activation
 from golow.lower.ir.operator import Operator, activation_functions, vocabulary
 from golow.lower.operators.activation import ActivateBackward
+from support.examples import examples
 from support.graphs.activation_examples import ACTIVATIONS, text
 from support.graphs.drawn_arguments import Differentiated
 from support.graphs.one_call import tensor
@@ -25,7 +26,7 @@ def test_every_gradient_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("kind", GRADIENTS, ids=lambda kind: kind.__name__)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_a_gradient_is_autograds(kind: type[Operator], data: st.DataObject) -> None:
     case = data.draw(GRADIENTS[kind])
@@ -42,7 +43,7 @@ def test_a_gradient_is_autograds(kind: type[Operator], data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("kind", GRADIENTS, ids=lambda kind: kind.__name__)
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(data=st.data())
 def test_a_gradient_is_that_of_differences(kind: type[Operator], data: st.DataObject) -> None:
     case = data.draw(GRADIENTS[kind])

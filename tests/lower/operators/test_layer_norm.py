@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from support.direct.cudnn_plans import AskedEngines, lowered
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type
 from support.direct.norm_cases import Normed, empty, seen
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def exact(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.double()
 
 
-@settings(max_examples=16, deadline=None)
+@examples(16)
 @given(
     rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES, weighted=st.booleans(),
     blocks=st.sampled_from([0, 1, 3]), seed=st.integers(0, 99),
@@ -75,7 +76,7 @@ def test_rows_against_float64(
             torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=24, deadline=None)
+@examples(24)
 @given(
     rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES, source=TYPES,
     wanted=st.sampled_from([(True, True), (True, False), (False, True)]), seed=st.integers(0, 99),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from golow.levels.direct.cudnn.shared_kernels.recurrent_backward import (
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
 from support.direct.recurrent_cases import KINDS, LIMITS, NUMBER, Made, made
+from support.examples import examples
 
 __all__ = ["gpu"]  # a fixture
 NONE = torch.empty(0)
@@ -136,7 +137,7 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
 SMALL = Layer("lstm", 2, 4, 9, 37, "bfloat16", batch_major=False, trains=True)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @example(Drawn(SMALL, 20))
 @example(Drawn(SMALL._replace(kind="gru", dtype="float32", rows=17), 20))
 @example(Drawn(SMALL._replace(kind="rnn_relu", dtype="float32", rows=17), 20))

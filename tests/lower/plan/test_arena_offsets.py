@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.lower.plan.arena_offsets import CACHE_LINE, Layout, Lifetime, assign_offsets
+from support.examples import examples
 
 
 @st.composite
@@ -33,7 +34,7 @@ def assert_apart(buffers: list[Lifetime], layout: Layout) -> None:
     assert all(offset + buffer.bytes <= layout.bytes for buffer, offset in placed)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(lifetimes(), max_size=25))
 def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
     layout = assign_offsets(buffers)
@@ -42,7 +43,7 @@ def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
     assert_apart(buffers, layout)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(lifetimes(), max_size=25))
 def test_the_arena_is_between_its_bounds(buffers: list[Lifetime]) -> None:
     size = assign_offsets(buffers).bytes
@@ -51,14 +52,14 @@ def test_the_arena_is_between_its_bounds(buffers: list[Lifetime]) -> None:
     assert max(alive, default=0) <= size <= sum(aligned(b.bytes) for b in buffers)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.integers(0, 500), max_size=12))
 def test_buffers_that_all_live_together_lie_side_by_side(sizes: list[int]) -> None:
     layout = assign_offsets([Lifetime(size, 0, 3) for size in sizes])
     assert layout.bytes == sum(aligned(size) for size in sizes)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.integers(0, 500), max_size=12))
 def test_buffers_that_never_meet_share_all(sizes: list[int]) -> None:
     layout = assign_offsets([Lifetime(size, i, i) for i, size in enumerate(sizes)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -26,6 +26,7 @@ from golow.models.windows import WindowAttention
 from golow.records.workload import Precision
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, assert_close, count
 from support.models.written_attention import ANY, HEADS, HIDING, LENGTH, WIDTH, Other, Written
@@ -75,7 +76,7 @@ def test_added_numbers_are_added(added: str, flat: bool) -> None:
     st.sampled_from(["query", "key", "scores", "none"]),
     st.booleans(),
 )
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_any_of_it_together(hidden: str, added: str, scale: str, flat: bool) -> None:
     assert_named(of(Written(scale, hidden, added, flat)))
 

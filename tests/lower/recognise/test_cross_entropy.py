@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,6 +30,7 @@ from support.direct.cuda_host import run
 from support.direct.cudnn_plans import AskedEngines, assert_sound
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type
+from support.examples import examples
 from support.graphs.lowering import Case, assert_close, count, record, records
 from support.graphs.written_graphs import Written, add, numbers, one, ref
 from support.models.tiny_models import built, inputs_of
@@ -247,7 +248,7 @@ def expected(
 COLUMNS = st.sampled_from([1, 5, 10, 96, 129, 1000, 2311, 4104])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     rows=st.integers(1, 6), columns=COLUMNS, gaps=st.booleans(), mean=st.booleans(),
     dtype=st.sampled_from(["float32", "bfloat16", "float16"]), offset=st.sampled_from([0, 500]),

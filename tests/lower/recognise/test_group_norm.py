@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from support.direct.cudnn_plans import AskedEngines, built, lowered
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import torch_type
 from support.direct.norm_cases import empty, seen
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count
 
@@ -205,7 +206,7 @@ def wanted_moments(x: Tensor, groups: int, epsilon: float) -> list[Tensor]:
     return [t.flatten(1) for t in GroupMoments.meaning(image, groups, epsilon)]
 
 
-@settings(max_examples=24, deadline=None)
+@examples(24)
 @given(sizes=SIZES, dtype=TYPES, weighted=st.booleans(), seed=st.integers(0, 99))
 def test_sums_against_float64(
     sizes: tuple[int, int, tuple[int, int]], dtype: str, weighted: bool, seed: int

@@ -32,6 +32,7 @@ from support.direct.cudnn_plans import AskedEngines, assert_sound
 from support.direct.in_process import assert_right
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import drawn, gpu, on_host, run
+from support.examples import examples
 from support.graphs.lowering import Case
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def test_any_groups_are_multiplied_and_summed(sizes: list[int], beyond: int, tur
     np.testing.assert_allclose(z, summed, rtol=1e-4, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 40, 64, 65, 130]), min_size=1, max_size=4),
     beyond=st.sampled_from([0, 3, 70]),

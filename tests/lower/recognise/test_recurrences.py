@@ -1,14 +1,11 @@
 """Recurrent layers as one operator for a layer and direction: what is captured, what unfolding
-gives, and oneDNN's primitives against float64. `GOLOW_EXAMPLES=100 pytest
-tests/lower/recognise/test_recurrences.py` draws more."""
+gives, and oneDNN's primitives against float64."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -20,18 +17,13 @@ from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
 from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import Mode
+from support.examples import examples
 from support.graphs.lowering import Case, count
 from support.models.drawn_recurrences import Drawn, Recurrent, recurrent
 from support.models.recurrent_networks import First, sides
 
-EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "4"))
 needs_library = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
-several = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES < 10,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+several = examples(4, same=True, suppress_health_check=[HealthCheck.too_slow])
 MODES: tuple[Mode, ...] = ("infer", "train")
 
 

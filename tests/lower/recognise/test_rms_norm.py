@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -27,6 +27,7 @@ from support.direct.cudnn_graphs import lowered
 from support.direct.cudnn_plans import AskedEngines
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count, records
 
@@ -193,7 +194,7 @@ LENGTHS = st.sampled_from([1, 6, 32, 200, 2056])
 TYPES_DRAWN = st.sampled_from(["float32", "bfloat16", "float16"])
 
 
-@settings(max_examples=16, deadline=None)
+@examples(16)
 @given(
     rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES_DRAWN, weighted=st.booleans(),
     added=st.booleans(), blocks=st.sampled_from([0, 1, 3]), seed=st.integers(0, 99),
@@ -237,7 +238,7 @@ def test_kernels_against_float64(
         torch.testing.assert_close(parts.double().sum(0), found[1], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=16, deadline=None)
+@examples(16)
 @given(
     rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES_DRAWN,
     source=TYPES_DRAWN, seed=st.integers(0, 99),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -26,6 +26,7 @@ from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, lowered
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import torch_type
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count, records
 from support.models.many_networks import Function
@@ -80,7 +81,7 @@ def test_plans_compute_what_torch_does(mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from([(5,), (3, 8), (2, 3, 16), (2, 4, 3, 8)]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -27,6 +27,7 @@ from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, gpu, on_host, run, torch_type
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, count, records
 from support.models.written_attention import ANY
@@ -203,7 +204,7 @@ def test_it_is_right_on_this_processor(columns: int, types: tuple[str, str]) -> 
 
 
 @given(st.tuples(*[st.integers(1, 5)] * 3), st.sampled_from([8, 49]))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_any_sizes_are_right_on_this_processor(sizes: tuple[int, int, int], columns: int) -> None:
     assert_right(on_host, sizes, columns, TYPES[1])
 

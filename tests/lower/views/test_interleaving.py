@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -23,6 +23,7 @@ from golow.lower.views.interleaving import split_interleaved
 from golow.lower.views.joined_functions import compute_before_joining
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, records
 
@@ -136,7 +137,7 @@ def test_what_stands_beside_it_stays_right(
     st.sampled_from(["add", "scale", "relu", "twice"]),
     st.booleans(),
 )
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_any_parts_and_functions(k: int, order: list[int], after: str, negated: bool) -> None:
     """k parts in any order, and functions that follow."""
 

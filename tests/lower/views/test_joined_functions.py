@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from golow.lower.views.joined_functions import compute_before_joining
 from golow.records.workload import Mode
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, built
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case, assert_close, count, only, records
 
@@ -91,7 +92,7 @@ class Joined(nn.Module):
         return z + y if self.twice else z.relu() * 2
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     some.sampled_from([(16,), (8, 8), (4, 12), (2, 6, 8), (1, 2, 3, 4, 6)]),
     some.booleans(),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -30,6 +30,7 @@ from golow.lower.operators.slice import Slice
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
+from support.examples import examples
 from support.graphs.lowering import count, record, records
 from support.graphs.written_graphs import RELU, Written, add, one, ref
 
@@ -141,7 +142,7 @@ def padding_of(
     return shape, axis, start, stop, None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(sums())
 def test_a_sum_is_what_it_was(drawn: Sum) -> None:
     graph = after(graph_of(drawn), join_padded_parts)
@@ -275,7 +276,7 @@ def cuts(draw: st.DrawFn) -> tuple[Written, bool]:
     return Written({"x": whole_numbers(*shape)}, nodes, *returned), alone
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cuts())
 def test_a_range_of_what_was_padded_is_what_it_was(drawn: tuple[Written, bool]) -> None:
     written, alone = drawn
@@ -312,7 +313,7 @@ def test_several_ranges_without_padding_are_taken_before_it() -> None:
 # ---------------------------------------------------------------- views of what was joined
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_ranges_are_followed_through_views(data: st.DataObject) -> None:
     """Views of the parts, joined, are the view of the parts that were joined."""

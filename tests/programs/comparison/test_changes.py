@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -39,6 +39,7 @@ from golow.report.comparison.table import render
 from golow.report.notebook import as_html
 from golow.report.study.rows import StudyRow
 from golow.report.study.table import render as render_grid
+from support.examples import examples
 
 WORKLOAD = Workload(
     model="resnet50",
@@ -121,7 +122,7 @@ def test_what_is_unclear_closes_no_gate() -> None:
         assert gate_text(found, 0.05).startswith("gate: passed")
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(0, 2**20))
 def test_equal_levels_never_close_a_gate_of_5_percent(seed: int) -> None:
     found = changes(BEFORE, comparison(run("libtorch", 0.02, noise=0.02, seed=seed)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import golow
@@ -40,6 +40,7 @@ from golow.records.comparison import (
 from golow.records.errors import GolowError
 from golow.records.record import FORMAT_VERSION, encode
 from golow.records.workload import ModelSource, TensorType, Workload
+from support.examples import examples
 from support.processes import soon
 
 MACHINE = environment()
@@ -146,7 +147,7 @@ samples = st.lists(st.integers(1, 2**62), max_size=5).map(tuple)
     st.none() | st.floats(0, 5),
     st.text(),
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_every_figure_comes_back_as_it_was(
     error: float, value: float, host_ns: tuple[int, ...], wait_share: float | None, text: str
 ) -> None:

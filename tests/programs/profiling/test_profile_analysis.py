@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.profiling.divided import write_divided
@@ -22,6 +22,7 @@ from golow.programs.profiling.summary import OTHER, ROLES, divide, execution_sum
 from golow.programs.profiling.trace import Trace, nested, read_trace
 from golow.records.comparison import LayerTime
 from golow.records.errors import GolowError
+from support.examples import examples
 from support.records.traces import event, memory, step, written
 
 # ---------------------------------------------------------------- the summary
@@ -33,7 +34,7 @@ INTERVALS = st.lists(
 
 
 @given(by_role=st.dictionaries(st.sampled_from(ROLES[:-1]), INTERVALS))
-@settings(max_examples=300)
+@examples(300)
 def test_every_moment_counts_once_for_the_first_role(
     by_role: dict[str, list[tuple[int, int]]],
 ) -> None:
@@ -185,7 +186,7 @@ def nestings(draw: st.DrawFn) -> list[dict[str, object]]:
 
 
 @given(events=nestings())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_own_times_add_up_to_the_outermost_operators(
     events: list[dict[str, object]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from rich.console import Console
 
 from golow.api import ProfileResult, load_profile
@@ -27,6 +27,7 @@ from golow.records.errors import GolowError
 from golow.report.profiling.difference import render_difference
 from golow.report.profiling.table import render
 from support.command import golow
+from support.examples import examples
 from support.records.profiles import PROFILES, gpu_profiles, level, profile
 
 KINDS = ("roles", "operators", "kernels", "layers")
@@ -43,7 +44,7 @@ def totals(found: LevelProfile) -> dict[str, float]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(PROFILES, PROFILES)
 def test_the_changes_add_up_to_the_change_of_the_total(
     before: Sequence[Profile], after: Sequence[Profile]
@@ -65,7 +66,7 @@ def test_the_changes_add_up_to_the_change_of_the_total(
                 assert total == pytest.approx(second[kind] - first[kind], abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(PROFILES)
 def test_a_profile_does_not_differ_from_itself(profiles: Sequence[Profile]) -> None:
     found = difference(profiles, profiles)
@@ -76,7 +77,7 @@ def test_a_profile_does_not_differ_from_itself(profiles: Sequence[Profile]) -> N
         assert change.calls_before == change.calls_after
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(PROFILES, PROFILES)
 def test_the_other_way_round_every_change_has_the_other_sign(
     before: Sequence[Profile], after: Sequence[Profile]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -24,6 +24,7 @@ from golow.records.errors import Unsupported
 from golow.report.profiling.table import render
 from golow.worker.protocol import ArenaReport, PlannedBuffer, PlannedStep
 from golow.workload.source import build_module
+from support.examples import examples
 from support.records.saved_profile import saved_profile
 from support.records.traces import event, memory, step, written
 
@@ -220,7 +221,7 @@ def sequences(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(sequence=sequences(), operators=st.lists(st.integers(1, 60), max_size=6))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(200, suppress_health_check=[HealthCheck.too_slow])
 def test_categories_add_up_to_what_is_allocated(
     sequence: list[tuple[int, int]],
     operators: list[int],

@@ -6,12 +6,13 @@ from itertools import product
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.study.cells import bisected, cells, key
 from golow.programs.study.study_record import Cell, StudyLimits
 from golow.records.workload import Mode
+from support.examples import examples
 from support.records import studies
 
 CELL = Cell(
@@ -30,7 +31,7 @@ CELL = Cell(
 AXIS = st.lists(st.integers(1, 4000), min_size=1, max_size=9, unique=True).map(sorted).map(tuple)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(batch=AXIS, resolution=AXIS, threads=AXIS)
 def test_every_crossing_is_a_cell_once(
     batch: tuple[int, ...], resolution: tuple[int, ...], threads: tuple[int, ...]

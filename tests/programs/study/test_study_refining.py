@@ -25,6 +25,7 @@ from golow.programs.study.refining import is_better, with_more_time
 from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import CellRecord, StudyLimits
 from golow.records.comparison import Comparison
+from support.examples import examples
 from support.processes import mentioning, soon
 from support.records import studies
 from support.records.studies import Heard, records, run
@@ -63,7 +64,7 @@ def measured(folder: Path) -> Comparison:
 # ---------------------------------------------------------------- the state
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     rounds=st.tuples(st.integers(0, 8), st.integers(0, 8)),
     matches=st.tuples(st.booleans(), st.booleans()),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.training.training_record import (
@@ -21,6 +21,7 @@ from golow.programs.training.training_record import (
 from golow.programs.training.verdict import Pair, curves, verdicts
 from golow.programs.training.verdict.seeds import by_seeds
 from golow.records.comparison import Check, TensorError, VerdictName
+from support.examples import examples
 from support.records.drawn_trainings import WORKLOAD, trainings
 
 STEPS = 20
@@ -308,7 +309,7 @@ def test_how_often_seeds_are_right(seeds: int) -> None:
 # ---------------------------------------------------------------- whatever the curves
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(trainings(least_steps=1))
 def test_every_level_gets_one_verdict(training: Training) -> None:
     """Whatever is missing, cut off or not finite."""

@@ -7,13 +7,14 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from torch import nn
 
 from golow.levels.direct.cudnn.level import probe
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer, Precision
+from support.examples import examples
 from support.graphs.drawn_operators import FAMILIES
 from support.models import optimizers
 from support.models.drawn_networks import networks
@@ -40,6 +41,7 @@ from support.models.rare_operators import RARE
 pytestmark = pytest.mark.gpu
 
 MODES = ("infer", "train")
+SLOW_FIXTURES = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 both_modes = pytest.mark.parametrize("mode", MODES)
 
 # Relative rounding of the products in each precision: what an error is measured by.
@@ -97,9 +99,8 @@ def test_a_network_of_rare_operators_is_right(on: OnGpu, name: str, mode: Mode) 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(
-    max_examples=10,
-    deadline=None,
+@examples(
+    10,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
@@ -117,9 +118,8 @@ def test_an_operator_alone_is_right(on: OnGpu, family: str, data: st.DataObject,
 
 
 @both_modes
-@settings(
-    max_examples=25,
-    deadline=None,
+@examples(
+    25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

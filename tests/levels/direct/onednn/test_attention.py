@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -30,6 +30,7 @@ from golow.models.windows import WindowAttention
 from golow.records.workload import Mode
 from support.direct.in_process import assert_right
 from support.direct.onednn_kernels import run
+from support.examples import examples
 from support.graphs.lowering import ops
 from support.models.heads import Heads
 from support.models.written_attention import HIDING, Other
@@ -126,7 +127,7 @@ def of_width(kernel: Kernel, narrow: bool) -> Kernel:
     return kernel._replace(code=f"#undef __AVX512F__\n{kernel.code}") if narrow else kernel
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(drawn=drawn_attentions(), keeps=st.booleans(), narrow=st.booleans())
 def test_every_arrangement_is_right(drawn: Drawn, keeps: bool, narrow: bool) -> None:
     query, _, value = (item.array for item in drawn.given)
@@ -150,7 +151,7 @@ def test_every_arrangement_is_right(drawn: Drawn, keeps: bool, narrow: bool) -> 
     assert output.is_whole()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(drawn=drawn_attentions(), narrow=st.booleans())
 def test_every_arrangement_of_gradients_is_right(drawn: Drawn, narrow: bool) -> None:
     leaves = drawn.double()

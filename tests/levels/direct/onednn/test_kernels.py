@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -25,6 +25,7 @@ from golow.lower.ir.graph import Activation
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
 from support.direct.onednn_kernels import run
+from support.examples import examples
 from support.models.drawn_functions import Drawn, Step, steps_drawn
 
 pytestmark = [
@@ -173,7 +174,7 @@ class Reduced(nn.Module):
         return self.function(self.layer(x), self.axes, self.keep).flatten().expand(4, -1)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     function=st.sampled_from(["sum", "mean", "amax", "amin"]),
     axes=st.sets(st.integers(0, 3), min_size=1),
@@ -259,7 +260,7 @@ def test_rows_of_truth_values() -> None:
 # ---------------------------------------------------------------- groups
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6)]))
 def test_networks_of_functions_and_views(steps: list[Step], shape: tuple[int, ...]) -> None:
     """Broadcast, permuted, sliced and joined, as groups and one by one."""

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, given, seed
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -17,6 +17,7 @@ from golow.levels.direct.onednn.run import tuning
 from golow.models.stochastic_depth import StochasticDepth
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode, Optimizer
+from support.examples import examples
 from support.models import optimizers
 from support.models.drawn_networks import networks
 
@@ -125,7 +126,7 @@ def test_an_expansion_that_repeats_nothing_is_no_step(mode: Mode) -> None:
 
 
 @both_modes
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 1 << 20))
 def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     network = residual_network(mode)
@@ -140,7 +141,7 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
 
 @both_modes
 @seed(DRAWS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(25, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=networks(), layout=st.sampled_from(sorted(LAYOUTS)), seed=st.integers(0, 99))
 def test_a_drawn_network_is_right(
     mode: Mode, drawn: tuple[nn.Module, tuple[int, ...]], layout: str, seed: int

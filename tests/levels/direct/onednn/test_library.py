@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from golow.levels.direct.onednn.bindings import library as binding
@@ -44,6 +44,7 @@ from golow.levels.direct.onednn.bindings.library import (
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.level import probe
 from golow.levels.direct.onednn.run.execution import Region
+from support.examples import examples
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 
@@ -78,7 +79,7 @@ def drawn(*shape: int) -> np.ndarray:
 # ---------------------------------------------------------------- descriptors
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.integers(1, 9), max_size=6))
 def test_a_plain_descriptor_is_numpys_order(shape: list[int]) -> None:
     array = np.zeros(shape or (1,), np.float32)
@@ -153,7 +154,7 @@ def test_reshaping_keeps_the_bytes_or_refuses() -> None:
         Descriptor.plain((4, 6)).reshaped((5, 5))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.permutations(range(4)))
 def test_permuting_is_numpys_transpose(order: list[int]) -> None:
     array = np.zeros((2, 3, 5, 7), np.float32)
@@ -253,7 +254,7 @@ def test_the_weights_may_be_a_transposed_view(engine: Engine) -> None:
 SIDES = st.lists(st.sampled_from([1, 1, 2, 3, 4, 16]), min_size=4, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(shape=SIDES, order=st.permutations(range(4)), kept=st.lists(st.booleans(), min_size=4))
 @example(shape=[2, 1, 4, 16], order=[0, 2, 1, 3], kept=[False, False, False, True])
 def test_a_permuted_tensor_times_one_that_is_repeated(

@@ -1,17 +1,15 @@
 """Each operator alone at `onednn`, with arguments drawn from all that is legal, against float64:
-its value and its gradient. `GOLOW_EXAMPLES=200 pytest
-tests/levels/direct/onednn/test_operators_alone.py` draws more."""
+its value and its gradient."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from golow.levels.direct.onednn.level import probe
+from support.examples import examples
 from support.graphs.drawn_operators import FAMILIES
 
 if not probe().available:
@@ -20,16 +18,9 @@ if not probe().available:
 from support.direct.in_process import assert_right
 from support.direct.onednn_in_process import compute, lower
 
-EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "6"))
-
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES < 10,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(6, same=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_an_operator_alone_is_right(family: str, data: st.DataObject, seed: int) -> None:
     alone = data.draw(FAMILIES[family])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
@@ -12,6 +12,7 @@ from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.joined_copies import MOST, Part, copies
 from golow.levels.direct.kernel_views import View
 from support.direct.cuda_host import run
+from support.examples import examples
 
 TYPES = [
     ("float32", "float32"),
@@ -66,7 +67,7 @@ def assert_copied(made: np.ndarray, target: View, shape: list[int], wanted: np.n
     assert not made.any()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_copy_keeps_every_element(data: st.DataObject) -> None:
     sizes = st.sampled_from([1, 2, 3, 8, 16, 24, 40])
@@ -104,7 +105,7 @@ def test_vectors_are_copied_where_a_line_allows() -> None:
     assert "#define VA 8" in code and "#define VB 8" in code
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_several_copies_in_one_launch_keep_every_element(data: st.DataObject) -> None:
     sizes = st.sampled_from([1, 2, 3, 8, 16, 40])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.shared_kernels.depthwise import Tiling
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, channels_first, channels_last, torch_type
+from support.examples import examples
 
 SILU = "value / (1.0f + expf(-value))"
 
@@ -62,7 +63,7 @@ def result(
 FORMS = [(3, 1, 4, 4), (3, 2, 4, 2), (5, 1, 4, 2), (5, 2, 1, 4), (7, 1, 2, 2), (7, 2, 4, 1)]
 
 
-@settings(max_examples=24, deadline=None)
+@examples(24)
 @given(
     form=st.sampled_from(FORMS), images=st.integers(1, 3), height=st.integers(7, 13),
     width=st.integers(7, 13), vectors=st.integers(1, 9), padding=st.integers(0, 3),
@@ -98,7 +99,7 @@ TILES = [(3, 1, 4, 4, 8, 2), (3, 2, 2, 7, 7, 1), (5, 1, 4, 7, 7, 2), (5, 2, 1, 4
          (7, 1, 4, 7, 7, 1), (7, 2, 2, 4, 2, 1)]  # fmt: skip
 
 
-@settings(max_examples=24, deadline=None)
+@examples(24)
 @given(
     form=st.sampled_from(TILES), images=st.integers(1, 3), height=st.integers(7, 17),
     width=st.integers(7, 17), vectors=st.integers(1, 9), padding=st.integers(0, 3),

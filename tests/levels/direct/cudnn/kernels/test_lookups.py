@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import Statement, 
 from golow.levels.direct.kernel_views import View
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.examples import examples
 
 __all__ = ["gpu"]  # a fixture
 
@@ -81,7 +82,7 @@ def results(expected: Tensor) -> list[Tensor]:
     return [torch.empty_like(expected).contiguous() for _ in range(2)]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @example(LONG)
 @example(LONG._replace(start=4))
 @example(LONG._replace(each=True))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,6 +17,7 @@ from golow.levels.direct.kernel_views import View
 from support.direct.cudnn_plans import assert_sound, built
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.examples import examples
 
 __all__ = ["gpu"]  # a fixture
 
@@ -78,7 +79,7 @@ PLANES = Drawn((6, 8, 5, 7), (3, 0, 0, 0), (1, 0, 0, 0), (0, 2, 3, 1), 8, "bfloa
 LARGE = Drawn((40, 24, 33, 65), (8, 0, 1, 2), (8, 0, 1, 1), (0, 2, 3, 1), 8, "bfloat16")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @example(PLANES)
 @given(paddings().filter(lambda drawn: 0 not in drawn.shape))
 def test_it_is_right(drawn: Drawn) -> None:

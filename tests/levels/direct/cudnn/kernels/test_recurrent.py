@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from golow.levels.direct.cudnn.shared_kernels.recurrent import Layer, Slices, re
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
 from support.direct.recurrent_cases import KINDS, LIMITS, NUMBER, made
+from support.examples import examples
 
 __all__ = ["gpu"]  # a fixture
 
@@ -76,7 +77,7 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
 SMALL = Layer("lstm", 2, 4, 9, 37, "bfloat16", batch_major=True)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @example(Drawn(SMALL, 20))
 @example(Drawn(SMALL._replace(kind="gru", dtype="float32"), 20))
 @given(layers())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,6 +20,7 @@ from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, built
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.examples import examples
 from support.graphs.drawn_values import drawn as drawn_value
 from support.graphs.lowering import Case, count
 from support.models.resized_networks import WHOLE, image
@@ -109,7 +110,7 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
 LARGE = Drawn(2, (1, 19, 33), 64, (1, 38, 66), "linear", gap=32, dtype="bfloat16")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @example(LARGE._replace(n=1, channels=8, gap=8))
 @given(sizes())
 def test_it_is_right(drawn: Drawn) -> None:

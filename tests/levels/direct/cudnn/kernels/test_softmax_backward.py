@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from support.direct.cuda_host import run
 from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import torch_type
+from support.examples import examples
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -28,7 +29,7 @@ EPSILON = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 LENGTHS = st.sampled_from([1, 49, 64, 1000, 2049])
 
 
-@settings(max_examples=24, deadline=None)
+@examples(24)
 @given(
     rows=st.integers(1, 9),
     columns=LENGTHS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from support.direct.cudnn_plans import AskedEngines, built, lowered
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type
 from support.direct.norm_cases import Normed
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def added(found: Sums, x: Tensor, y: Tensor) -> None:
 INNER = st.sampled_from([1, 3, 8, 24, 144, 520, 1040])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     outer=st.integers(1, 3),
     reduced=st.sampled_from([1, 2, 7, 49, 300, 1100, 2504, 40000]), inner=INNER,
@@ -80,7 +81,7 @@ def test_a_grid_takes_all_rows_and_columns(
             assert each * tile <= 4 * found.lanes * found.walkers
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     reduced=st.sampled_from([1, 7, 300, 2500]), inner=st.sampled_from([1, 5, 37, 130, 515]),
     dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99),
@@ -158,7 +159,7 @@ def test_sums_of_rows_take_threads_of_a_warp_or_blocks(
     assert (kernel.expression, kernel.grid) == (name, grid)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     rows=st.integers(1, 400), reduced=st.sampled_from([1, 3, 8, 64, 197, 1024, 8200]),
     dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99),

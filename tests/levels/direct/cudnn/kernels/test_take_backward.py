@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from golow.levels.direct.cudnn.shared_kernels import Kernel
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import ROUNDING, torch_type
+from support.examples import examples
 
 TYPES = ("int64", "int32")
 
@@ -47,7 +48,7 @@ def added(y: Tensor, gradient: Tensor, index: Tensor, skipped: int = -1) -> tupl
 FLOATING = st.sampled_from(["float32", "bfloat16", "float16"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     outer=st.integers(1, 2), places=st.integers(1, 5 * CHUNK),
     size=st.sampled_from([1, 3, 50]), inner=st.sampled_from([1, 6, 33, 200]),

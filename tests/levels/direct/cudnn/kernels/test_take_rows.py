@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu, on_host, run, torch_type
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case
 
@@ -54,7 +55,7 @@ def reference(gradient: Tensor, index: Tensor, rows: Rows) -> Tensor:
     return TakeBackward.meaning(taken, index[:, 0], 1, rows.size, rows.skipped)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(SIZES, GAPS, some.sampled_from(["float32", "bfloat16"]), some.integers(0, 1000))
 def test_rows_are_sums_of_their_gradients(
     sizes: tuple[int, int, int, int], gaps: tuple[int, int], dtype: str, seed: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
@@ -14,6 +14,7 @@ from golow.worker.results import weights
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import torch_type
+from support.examples import examples
 
 SHAPES = [(), (1,), (7,), (3, 5), (2, 5, 3, 4), (2, 3, 1, 1), (4, 1, 6), (2, 100, 9)]
 
@@ -27,7 +28,7 @@ def laid_out(shape: tuple[int, ...], dtype: str, order: str) -> Layout:
     return Layout(dtype)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     shape=st.sampled_from(SHAPES), first=st.sampled_from([0, 11, 2**32 - 3]),
     dtype=st.sampled_from(["float32", "bfloat16", "int64", "bool"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -32,6 +32,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.direct.cuda_on_cpu import Machine, follow
 from support.direct.cudnn_plans import AskedEngines, Scaled, built, lowered
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.models.drawn_functions import Drawn, Step, steps_drawn
 from support.models.rare_operators import FURTHER
@@ -60,7 +61,7 @@ def assert_computes(model: nn.Module, x: Tensor) -> None:
         np.testing.assert_allclose(machine.read(tensor), wanted, rtol=2e-6, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6), (3, 8, 4, 4)]))
 def test_functions_and_views_compute_what_torch_does(
     steps: list[Step], shape: tuple[int, ...]

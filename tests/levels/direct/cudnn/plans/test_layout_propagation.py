@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from golow.lower.analysis.ranges import View, shape_after
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
+from support.examples import examples
 
 X = Ref(name="x")
 sizes_drawn = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)
@@ -50,7 +51,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...]) -> View:
     return Reshape(x=X, shape=joined)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_the_last_of_several_views_is_in_order(data: st.DataObject) -> None:
     """Row-major, or with all rows in the order of parts that are given."""
@@ -78,7 +79,7 @@ def test_the_last_of_several_views_is_in_order(data: st.DataObject) -> None:
     assert places(found).sort().values.equal(torch.arange(math.prod(shape)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_views_have_strides_where_axes_are_divided(data: st.DataObject) -> None:
     """Each view is its own elements, in the same order."""

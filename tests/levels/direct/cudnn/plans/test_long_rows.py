@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -37,6 +37,7 @@ from support.direct.cublaslt_cases import places
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import assert_sound
 from support.direct.libraries_on_cpu import Known, KnownEngines, LibrariesMachine, multiply
+from support.examples import examples
 from support.models.long_rows import HEADS, TOKENS, VOCABULARY, Language
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 SIZES = st.sampled_from([3, 16, 1024, 1027, 1030])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     m=SIZES, n=SIZES, k=SIZES, gaps=st.tuples(*[st.booleans()] * 3),
     turned=st.tuples(*[st.booleans()] * 2), factor=st.sampled_from([1, 2]),

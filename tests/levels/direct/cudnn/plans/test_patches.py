@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -17,6 +17,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from support.direct.cuda_on_cpu import Machine
 from support.direct.cudnn_plans import AskedEngines, TimedEngines, lowered
+from support.examples import examples
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -81,7 +82,7 @@ def test_the_faster_one_is_taken(product: float, taken: bool) -> None:
     assert ("reshape" in operations(made)) == taken
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     kernel=st.sampled_from([(8, 8), (16, 4), (2, 32)]), down=st.integers(1, 3),
     across=st.integers(1, 2), channels=st.integers(1, 5), seed=st.integers(0, 9),

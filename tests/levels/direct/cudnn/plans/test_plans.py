@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from golow.lower.plan.plan import Operand, Step
 from golow.records.workload import Mode
 from support.direct.cudnn_plans import Scaled, assert_sound, built
 from support.direct.kernel_compilation import assert_compile
+from support.examples import examples
 from support.models.many_networks import CASES, Two, same
 from support.models.rare_operators import FURTHER
 
@@ -209,7 +210,7 @@ def test_without_tensor_cores_an_image_of_three_channels_is_padded() -> None:
 # ---------------------------------------------------------------- layouts
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     shape=st.tuples(*[st.integers(1, 5)] * 4),
     dtype=st.sampled_from(["float32", "bfloat16", "float16"]),

@@ -1,10 +1,8 @@
 """Recurrent networks at `cudnn` without a GPU: which of them stay whole, and the plan around the
-library's calls: weights in one piece, turned time, views, gradients. `GOLOW_EXAMPLES=100 pytest
-tests/levels/direct/cudnn/plans/test_recurrences.py` draws more."""
+library's calls: weights in one piece, turned time, views, gradients."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import byref, c_float, c_int, c_uint32, c_void_p
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as some
 from torch import nn
 
@@ -44,6 +42,7 @@ from support.direct.cuda_on_cpu import Machine, follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, built
 from support.direct.libraries_on_cpu import KnownEngines, LibrariesMachine
 from support.direct.networks_on_cpu import HostGpu, HostNetwork, NetworkMachine, documented
+from support.examples import examples
 from support.graphs.lowering import Case, count
 from support.models.drawn_recurrences import Drawn, Recurrent, recurrent
 from support.models.recurrent_networks import First, sides
@@ -51,14 +50,8 @@ from support.models.recurrent_networks import First, sides
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
 
-EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "2"))
 MODES: tuple[Mode, ...] = ("infer", "train")
-several = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES < 10,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+several = examples(2, same=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 class NetworkEngines(AskedEngines):

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -23,6 +23,7 @@ from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound, lowered
+from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case
 
@@ -38,7 +39,7 @@ def places(view: Folded) -> Tensor:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_a_view_in_parts_is_what_torch_makes_of_it(data: st.DataObject) -> None:
     """Any permutations and shapes, one after the other."""
