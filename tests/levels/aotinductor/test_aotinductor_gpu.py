@@ -22,10 +22,10 @@ from support.workers.gpu_subjects import ON_GPU
 from support.workers.precisions import in_precision
 from support.workers.workers_kept import kept_loaded
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
 SUBJECTS: list[tuple[str, Precision]] = [
     ("", "ieee"),
     ("cudagraph", "ieee"),

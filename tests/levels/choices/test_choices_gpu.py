@@ -28,10 +28,10 @@ from support.workers.precisions import in_precision
 from support.workers.protocol_driver import RawWorker
 from support.workers.torch_choices import CHOICES
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
 LEVELS = [
     "eager",
     "libtorch",

@@ -34,10 +34,10 @@ from support.workers.libtorch_bundle import (
 from support.workers.protocol_driver import RawWorker
 from support.workers.workers_kept import kept_loaded
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
 OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 
 

@@ -27,10 +27,10 @@ from support.workers.gpu_subjects import ON_GPU, gpu_bundle, gpu_subject
 from support.workers.out_of_memory import require_out_of_memory_recorded
 from support.workers.workers_kept import kept_loaded
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
 MODES: list[Mode] = ["infer", "train"]
 
 

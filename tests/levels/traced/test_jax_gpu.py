@@ -36,7 +36,10 @@ def runs() -> bool:
     return jax.probe().available and torch.cuda.is_available()
 
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not runs(), reason="JAX has no GPU")]
+if not runs():
+    pytest.skip("JAX has no GPU", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
 WORKERS = [
     pytest.param((level, mode, precision), id=f"{level}-{mode}-{precision}")
     for level, mode, precision in (

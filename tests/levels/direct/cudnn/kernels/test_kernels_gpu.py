@@ -34,6 +34,9 @@ from support.graphs.activation_examples import ACTIVATIONS, text
 
 __all__ = ["gpu"]  # a fixture
 
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
 pytestmark = pytest.mark.gpu
 
 

@@ -19,6 +19,9 @@ from support.direct.kernel_launches import assert_close, drawn, gpu, run
 
 __all__ = ["gpu"]  # a fixture
 
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
 pytestmark = pytest.mark.gpu
 
 LAUNCHES = 50

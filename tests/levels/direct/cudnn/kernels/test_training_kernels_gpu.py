@@ -22,6 +22,9 @@ from support.models import optimizers
 
 __all__ = ["gpu"]  # a fixture
 
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
 pytestmark = pytest.mark.gpu
 
 
