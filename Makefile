@@ -1,15 +1,16 @@
-# make demo       set up, then take ResNet-50 down the levels on real images
-# make test       set up, then lint, types and the tests, but for the slow ones
-# make test-rest  the slow tests, which compile whole networks
-# make test-all   both
-# make wheel      the package as one file in dist/
+# make demo           set up, then take ResNet-50 down the levels on real images
+# make test           set up, then lint, types and the quick tests: 8 minutes on 2 cores
+# make test-rest      the slow tests, and more examples of those that draw them
+# make test-networks  tests that compile or train whole networks
+# make test-all       all three
+# make wheel          the package as one file in dist/
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-all lint types wheel clean
+.PHONY: demo test test-rest test-networks test-all lint types wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,15 +21,19 @@ demo: $(VENV)/.installed
 	$(BIN)/golow compare resnet50 --batch 8 --resolution 64
 
 test: lint types
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not whole_network"
 
 test-rest: $(VENV)/.installed
-	$(PYTEST) -m slow
+	$(PYTEST) -m "(slow or hypothesis) and not whole_network" --hypothesis-profile many
 
-# One after the other, even under `make -j`: both would measure on the same cores.
+test-networks: $(VENV)/.installed
+	$(PYTEST) -m whole_network --hypothesis-profile many
+
+# One after the other, even under `make -j`: they would measure on the same cores.
 test-all:
 	$(MAKE) test
 	$(MAKE) test-rest
+	$(MAKE) test-networks
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -65,6 +65,7 @@ def spread(samples: Tensor) -> float:
     return float(apart / samples.square().mean().sqrt())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_new_network_answers_to_its_images(name: str) -> None:
     """By far more than rounding; without statistics six of these differ by a thousandth or less."""
@@ -74,6 +75,7 @@ def test_a_new_network_answers_to_its_images(name: str) -> None:
     assert spread(outputs(prepared.module, prepared)) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BEHIND_NORMS)
 def test_an_error_in_the_first_layer_is_seen(name: str) -> None:
     prepared = prepare(Request(name, batch=2, resolution=64))
@@ -86,6 +88,7 @@ def test_an_error_in_the_first_layer_is_seen(name: str) -> None:
     assert moved > 100 * FLOAT32.own * FLOAT32.size * right.square().mean().sqrt()
 
 
+@pytest.mark.slow
 def test_variances_are_those_of_the_first_samples() -> None:
     """Of eight, or of more batches if those are smaller; what a record says of the weights."""
     few = prepare(Request("resnet18", batch=1, resolution=32))
@@ -101,6 +104,7 @@ def test_variances_are_those_of_the_first_samples() -> None:
     assert not any(layer.training for layer in many.module.modules())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BEHIND_NORMS)
 def test_an_unusual_image_is_no_larger_and_rounds_no_more(name: str) -> None:
     """A race writes one value into an eighth of every sample, which the norms have not seen."""
@@ -122,6 +126,7 @@ def test_training_starts_with_fresh_statistics() -> None:
     assert set(prepared.module.state_dict()["bn1.running_var"].tolist()) == {1.0}
 
 
+@pytest.mark.slow
 def test_given_weights_stay_as_they_are(tmp_path: Path) -> None:
     """Those of a file, and those of a live module, even if they have seen no batch."""
     module = Fading()
@@ -164,6 +169,7 @@ def require_float32(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         raise NotImplementedError("this module computes in float32 only")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [True, False], ids=["norm", "relu"])
 def test_a_record_says_which_outputs_do_not_answer(norm: bool, tmp_path: Path) -> None:
     with torch.random.fork_rng():
@@ -174,6 +180,7 @@ def test_a_record_says_which_outputs_do_not_answer(norm: bool, tmp_path: Path) -
     assert "--weights of a trained model" in " ".join(notes)
 
 
+@pytest.mark.slow
 def test_a_record_says_nothing_of_outputs_that_answer(tmp_path: Path) -> None:
     """Nor of a model that gets the same sample each time, which shows nothing of this."""
     answering = nn.Sequential(nn.Flatten(), nn.Linear(256, 4))

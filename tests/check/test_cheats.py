@@ -35,7 +35,7 @@ from golow.workload.request import Request
 from support.examples import examples
 from support.places import SUPPORT
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 CHEATS = SUPPORT / "plants" / "cheats.py"
 PLANTED_LEVELS = SUPPORT / "plants" / "planted_levels.py"

@@ -85,6 +85,7 @@ def planted_level() -> ChosenLevel:
     return ChosenLevel(Level("planted", "", "", lambda: Probe(True), prepare), "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_what_is_right_matches(fixtures: Fixtures, mode: Mode) -> None:
     check = fixtures(mode).verdict("nothing")
@@ -111,6 +112,7 @@ def test_an_error_planted_in_training_is_found(fixtures: Fixtures, plant: str) -
     assert TRAINING[plant][1] in check.reason
 
 
+@pytest.mark.slow
 def test_another_order_of_summation_is_right_where_the_exact_value_is_zero(
     fixtures: Fixtures,
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_gradient_that_nearly_cancels_may_be_off_by_roundings_of_its_terms(
     assert weight.passed == (verdict == "match")
 
 
+@pytest.mark.slow
 def test_what_is_right_matches_with_an_optimizer_that_divides_by_the_gradients_size(
     fixtures: Fixtures,
 ) -> None:

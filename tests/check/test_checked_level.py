@@ -34,6 +34,7 @@ def mine(bundle: Bundle, prepare: Callable[[Bundle, str, Path], Launch]) -> Chec
     return CheckedLevel(choice, bundle, bundle.folder.parent, Starter())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [False, True])
 def test_what_differs_is_timed_only_where_that_is_allowed(
     bundle: Bundle, standard: Standard, allowed: bool

@@ -103,6 +103,7 @@ def located(bench: Bench, choice: ChosenLevel) -> Located:
     return locate(Suspect(choice, bench.bundle, bench.cache, bench.starter), level.check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "instead"),
     [
@@ -118,6 +119,7 @@ def test_the_operation_is_named(bench: Bench, op: str, instead: str, tmp_path: P
     assert op in found.words
 
 
+@pytest.mark.slow
 def test_a_comparison_says_where(bench: Bench, tmp_path: Path) -> None:
     if bench.workload.mode == "train":
         pytest.skip("one mode is enough")
@@ -131,12 +133,13 @@ def test_a_comparison_says_where(bench: Bench, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_another_level_is_built_again_likewise(bench: Bench, tmp_path: Path) -> None:
     op = "aten.tanh.default"
     assert located(bench, planted("libtorch", op, "aten.sin.default", tmp_path)).operation == op
 
 
+@pytest.mark.slow
 def test_a_fault_that_vanishes_lies_in_a_fusion(bench: Bench, tmp_path: Path) -> None:
     """The verdict is an old one: what is built again is right."""
     name = f"0/{'output/0' if bench.workload.mode == 'infer' else 'loss/loss'}"

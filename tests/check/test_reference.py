@@ -72,6 +72,7 @@ seeds = st.integers(0, 2**32 - 1)
 factors = st.sampled_from([0.0, 0.5, 2.0, 5.0, 20.0])
 
 
+@pytest.mark.slow
 @given(seeds, factors, factors)
 @examples(100)
 def test_draws_on_demand_change_no_verdict(seed: int, spread: float, off: float) -> None:
@@ -117,6 +118,7 @@ class Bench(Standard):
         shutil.copy(self._tries[tuple(batches)].level, file)
 
 
+@pytest.mark.slow
 @given(seeds, factors, factors, factors)
 @examples(60)
 def test_the_ladder_ends_where_all_at_once_would(
@@ -293,6 +295,7 @@ class Hungry(torch.nn.Module):
         return 2 * x
 
 
+@pytest.mark.slow
 def test_the_reference_tries_once_more_without_memory_and_eager_does_not(tmp_path: Path) -> None:
     """Eager is timed, and so runs with PyTorch's own settings alone."""
     hungry, file = tmp_path / "hungry", tmp_path / "outputs"

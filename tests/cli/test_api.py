@@ -247,6 +247,7 @@ print({"torch", "scipy", "matplotlib", "pandas"} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 def test_importing_the_public_functions_imports_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -21,6 +21,8 @@ from support.command import golow as command_here
 from support.processes import all_gone, family
 from support.workers.forked_workers import ForkServer, forked_workers
 
+pytestmark = pytest.mark.slow
+
 AUDIT = ("mlp", "--mode", "train", "--batch", "2", "--threads", "1", "--levels", "eager")
 # In inference a worker imports less, and has no optimizer.
 SMALL = ("mlp", "--batch", "2", "--threads", "1", "--levels", "eager,torchscript")

@@ -117,6 +117,7 @@ def test_a_model_file_that_fails_shows_its_own_lines_only(
     assert "golow/source.py" not in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["levels", "models"])
 def test_lists_answer_without_torch(command: str) -> None:
     code = f"import sys; sys.argv = ['golow', '{command}']\nfrom golow.cli import app\n"
@@ -166,6 +167,7 @@ def test_lower_prints_the_graph_after_every_pass(
     assert "conv1 = aten.conv2d.default(input_0" in output
 
 
+@pytest.mark.slow
 def test_compare_writes_json_alone_to_standard_output_and_keeps_the_record(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ IMPORTING = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 13])
 def test_an_interrupt_while_compiled_code_of_pytorch_imports(tmp_path: Path, number: int) -> None:
     """An exception in the thirteenth call is a segmentation fault in torch 2.13."""
@@ -107,6 +108,7 @@ def test_an_interrupt_while_compiled_code_of_pytorch_imports(tmp_path: Path, num
         assert child.returncode == 130
 
 
+@pytest.mark.slow
 def test_two_interrupts_while_workers_load(tmp_path: Path) -> None:
     arguments = [*COMPARE, "--out", str(tmp_path / "runs")]
     with begun(START, tmp_path, arguments) as child:
@@ -215,6 +217,7 @@ AT_THE_VERY_END = """
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_python_ends_changes_nothing(tmp_path: Path) -> None:
     """Python handles no signals then, and the command has done its work."""
     with begun(STAND_IN.format(body=AT_THE_VERY_END), tmp_path) as child:
@@ -223,6 +226,7 @@ def test_an_interrupt_while_python_ends_changes_nothing(tmp_path: Path) -> None:
         assert child.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_background_job_of_a_shell_ignores_ctrl_c(tmp_path: Path) -> None:
     body = "    begun(); sys.stdin.read()"
     shell = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")

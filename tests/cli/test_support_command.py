@@ -100,6 +100,7 @@ def test_levels_that_lack_nothing_are_status_0(
     assert "eager runs the module itself" in output
 
 
+@pytest.mark.slow
 def test_a_long_table_folds_what_all_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_mistake_is_explained(
     assert output == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 @pytest.mark.usefixtures("forked")
 def test_a_comparison_says_the_same(

@@ -26,9 +26,11 @@ from support.workers.conversation import Conversation, Subject
 from support.workers.forked_workers import ForkServer, forked_workers
 from support.workers.workers_kept import require_threads
 
+pytestmark = pytest.mark.slow
+
 TINY = WORKERS / "tiny.c"
 
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.whole_network
 LEVELS = [  # name, modes, whether it is built for long
     ("eager", ("infer", "train"), False),
     ("eager:channels_last", ("infer", "train"), False),

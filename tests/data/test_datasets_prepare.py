@@ -158,6 +158,7 @@ def test_progress_is_told(root: Path, cache: Path) -> None:
     assert told == []  # nothing is done twice
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded(tmp_path: Path, cache: Path) -> None:
     """A part of 55 MB goes through a few of its batches."""
     inside = write_stl10(tmp_path, drawn((3, 96, 96), train=2, test=2))

@@ -188,7 +188,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> golow.TrainingResult:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_the_loss_falls_alike_at_every_level(trained: golow.TrainingResult) -> None:
     assert trained.good
     runs = trained.training.runs
@@ -204,7 +204,7 @@ def test_the_loss_falls_alike_at_every_level(trained: golow.TrainingResult) -> N
     assert all(one == other for one, other in pairwise(checksums))
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_the_table_speaks_of_sequences(
     trained: golow.TrainingResult, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
         yield process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_input_gets_a_message(kind: str, runner: Runner, tmp_path: Path) -> None:
     numbers = range(1 if kind == "comparing" else 3)
@@ -52,11 +53,13 @@ def test_a_planted_fault_is_found(code: str, fault: str, runner: Runner, tmp_pat
     assert any(fault in words for words in found), found
 
 
+@pytest.mark.slow
 def test_a_planted_hang_is_found(runner: Runner, tmp_path: Path) -> None:
     case = Case(title="hangs", folder=str(tmp_path), code="import time; time.sleep(60)")
     assert faults(case, runner.run(case, seconds=1.0)) == ["it hangs: not done after 1 s"]
 
 
+@pytest.mark.slow
 def test_a_command_with_a_planted_fault_is_found(runner: Runner, tmp_path: Path) -> None:
     """The same command: first it works, then a function under it fails."""
     command = "import sys, golow.cli\nsys.argv = ['golow', 'show', '.']\ngolow.cli.main()\n"

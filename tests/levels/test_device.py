@@ -137,6 +137,7 @@ def test_the_probe_imports_no_torch() -> None:
 # ---------------------------------------------------------------- requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "make"),
     [
@@ -156,6 +157,7 @@ def test_what_copies_nothing_says_so_and_lives_on(
     assert sample.device_ns == ()
 
 
+@pytest.mark.slow
 def test_a_cpu_has_no_cold_cache(tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "infer")
     with Worker("eager", EAGER, threads=1) as worker:
@@ -181,6 +183,7 @@ def test_copies_are_read_from_a_trace() -> None:
     assert host_copies(others, 1).kind == "none"
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_a_recorded_result(tmp_path: Path) -> None:
     require_out_of_memory_recorded(tmp_path, "cpu")
 

@@ -160,7 +160,7 @@ ERRORS: dict[Mode, dict[str, Callable[[], TorchProgram]]] = {
     },
 }
 # One precision is enough for every day.
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.whole_network
 TRIALS = [
     pytest.param(
         precision,

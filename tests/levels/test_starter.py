@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
 from golow.check.reference import checking
 from golow.levels import ladder
@@ -15,6 +16,7 @@ from support.processes import all_gone
 from support.workers.bundles import network_bundle
 
 
+@pytest.mark.slow
 def test_workers_are_ahead_of_their_need_and_end_with_the_starter(tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "train", threads=1)
     before = {child.pid for child in psutil.Process().children()}

@@ -190,6 +190,7 @@ def test_an_answer_that_differs_from_a_build_is_seen(monkeypatch: pytest.MonkeyP
         assert_as_when_built(Between(torch.lgamma), torch.randn(5, 6), "infer", None)
 
 
+@pytest.mark.slow
 @examples(15)
 @given(networks(), st.sampled_from(["infer", "train"]), st.booleans())
 def test_the_answer_is_that_of_a_build_for_any_network(

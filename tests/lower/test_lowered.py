@@ -96,6 +96,7 @@ def test_lowered_for_inference(drawn: Drawn) -> None:
     lowered_as_captured(Case(module, torch.randn(2, *shape)))
 
 
+@pytest.mark.slow
 @examples(12)
 @given(st.one_of(networks(), branching()))
 def test_lowered_for_training(drawn: Drawn) -> None:
@@ -152,6 +153,7 @@ SEQUENCES: dict[str, Callable[[], nn.Module]] = {
 REQUIRE = {"onednn": onednn.require_runnable, "cudnn": cudnn.require_runnable}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_attention_is_lowered_and_equals_the_captured_graph(name: str, mode: Mode) -> None:

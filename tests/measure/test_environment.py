@@ -59,6 +59,7 @@ def test_this_machine_is_read_and_survives_json() -> None:
     assert unlike(here, environment()) == []
 
 
+@pytest.mark.slow
 def test_measuring_imports_no_torch() -> None:
     code = (
         "import sys, golow.measure.race\n"

@@ -73,6 +73,7 @@ def race_of(bundle: Bundle, card: Card, cold: bool = False, **levels: tuple[str,
 # ---------------------------------------------------------------- real workers
 
 
+@pytest.mark.slow
 def test_the_devices_time_is_the_time_and_the_hosts_is_to_enqueue(
     bundle: Bundle, card: Card
 ) -> None:
@@ -89,6 +90,7 @@ def test_the_devices_time_is_the_time_and_the_hosts_is_to_enqueue(
     assert len(race.blocks["level"][0].device_ns) == 25  # 0.05 s of the device's time
 
 
+@pytest.mark.slow
 def test_a_device_that_waits_for_its_host_is_timed_with_the_gaps(
     bundle: Bundle, card: Card
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_device_that_waits_for_its_host_is_timed_with_the_gaps(
     assert times.value >= 1e-3  # of which the device worked for a tenth
 
 
+@pytest.mark.slow
 def test_a_full_launch_queue_is_not_the_hosts_time(bundle: Bundle) -> None:
     """As CUDA's, this queue has room for some iterations; a block fills it."""
     with Worker("eager", (sys.executable, *queued(200, 4000)), threads=1) as worker:
@@ -108,6 +111,7 @@ def test_a_full_launch_queue_is_not_the_hosts_time(bundle: Bundle) -> None:
     assert (found.name, found.unit) == ("enqueue", "s")
 
 
+@pytest.mark.slow
 def test_cold_is_handed_to_the_worker(bundle: Bundle, card: Card) -> None:
     warm, cold = (
         race_of(bundle, card, cold, eager=queued(50, 2000)).time("eager") for cold in (False, True)
@@ -116,6 +120,7 @@ def test_cold_is_handed_to_the_worker(bundle: Bundle, card: Card) -> None:
     assert cold.value / warm.value == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 def test_a_worker_without_device_times_cannot_race_on_a_gpu(bundle: Bundle, card: Card) -> None:
     """Its time beside the others' would be two clocks."""
     race = race_of(bundle, card, eager=queued(50, 2000), level=PLANT)
@@ -133,6 +138,7 @@ def test_without_a_card_the_hosts_time_is_no_enqueueing(bundle: Bundle) -> None:
     assert race.blocks["eager"][0].gpu is None
 
 
+@pytest.mark.slow
 def test_an_entrant_on_a_device(bundle: Bundle, tmp_path: Path, card: Card) -> None:
     """From its start to its figures; what no driver tells here is missing, not wrong."""
     command = (sys.executable, *queued(50, 3000))
@@ -269,6 +275,7 @@ def test_slowed_rounds_are_used_only_where_there_are_too_few_others() -> None:
         assert race.contended_share("eager") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("told", "refuted"), [(1.0, False), (0.5, True)])
 def test_short_iterations_are_held_against_golows_own_clock(
     told: float, refuted: bool, bundle: Bundle

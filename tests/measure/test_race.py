@@ -43,6 +43,7 @@ def dies(worker: Scripted, at: int) -> Callable[[int, int], Sample]:
     return answer
 
 
+@pytest.mark.slow
 def test_each_worker_once_a_round_in_random_order(clock: Clock) -> None:
     names = ("eager", "compile", "libtorch", "onednn")
     workers = [Scripted(name, clock) for name in names]

@@ -54,6 +54,7 @@ def hundred_duels(machine: Callable[[int], Machine], factor: float) -> Counter[s
     return words
 
 
+@pytest.mark.slow
 @MACHINES
 def test_equal_workers_are_not_called_different(machine: Callable[[int], Machine]) -> None:
     words = hundred_duels(machine, 1.0)
@@ -61,11 +62,13 @@ def test_equal_workers_are_not_called_different(machine: Callable[[int], Machine
     assert words["same"] >= 80  # and the measuring does not shirk
 
 
+@pytest.mark.slow
 @MACHINES
 def test_five_percent_slower_is_found(machine: Callable[[int], Machine]) -> None:
     assert hundred_duels(machine, 1.05)["slower"] >= 95
 
 
+@pytest.mark.slow
 @MACHINES
 def test_five_percent_faster_is_found(machine: Callable[[int], Machine]) -> None:
     assert hundred_duels(machine, 0.95)["faster"] >= 95
@@ -81,6 +84,7 @@ def naive_ratio(seed: int) -> float:
     return float(means[1] / means[0])
 
 
+@pytest.mark.slow
 def test_the_noise_catches_a_bad_design() -> None:
     """Negative control: on the same equal workers one after the other is mostly wrong."""
     wrong = np.array([abs(naive_ratio(seed) - 1) for seed in range(100)])
@@ -92,6 +96,7 @@ def test_the_noise_catches_a_bad_design() -> None:
     assert (ours > 0.02).sum() <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "least"), [(0.02, 85), (0.01, 95)])
 def test_an_injected_pause_is_recovered(target: float, least: int) -> None:
     """10 ms in an iteration of 40 ms. The layout of two processes alone may be 4% of that."""
@@ -106,6 +111,7 @@ def test_an_injected_pause_is_recovered(target: float, least: int) -> None:
     assert recovered >= least
 
 
+@pytest.mark.slow
 def test_drift_that_hits_all_does_not_move_the_ratio() -> None:
     moved = []
     for seed in range(30):
@@ -123,6 +129,7 @@ def test_drift_that_hits_all_does_not_move_the_ratio() -> None:
     assert max(moved) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "least"), [(0.02, 44), (0.01, 47)])
 def test_three_runs_agree(target: float, least: int) -> None:
     """Three runs, each on another stretch of the machine's time and with processes of its own."""
@@ -139,6 +146,7 @@ def test_three_runs_agree(target: float, least: int) -> None:
     assert agree >= least
 
 
+@pytest.mark.slow
 @MACHINES
 def test_intervals_cover_the_truth_in_spite_of_stopping(machine: Callable[[int], Machine]) -> None:
     covered = 0

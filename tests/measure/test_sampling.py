@@ -27,6 +27,7 @@ class Told(Card):
         return Reading(1.0, 1980) if self.readings % 2 else Reading(0.5, 1980)
 
 
+@pytest.mark.slow
 def test_the_card_is_looked_at_while_the_block_lasts() -> None:
     card = Told()
     with Sampling(card) as sampling:

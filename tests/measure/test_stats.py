@@ -64,6 +64,7 @@ def test_no_interval_that_reaches_1_is_ever_a_claim(low: float, width: float) ->
         assert words.word(low, low + width) in {"same", "unclear"}
 
 
+@pytest.mark.slow
 def test_interval_of_the_median_covers_the_truth_about_as_often_as_it_says(
     draw: np.random.Generator,
 ) -> None:

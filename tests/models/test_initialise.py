@@ -205,6 +205,7 @@ def test_zero_gamma_makes_each_block_the_identity(name: str, block: str, channel
     torch.testing.assert_close(model.get_submodule(block)(images), images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "blocks", "deep"), [("resnet18", 8, 2), ("resnet50", 16, 3)])
 def test_fixup_scales_branches_and_zeros_their_ends(name: str, blocks: int, deep: int) -> None:
     model = models.build(name)

@@ -111,7 +111,7 @@ def test_state_dict_is_the_published_one(name: str) -> None:
     assert digest(state) == PUBLISHED[name].names
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_outputs_are_as_published(name: str) -> None:
     published = PUBLISHED[name]
@@ -126,7 +126,7 @@ def test_outputs_are_as_published(name: str) -> None:
     torch.testing.assert_close(logits[:, :2], expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("name", [*PUBLISHED, "mobilenet_v1"])
 def test_work_is_as_published(name: str) -> None:
     expected = PUBLISHED[name].multiply_adds if name in PUBLISHED else 569e6  # the paper's table 4
@@ -194,7 +194,7 @@ def test_stochastic_depth_grows_as_published() -> None:
     assert dropped("swin_t") == Counter(round(0.2 * i / 11, 6) for i in range(12))
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("name", ["shufflenet_v2", "efficientnet_b0", "mobilenet_v1"])
 def test_every_parameter_has_a_gradient(name: str) -> None:
     torch.manual_seed(0)

@@ -89,7 +89,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_level_is_added_as_printed(checkout: Path) -> None:
     ran = []
     for listing in listings(PAGE.partition(STEPS)[2].partition(OWN)[0]):
@@ -106,7 +106,7 @@ def test_a_level_is_added_as_printed(checkout: Path) -> None:
     assert ran == ["golow"] * 2 + ["pytest"] * 2 + ["python"]
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_worker_of_ones_own_runs_as_printed(checkout: Path) -> None:
     commands: list[str] = []
     for listing in listings(PAGE.partition(OWN)[2]):

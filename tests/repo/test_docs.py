@@ -132,6 +132,7 @@ def first_line(file: Path) -> str:
     return (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
 
 
+@pytest.mark.slow
 def test_every_file_says_what_it_is() -> None:
     files = [file for file in SOURCES.rglob("*.py") if file.stat().st_size > 0]
     assert [str(file.relative_to(SOURCES)) for file in files if len(first_line(file)) < 15] == []
@@ -156,6 +157,7 @@ def test_pages_have_examples_that_are_run() -> None:
     assert len(BLOCKS) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", BLOCKS)
 def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
@@ -225,6 +227,7 @@ for mode in ("infer", "train"):
 """
 
 
+@pytest.mark.slow
 def test_the_example_operator_runs_and_without_its_files_is_refused(tmp_path: Path) -> None:
     """In a copy of the package: without the files of docs/adding_an_operator.md, with the first of
     them, and with all."""

@@ -55,14 +55,14 @@ def test_every_example_is_run() -> None:
     assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS}
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     printed = run([sys.executable, EXAMPLES / name], tmp_path)
     assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize(
     ("block", "size"), [("ConvNeXtBlock", "96x8x8"), ("TransformerBlock", "5x192")]
 )
@@ -82,6 +82,7 @@ def test_a_block_is_compared(block: str, size: str, tmp_path: Path) -> None:
     assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
 
 
+@pytest.mark.slow
 def test_the_own_runtime_runs_as_its_page_says(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")

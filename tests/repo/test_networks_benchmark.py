@@ -39,7 +39,7 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @needs_onednn
 def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     out, page = tmp_path / "runs", tmp_path / "networks.md"
@@ -62,6 +62,7 @@ def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     assert ("over 1 points" in text) == ("too few rounds" not in text)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     wrong = ended("--models", "lenet6")
     assert wrong.returncode == 2

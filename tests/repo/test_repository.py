@@ -4,9 +4,11 @@ issue forms, the citation."""
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +44,30 @@ def lines_of(target: str) -> list[str]:
 # ---------------------------------------------------------------- the commands
 
 
-def test_both_parts_of_the_tests_are_all_tests() -> None:
-    first, rest = lines_of("test"), lines_of("test-rest")
-    assert lines_of("test-all") == first + rest
+def selected(target: str) -> str:
+    """The tests that a target runs, as pytest's option -m states them."""
+    command = shlex.split(lines_of(target)[-1])
+    return command[command.index("-m") + 1]
+
+
+def test_the_three_parts_of_the_tests_are_all_tests() -> None:
+    parts = [lines_of(target) for target in ("test", "test-rest", "test-networks")]
+    assert lines_of("test-all") == [line for part in parts for line in part]
+    first, *others = parts
     assert [line.split("/")[-1].split()[0] for line in first] == ["ruff", "ruff", "mypy", "pytest"]
-    assert rest == [first[-1].replace('"not slow"', "slow")] != [first[-1]]
+    assert [len(part) for part in others] == [1, 1]
+    expressions = [selected(target) for target in ("test", "test-rest", "test-networks")]
+    for slow, whole, drawn in product([False, True], repeat=3):
+        test = {"slow": slow, "whole_network": whole, "hypothesis": drawn}
+        runs = [bool(eval(expression, {}, test)) for expression in expressions]  # noqa: S307
+        # A quick test that draws its examples runs with few of them, and then with all.
+        assert sum(runs) == 1 + (drawn and not slow and not whole)
 
 
 def test_one_machine_runs_the_readmes_command_and_then_the_rest() -> None:
     documented = re.search(r"^make (test\S*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert documented is not None
-    assert MADE.findall((ROOT / ".ci" / "run").read_text()) == [documented[1]]
+    assert MADE.findall((ROOT / ".ci" / "run").read_text()) == [documented[1], "test-rest"]
 
 
 def test_the_workflow_runs_both_commands_on_every_python() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from support.places import TESTS
 
 
@@ -24,6 +26,7 @@ def is_test(name: str) -> bool:
     return path.name.startswith("test_") and path.is_file()
 
 
+@pytest.mark.slow
 def test_no_test_is_imported() -> None:
     found = {file: list(imported(file.read_text())) for file in sorted(TESTS.rglob("*.py"))}
     importing = {str(file.relative_to(TESTS)): names for file, names in found.items() if names}

@@ -157,6 +157,7 @@ def show(file: Path, *further: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_stored_record_becomes_page_and_figure(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file, page = tmp_path / "memory.json", tmp_path / "memory.md"
@@ -172,6 +173,7 @@ def test_a_stored_record_becomes_page_and_figure(tmp_path: Path) -> None:
     assert "A kernel that reads its data once" in svg
 
 
+@pytest.mark.slow
 def test_what_is_no_record_and_no_page_is_one_line(tmp_path: Path) -> None:
     file, page = tmp_path / "memory.json", tmp_path / "memory.md"
     done = show(file)
@@ -198,6 +200,7 @@ def test_the_kernel_compiles() -> None:
     assert_compile([read_kernel(MIB, 16, blocks=1056)])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_without_a_card_it_says_so() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)

@@ -70,6 +70,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert kinds >= {".py", ".cpp", ".csv", ".cu", ".cuh", ".h", ".html", ".js", ".npz", ".toml"}
 
 
+@pytest.mark.slow
 def test_a_file_that_the_wheel_lacks_is_seen(tmp_path: Path) -> None:
     """Hatchling leaves out what git ignores: a pattern without its slash takes a folder of the
     package with it."""
@@ -107,6 +108,7 @@ def install(wheel: Path, place: Path, beside: Iterable[str]) -> Path:
     return programs
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_answers_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     """The folders of packages are read without their own .pth files, so that a checkout that is
     installed there in place is not found."""

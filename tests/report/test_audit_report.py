@@ -271,6 +271,7 @@ def test_the_figure_keeps_what_is_certain() -> None:
     assert "allocator: malloc_keep" in names and len(names) == 24
 
 
+@pytest.mark.slow
 def test_equal_audits_give_equal_files(tmp_path: Path) -> None:
     [first] = write_figures(EVERYTHING, tmp_path / "a")
     [second] = write_figures(EVERYTHING, tmp_path / "b")

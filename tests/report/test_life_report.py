@@ -51,6 +51,7 @@ LONG = "my_own_very_long_worker_name"
 FOLDED = 20  # characters of a name before the table may go on in the next line
 
 
+@pytest.mark.slow
 @examples(60)
 @given(cycles())
 @example(
@@ -74,12 +75,14 @@ def test_an_interrupted_record_says_so() -> None:
 # ---------------------------------------------------------------- figure
 
 
+@pytest.mark.slow
 @examples(8, suppress_health_check=[HealthCheck.too_slow])
 @given(cycles())
 def test_nothing_in_the_figure_covers_another(found: LifeCycle) -> None:
     assert defects(life_figure(found)) == []
 
 
+@pytest.mark.slow
 def test_the_figure_names_the_levels_and_what_is_missing(tmp_path: Path) -> None:
     figure = life_figure(whole())
     figure.draw_without_rendering()

@@ -41,6 +41,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize("kind", ["summary", "layers", "operators"])
 def test_nothing_in_a_figure_is_cut_or_covered(kind: str, name: str) -> None:
@@ -50,6 +51,7 @@ def test_nothing_in_a_figure_is_cut_or_covered(kind: str, name: str) -> None:
     assert "net, a training step" in said(figure) or "resnet50" in said(figure)
 
 
+@pytest.mark.slow
 def test_a_bar_is_as_long_as_the_step_without_a_profiler() -> None:
     figure = figures(GPU)["summary"]
     first, second = figure.axes
@@ -77,6 +79,7 @@ def test_the_same_layer_is_in_the_same_row_of_every_level() -> None:
     assert places == {0: "5.00 ms", 2: "20.0 ms"}
 
 
+@pytest.mark.slow
 def test_equal_records_give_equal_files(tmp_path: Path) -> None:
     first = write_figures(GPU, tmp_path / "a", ("svg",))
     second = write_figures(gpu_profiles(), tmp_path / "b", ("svg",))
@@ -85,6 +88,7 @@ def test_equal_records_give_equal_files(tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.slow
 @examples(8)
 @given(PROFILES)
 def test_no_record_is_too_odd_for_a_figure(profiles: Sequence[Profile]) -> None:

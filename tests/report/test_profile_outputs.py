@@ -36,7 +36,7 @@ from support.places import ROOT
 from support.records.profiles import PROFILES, gpu_profiles, level, profile
 from support.workers.forked_workers import fork_commands
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 PAGE = ROOT / "docs" / "profile.md"
 GPU = gpu_profiles()

@@ -179,6 +179,7 @@ def test_percentiles_are_of_clean_iterations_and_need_enough_of_them() -> None:
     assert [quantity.name for quantity in percentiles(few)] == ["p50"]
 
 
+@pytest.mark.slow
 def test_the_error_of_a_tensor_that_is_zero_has_a_size() -> None:
     """Its own size is float64's rounding; an error divided by that was 3e+09."""
     zero = msgspec.structs.replace(

@@ -128,9 +128,9 @@ class Net(nn.Module):
     [
         "eager:channels_last",
         "torchscript",
-        pytest.param("aotinductor", marks=pytest.mark.slow),
-        pytest.param("compile", marks=pytest.mark.slow),
-        pytest.param("compile:freezing", marks=pytest.mark.slow),
+        pytest.param("aotinductor", marks=pytest.mark.whole_network),
+        pytest.param("compile", marks=pytest.mark.whole_network),
+        pytest.param("compile:freezing", marks=pytest.mark.whole_network),
     ],
 )
 def test_the_lines_to_paste_run_and_compute_the_same(
@@ -155,6 +155,7 @@ FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
 """The output, after the lines for a runtime."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_the_lines_for_other_runtimes_run_and_compute_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +218,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PEEK = "const one = document.getElementById('peek'); return one.hidden ? null : one.textContent"
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_the_pointer_shows_a_levels_blocks_and_the_keyboard_too(
     window: Browser, page: Path

@@ -222,6 +222,7 @@ def slowed(run: Run) -> Run:
 KINDS = everything()
 
 
+@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_view_opens_at_once_without_a_word_and_is_accessible(
@@ -241,6 +242,7 @@ def test_every_view_opens_at_once_without_a_word_and_is_accessible(
     window.tell("Emulation.setEmulatedMedia", features=[])
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_click_sorts_a_word_filters_and_a_level_opens(window: Browser, page: Path) -> None:
     window.open(page)
@@ -258,6 +260,7 @@ def test_a_click_sorts_a_word_filters_and_a_level_opens(window: Browser, page: P
     assert window.log() == []
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_filter_leaves_the_rows_with_all_words(window: Browser, tmp_path: Path) -> None:
     window.open(write_page("layers", KINDS["1,000 layers"], {}, tmp_path / "page.html"))
@@ -290,6 +293,7 @@ def test_the_slider_moves_the_recommendation(window: Browser, page: Path) -> Non
         assert f"use {fastest(known, 10**power)}:" in said
 
 
+@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_phone_needs_no_scrolling_to_the_side_and_paper_is_a_pdf(

@@ -225,6 +225,7 @@ def test_a_gpu_profile_says_how_the_gpu_was_used() -> None:
 # ---------------------------------------------------------------- in a browser
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_every_view_of_a_profile_is_shown_and_nothing_is_executed(
     window: Browser, tmp_path: Path

@@ -72,6 +72,7 @@ def test_a_heavy_line_stands_where_another_level_is_fastest() -> None:
     assert edges == {(2, 1): ["left", "top"], (2, 2): ["top"]}
 
 
+@pytest.mark.slow
 def test_a_map_stands_beside_the_published_one() -> None:
     shown = study.sections(rows_of("a", levental_like()), "r0", levental2020_grid())
     ratios = next(one for one in shown if one["id"] == "r0-0-ratio")["blocks"]
@@ -145,6 +146,7 @@ def test_a_surface_has_every_cell() -> None:
     assert found == [[0.01 * overtaking(y, x) / y for x in GRID] for y in GRID]
 
 
+@pytest.mark.slow
 @examples(30, suppress_health_check=[HealthCheck.too_slow])
 @given(studies())
 def test_any_study_has_a_page(found: list[StudyRow]) -> None:
@@ -157,6 +159,7 @@ def test_any_study_has_a_page(found: list[StudyRow]) -> None:
 # ---------------------------------------------------------------- read back
 
 
+@pytest.mark.slow
 def test_an_exported_study_is_reported_and_read_back(tmp_path: Path) -> None:
     folder = write(tmp_path / "a-study", levental_like((8, 64), (8, 32)))
     file = export(folder, "csv", tmp_path / "a.csv")
@@ -228,6 +231,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(EVIL, sections, {}, tmp_path_factory.mktemp("study") / "page.html")
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_click_on_a_cell_opens_its_comparison(window: Browser, page: Path) -> None:
     window.open(page)
@@ -244,6 +248,7 @@ def test_a_click_on_a_cell_opens_its_comparison(window: Browser, page: Path) -> 
     assert window.log() == []
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_surface_turns_by_dragging_and_by_the_arrow_keys(window: Browser, page: Path) -> None:
     window.open(page)

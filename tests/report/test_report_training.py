@@ -74,6 +74,7 @@ def test_energy_ends_where_an_epoch_has_none() -> None:
     assert math.isnan(band.joules[1])
 
 
+@pytest.mark.slow
 @examples(40)
 @given(trainings())
 def test_any_training_has_a_page(found: Training) -> None:
@@ -137,6 +138,7 @@ def test_pictures_that_a_level_got_wrong_are_shown() -> None:
 # ---------------------------------------------------------------- in a browser
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_pictures_have_the_pixels_of_the_record(window: Browser, tmp_path: Path) -> None:
     sections = training.sections(with_mistakes(HOSTILE, GREY, COLOURED), "r0")
@@ -151,6 +153,7 @@ def test_pictures_have_the_pixels_of_the_record(window: Browser, tmp_path: Path)
     assert window.log() == []
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_levels_seeds_and_axes_are_chosen(window: Browser, tmp_path: Path) -> None:
     window.open(write_page(EVIL, training.sections(HOSTILE, "r0"), {}, tmp_path / "page.html"))
@@ -174,6 +177,7 @@ def test_levels_seeds_and_axes_are_chosen(window: Browser, tmp_path: Path) -> No
     assert window.log() == []
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_long_training_is_there_at_once(window: Browser, tmp_path: Path) -> None:
     found = paper_like(initialisations=("default", "xavier"), epochs=30)

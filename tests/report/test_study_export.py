@@ -199,6 +199,7 @@ def read_csv(text: str, kind: type) -> object:
     return text == "True" if kind is bool else kind(text)
 
 
+@pytest.mark.slow
 def test_every_format_has_the_same_numbers(folder: Path, tmp_path: Path) -> None:
     found = rows(folder)
     files = {kind: export(folder, kind, tmp_path / "new" / f"a.{kind}") for kind in WRITERS}

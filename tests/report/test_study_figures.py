@@ -53,12 +53,14 @@ LEVENTAL = rows_of("levental-2020", levental_like())
 DRAWN = [name for name, _ in figures(small(), None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_nothing_is_cut_or_covered(name: str) -> None:
     figure = dict(figures(small(), PAPER))[name]()
     assert defects(figure) + spilt(figure) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_or_covered_in_the_papers_whole_grid() -> None:
     infer, train = planes(LEVENTAL)
     for figure in (
@@ -70,6 +72,7 @@ def test_nothing_is_cut_or_covered_in_the_papers_whole_grid() -> None:
         assert defects(figure) + spilt(figure) == []
 
 
+@pytest.mark.slow
 def test_a_number_that_covers_another_is_seen() -> None:
     figure = ratio_map(small())
     figure.axes[0].text(0, 0, "planted")
@@ -78,6 +81,7 @@ def test_a_number_that_covers_another_is_seen() -> None:
     assert any(" covers planted" in text for text in spilt(figure))
 
 
+@pytest.mark.slow
 def test_titles_have_room() -> None:
     levels = ("eager", "compile:freezing-cudagraphs", "eager:channels_last", "a_level_of_ones_own")
     cells = [cell(batch, 8, levels) for batch in (1, 2)]
@@ -88,6 +92,7 @@ def test_titles_have_room() -> None:
         assert defects(figure) == []
 
 
+@pytest.mark.slow
 @examples(8, suppress_health_check=list(HealthCheck))
 @given(studies(), st.sampled_from((None, PAPER)))
 def test_no_study_is_too_odd(rows: list[StudyRow], paper: object) -> None:
@@ -98,6 +103,7 @@ def test_no_study_is_too_odd(rows: list[StudyRow], paper: object) -> None:
                 assert defects(draw()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["a second row without a time", "one power of ten"])
 def test_nothing_and_a_point_have_scales(odd: str) -> None:
     """Hypothesis drew both at last."""
@@ -189,6 +195,7 @@ def test_a_caption_has_two_lines(name: str) -> None:
     assert second == "NVIDIA H200; torch 2.11.0, golow 0.1.0; 2026-11-20"
 
 
+@pytest.mark.slow
 def test_the_details_of_a_caption_are_in_the_file(tmp_path: Path) -> None:
     figure = ratio_map(small(), PAPER)
     svg, png, pdf = style.save_figure(figure, tmp_path, "ratio", ("svg", "png", "pdf"))
@@ -200,6 +207,7 @@ def test_the_details_of_a_caption_are_in_the_file(tmp_path: Path) -> None:
     assert b"/Subject" in pdf.read_bytes()
 
 
+@pytest.mark.slow
 def test_all_text_of_an_svg_is_text(tmp_path: Path) -> None:
     for name, draw in figures(small(), PAPER):
         figure = draw()
@@ -250,6 +258,7 @@ def test_the_caption_says_how_wide_wide_intervals_are(width: float, text: str) -
 # ---------------------------------------------------------------- files
 
 
+@pytest.mark.slow
 def test_the_pages_show_the_figures_of_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
     docs = DOCS
     monkeypatch.syspath_prepend(str(docs))
@@ -263,6 +272,7 @@ def test_the_pages_show_the_figures_of_their_records(monkeypatch: pytest.MonkeyP
         assert defects(figure) == []
 
 
+@pytest.mark.slow
 def test_equal_records_on_disk_give_equal_files(tmp_path: Path) -> None:
     asked = [cell(batch, 32) for batch in (8, 16)]
     cells = [measured(a, [run(a, "eager", 2.0, 1.0), run(a, "cudnn", 1.0, 0.5)]) for a in asked]

@@ -58,6 +58,7 @@ def texts(rows: list[list[Any]]) -> list[list[str]]:
     return [[one["text"] for one in row] for row in rows]
 
 
+@pytest.mark.slow
 def test_it_is_the_page_of_the_report_with_every_number(tmp_path: Path) -> None:
     folder = write(tmp_path / "a-study", SMALL)
     page = write_page_of(folder, "--reference", "levental2020")

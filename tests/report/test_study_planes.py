@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from golow.report.published import levental2020_grid
 from golow.report.study.cuts import overview
 from golow.report.study.figures import figures
@@ -45,6 +47,7 @@ def test_x_and_y_are_the_first_two_axes_that_vary_and_the_rest_tells_planes_apar
     assert [name for _, _, name in axes([one(), other])] == ["infer-h200", "infer-other"]
 
 
+@pytest.mark.slow
 def test_what_is_not_measured_yet_has_its_place() -> None:
     """So that the paper's figures of those places are shown."""
     asked = asking("levental-2020", [each.record.cell for each in levental_like()])

@@ -54,6 +54,7 @@ def test_the_paper_lies_under_its_own_model_and_axes_only() -> None:
     assert "2012.07163" not in said(eager_alone("lenet5"))
 
 
+@pytest.mark.slow
 def test_the_papers_ratios_are_over_its_own_pytorch() -> None:
     under = published_plane(PAPER, planes(LEVENTAL)[1])
     assert under is not None

@@ -37,6 +37,7 @@ def scalars(events: EventAccumulator, tag: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(tag)]
 
 
+@pytest.mark.slow
 def test_every_scalar_is_that_of_the_record(tmp_path: Path) -> None:
     assert write_tensorboard(SHOWN, tmp_path / "runs", tmp_path) == ()
     events = read(tmp_path / "eager" / "default" / "seed-0")
@@ -78,6 +79,7 @@ def test_a_folder_a_run_so_that_they_lie_over_one_another(tmp_path: Path) -> Non
     assert {str(folder) for folder in found} == set(runs)
 
 
+@pytest.mark.slow
 def test_the_confusion_matrix_of_the_best_epoch_is_a_picture(tmp_path: Path) -> None:
     write_tensorboard(SHOWN, tmp_path / "runs", tmp_path)
     events = read(tmp_path / "eager" / "default" / "seed-0")
@@ -115,6 +117,7 @@ def test_histograms_are_of_the_checkpoints_that_are_there(tmp_path: Path) -> Non
     assert (first.histogram_value.min, first.histogram_value.max) == (7, 7)
 
 
+@pytest.mark.slow
 def test_one_checkpoint_that_is_both_is_one_histogram(tmp_path: Path) -> None:
     weights = {"weight": np.ones(4, np.float32)}
     for name in ("weights.safetensors", "best.safetensors"):
@@ -124,6 +127,7 @@ def test_one_checkpoint_that_is_both_is_one_histogram(tmp_path: Path) -> None:
     assert [found.step for found in events.Histograms("weights/weight")] == [2]
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_and_files_that_cannot_be_read_are_noted(
     tmp_path: Path,
 ) -> None:
@@ -182,6 +186,7 @@ def test_a_model_that_cannot_be_traced_is_a_note(
 # ---------------------------------------------------------------- files
 
 
+@pytest.mark.slow
 def test_writing_again_replaces_what_golow_wrote_and_nothing_else(tmp_path: Path) -> None:
     write_tensorboard(SHOWN, tmp_path / "runs", tmp_path)
     own = tmp_path / "eager" / "default" / "seed-0" / "events.out.tfevents.1.somebody.else"
@@ -211,6 +216,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         write_tensorboard(SHOWN, tmp_path / "runs", tmp_path / "logs")
 
 
+@pytest.mark.slow
 @examples(4, suppress_health_check=list(HealthCheck))
 @given(trainings())
 def test_no_record_is_too_odd_for_a_log(

@@ -171,6 +171,7 @@ def test_the_confusion_matrix_is_that_of_the_best_epoch() -> None:
     assert "eager, initialisation default, seed 0" in described(figure)
 
 
+@pytest.mark.slow
 def test_published_accuracies_are_drawn_for_their_data_sets_only() -> None:
     labels = {
         name: [
@@ -251,6 +252,7 @@ def test_a_level_looks_the_same_whatever_is_beside_it() -> None:
 SMALL = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
 
 
+@pytest.mark.slow
 def test_equal_records_give_equal_files_whatever_the_users_settings(tmp_path: Path) -> None:
     def written(folder: str) -> dict[str, bytes]:
         files = [
@@ -280,6 +282,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_another_process_writes_the_same_without_pyplot(tmp_path: Path) -> None:
     here = curves.write_figures(SMALL, tmp_path / "here", ("svg",))
     paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
@@ -296,6 +299,7 @@ def test_another_process_writes_the_same_without_pyplot(tmp_path: Path) -> None:
         assert file.read_bytes() == (tmp_path / "there" / file.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_changed_record_changes_its_figure(tmp_path: Path) -> None:
     first = training([run("eager", [epoch(1), epoch(2, accuracy=0.95)])])
     second = training([run("eager", [epoch(1), epoch(2, accuracy=0.96)])])
@@ -314,6 +318,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     assert "golow[figures]" in told.value.hint
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(GolowError, match=r"file/accuracy-over-epochs\.svg cannot be written"):

@@ -30,6 +30,7 @@ FIGURES: dict[str, Callable[[Training], Figure]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_nothing_is_cut_or_covered(name: str) -> None:
     many = [f"compile:{variant}" for variant in style.VARIANTS]
@@ -87,6 +88,7 @@ def test_the_shortest_times_fit() -> None:
     assert defects(time_per_sample(shown)) == []
 
 
+@pytest.mark.slow
 @examples(6, suppress_health_check=list(HealthCheck))
 @given(trainings())
 def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:

@@ -93,6 +93,7 @@ def test_it_is_not_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         open_cache(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_to_type(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     done = subprocess.run(
@@ -194,7 +195,7 @@ def test_a_folder_without_a_seal_may_be_in_the_making(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what uses it
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("pattern", ["*.so", "fxgraph/**/*"])
 def test_torchs_compiled_code_is_compiled_again(compiled: Path, pattern: str) -> None:
     """Both what is executed and what is unpickled. A warm start leaves the files as they are."""

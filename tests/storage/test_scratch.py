@@ -189,6 +189,7 @@ for _ in range(300):
 """
 
 
+@pytest.mark.slow
 def test_starts_at_the_same_time_leave_each_other_alone(temporary: Path) -> None:
     """Each looks for abandoned folders while the others make theirs."""
     children = [subprocess.Popen([sys.executable, "-c", STARTS]) for _ in range(4)]
@@ -247,6 +248,7 @@ print(rounds, interrupts)
 """
 
 
+@pytest.mark.slow
 def test_no_interrupt_leaves_a_folder(temporary: Path) -> None:
     """Hundreds of interrupts at random moments, while a process makes and removes folders."""
     moments = random.Random(0)  # noqa: S311 - moments, not secrets

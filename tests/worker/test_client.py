@@ -124,6 +124,7 @@ def test_another_python_keeps_its_own_import_path() -> None:
 # ---------------------------------------------------------------- faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind", "reason"),
     [
@@ -195,6 +196,7 @@ def test_outputs_that_were_not_written(bundle: Bundle, tmp_path: Path) -> None:
     assert all_gone(worker.pid)
 
 
+@pytest.mark.slow
 def test_unsupported_is_no_failure(tmp_path: Path) -> None:
     """The one refusal that means: this level does not do this workload."""
     refusal = (
@@ -246,6 +248,7 @@ def test_the_workers_own_processes_end_with_it(bundle: Bundle) -> None:
     assert all_gone(*processes)
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_hear_quit_is_ended(bundle: Bundle) -> None:
     with faulty("deaf") as worker:
         worker.load(bundle.folder)
@@ -262,6 +265,7 @@ def test_a_start_and_an_end_take_time(bundle: Bundle) -> None:
         assert is_gone(worker.pid)
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_end_has_no_time_of_its_end(bundle: Bundle) -> None:
     with faulty("deaf") as worker:
         worker.load(bundle.folder)
@@ -276,6 +280,7 @@ def test_a_worker_that_does_not_know_wake_is_awake_all_the_same(tmp_path: Path) 
         assert worker.import_all("train") > 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_owes_an_answer_is_not_waited_for(bundle: Bundle) -> None:
     """Ctrl-C in the middle of a block."""
     with faulty("hung", limits=Limits(iteration=600, quit=600)) as worker:
@@ -286,6 +291,7 @@ def test_a_worker_that_owes_an_answer_is_not_waited_for(bundle: Bundle) -> None:
     assert all_gone(worker.pid)
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_leaves_nobody_either(bundle: Bundle) -> None:
     """It comes while the parent waits for a worker to quit."""
     with faulty("deaf", limits=Limits(quit=600)) as worker:
@@ -312,6 +318,7 @@ def test_closing_twice_is_closing_once(bundle: Bundle) -> None:
         worker.close()
 
 
+@pytest.mark.slow
 def test_the_parent_sleeps_while_it_waits(bundle: Bundle) -> None:
     """A parent that polls takes the core that the worker is timed on."""
     with shell("read a; sleep 1.5; echo '{\"ok\": true}'; read b") as worker:
@@ -348,6 +355,7 @@ def test_a_shell_script_can_be_a_worker(tmp_path: Path) -> None:
     assert subprocess.run([script], input=b"", check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_worker_whose_threads_would_spin_is_paused_between_requests(bundle: Bundle) -> None:
     """With OMP_WAIT_POLICY=active its threads would take cores from those that are timed."""
     environment = {"OMP_WAIT_POLICY": "active"}

@@ -11,6 +11,7 @@ import pytest
 from golow.worker.clock import time_iterations, time_on_device
 
 
+@pytest.mark.slow
 def test_the_untimed_come_first_and_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that only the iterations move: the first two take 50 ns, the others 1 ns each."""
     now, calls = 0, 0

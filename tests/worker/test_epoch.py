@@ -70,14 +70,14 @@ def test_a_worker_conforms(taught: Students, check: Check) -> None:
     check(taught)
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_compile_trains(course: Course) -> None:
     with students("compile", course, course.folder / "cache", 1e-5) as taught:
         epochs.trains_as_a_plain_loop_does(taught)
         epochs.goes_on_from_piece_to_piece(taught)
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_frozen_weights_are_frozen_anew(course: Course) -> None:
     with students("compile:freezing", course, course.folder / "cache", 1e-5) as taught:
         for check in INFERENCE:
@@ -158,6 +158,7 @@ def test_the_rates_of_an_epoch_are_of_the_epoch(course: Course) -> None:
     assert OPTIMIZER.learning_rate == RATES[0] != RATES[-1]
 
 
+@pytest.mark.slow
 def test_a_loss_scale_goes_with_the_state(tmp_path: Path) -> None:
     course = make_course(tmp_path / "course")
     course = course._replace(training=in_precision(course.training, "fp16"))
@@ -195,6 +196,7 @@ def test_random_layers_are_on(course: Course, tmp_path: Path) -> None:
     assert first.checksum == second.checksum
 
 
+@pytest.mark.slow
 def test_compile_builds_for_the_last_batch_when_it_is_loaded(
     course: Course, monkeypatch: Patch
 ) -> None:
@@ -339,7 +341,7 @@ def taught_on_gpu(
         pytest.param(
             (name, precision, tolerance),
             id=f"{name}-{precision}",
-            marks=pytest.mark.slow if name.startswith("compile") else (),
+            marks=pytest.mark.whole_network if name.startswith("compile") else (),
         )
         for name, precision, tolerance in ON_GPU
     ],

@@ -27,6 +27,7 @@ raise RuntimeError("planted")
 EAGER = python_worker("golow.levels.torch.eager", "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_script_finds_what_it_would_find_and_ends_as_it_would(tmp_path: Path) -> None:
     script = tmp_path / "planted.py"
@@ -91,6 +92,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("only", ["", "eager", "nothing"])
 def test_a_command_is_forked_and_its_own_workers_are(

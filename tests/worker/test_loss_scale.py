@@ -113,6 +113,7 @@ def require_both_steps(outputs: dict[str, Tensor]) -> None:
     torch.testing.assert_close(outputs["1/momentum/weight"], momentum(), rtol=1e-2, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "device"),
     [

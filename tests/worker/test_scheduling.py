@@ -34,6 +34,7 @@ def spinning_on(core: int) -> Iterator[int]:
             process.kill()
 
 
+@pytest.mark.slow
 @needs_schedstat
 def test_two_processes_on_one_core_are_contended() -> None:
     core = max(os.sched_getaffinity(0))

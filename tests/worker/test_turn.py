@@ -50,6 +50,7 @@ def turns(folder: Path) -> Iterator[Had]:
         yield Had(int(begun), int(ended), kind, int(process))
 
 
+@pytest.mark.slow
 def test_who_is_alone_is_alone(tmp_path: Path) -> None:
     processes = [started(tmp_path, number, 40) for number in range(4)]
     assert [process.wait(60) for process in processes] == [0] * 4
@@ -155,6 +156,7 @@ def alone(turn: Turn, seconds: float) -> tuple[int, int]:
         return begun, time.monotonic_ns()
 
 
+@pytest.mark.slow
 def test_who_builds_gives_way_to_who_is_timed(tmp_path: Path) -> None:
     """For longer than it may take itself, which does not count."""
     building = Building(tmp_path, "build", limit=8.0)
@@ -168,6 +170,7 @@ def test_who_builds_gives_way_to_who_is_timed(tmp_path: Path) -> None:
     assert report.phases["build"] < 8.0, "the time in which it stood still is in its own"
 
 
+@pytest.mark.slow
 def test_who_loads_does_not_give_way(tmp_path: Path) -> None:
     loading = Building(tmp_path, "load")
     loading.begun()
@@ -197,6 +200,7 @@ class Stages(Silent):
         self.texts.append(text)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_comparison_is_timed_once_nobody_else_is_on_the_card(tmp_path: Path) -> None:
     other, heard = Turn(tmp_path), Stages()

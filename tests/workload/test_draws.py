@@ -256,6 +256,7 @@ def kept() -> Iterator[KeptWorkers]:
         yield workers
 
 
+@pytest.mark.slow
 def test_workers_get_the_same_draws(tmp_path: Path) -> None:
     for network in (Mixed, DropoutAlways):
         assert_computes(prepared(network, "infer"), tmp_path / network.__name__)
@@ -272,6 +273,7 @@ def test_a_live_module_is_carried_as_its_code_made_it(tmp_path: Path) -> None:
     assert torch.equal(torch_bundle.module(bundle).eval()(*inputs), made.module(*inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "mode", "levels"),
     [
@@ -313,6 +315,7 @@ def planted_level() -> ChosenLevel:
     return ChosenLevel(Level("planted", "", "", lambda: Probe(True), prepare), "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "mode", "plants"),
     [

@@ -27,7 +27,7 @@ def loaded() -> ModuleType:
 FURTHER = loaded()
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 @pytest.mark.parametrize("name", FURTHER.NETWORKS)
 def test_a_network_is_right(name: str) -> None:
@@ -40,6 +40,7 @@ def test_a_network_is_right(name: str) -> None:
     assert_right(lowered, compute(lowered))
 
 
+@pytest.mark.slow
 def test_an_unknown_network_is_named() -> None:
     program = BENCHMARKS / "race_further_networks.py"
     done = subprocess.run(

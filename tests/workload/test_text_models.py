@@ -157,6 +157,7 @@ def test_every_parameter_has_a_gradient(family: str) -> None:
         assert parameter.grad.isfinite().all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", BUILDERS)
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_every_family_is_captured_and_emitted(family: str, mode: Mode) -> None:

@@ -207,6 +207,7 @@ print(my_loss(module(torch.ones(2, 16)), torch.ones(2, 4)).item())
 """
 
 
+@pytest.mark.slow
 def test_a_live_module_of_a_script_or_a_notebook(tmp_path: Path) -> None:
     """Defined in ``__main__``, which the worker has not: it travels whole, and so does its loss."""
     script = tmp_path / "script.py"

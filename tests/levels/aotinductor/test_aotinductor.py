@@ -35,6 +35,7 @@ from support.workers.workers_kept import kept_loaded, require_threads
 pytestmark = [
     pytest.mark.skipif(not aotinductor.probe().available, reason="there is no C++ compiler"),
     pytest.mark.usefixtures("forked"),
+    pytest.mark.slow,
 ]
 REQUEST = Request("lenet5", batch=4, threads=1)
 
@@ -196,7 +197,7 @@ class Everything(nn.Module):
         return {"z": y + self.sums[0], "a": (y.relu().sum(), tokens)}
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_what_a_pass_changes_is_right_in_every_pass(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -223,7 +224,7 @@ def test_what_a_pass_changes_is_right_in_every_pass(
                 assert torch.allclose(got, tensor.double(), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 def test_it_runs_with_the_threads_that_golow_states(
     tmp_path_factory: pytest.TempPathFactory,
@@ -232,7 +233,7 @@ def test_it_runs_with_the_threads_that_golow_states(
     require_threads(subject, 2, iterations=300)
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize(
     ("model", "resolution"), [("resnet18", 32), ("llama_tiny", None), ("lstm", None)]
 )
@@ -270,7 +271,7 @@ std::unique_ptr<Program> make_program() { return std::make_unique<Replayed<Repea
 """
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_replayed_package_conforms(
     subject: Subject, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -177,6 +177,7 @@ def named(names: str, mode: Mode) -> list[Alternative]:
     return [offered[name] for name in names.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "names"), [("infer", LOADERS), ("train", "data_loader_2")])
 def test_loaders_in_a_worker_give_eagers_results(mode: Mode, names: str, tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", mode)

@@ -22,6 +22,8 @@ from golow.workload.bundle import Bundle
 from support.places import ROOT, WORKERS
 from support.workers.bundles import network_bundle
 
+pytestmark = pytest.mark.slow
+
 EAGER = "golow.levels.torch.eager"
 TORCHSCRIPT = "golow.levels.torch.torchscript"
 

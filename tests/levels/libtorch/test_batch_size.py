@@ -48,6 +48,7 @@ def code(graph: Graph) -> str:
     return "".join(without_comments(emit_program(graph)).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet5", "mnist_cnn", "resnet18"])
 @pytest.mark.parametrize("last", [3, 1])
 def test_the_program_at_either_size_is_the_step_of_that_size(
@@ -61,6 +62,7 @@ def test_the_program_at_either_size_is_the_step_of_that_size(
         assert program.replace(declared, "").replace("samples", str(size)) == code(graph)
 
 
+@pytest.mark.slow
 def test_one_program_serves_every_pair_of_sizes(tmp_path: Path) -> None:
     programs = set()
     for name, sizes in (("first", (8, 3)), ("second", (12, 7))):
@@ -80,6 +82,7 @@ def opened(folder: Path, name: str, batch: int) -> str:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "lenet5", "mnist_cnn", "resnet18"])
 def test_one_program_serves_many_sizes(tmp_path: Path, name: str) -> None:
     assert len({opened(tmp_path, name, batch) for batch in (3, 8, 20)}) == 1
@@ -98,6 +101,7 @@ class Windows(nn.Module):
         return self.head(self.block(x).mean((1, 2)))
 
 
+@pytest.mark.slow
 def test_windows_and_masks_follow_the_number_of_samples(tmp_path: Path) -> None:
     whole, rest = (step(tmp_path, "w", Windows(), torch.zeros(n, 10, 10, 6)) for n in (8, 3))
     program = code(step_for_both(*whole, *rest))

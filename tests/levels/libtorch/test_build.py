@@ -35,6 +35,8 @@ from support.workers.libtorch_bundle import (
 )
 from support.workers.protocol_driver import RawWorker
 
+pytestmark = pytest.mark.slow
+
 RATE = 0.05
 OPTIMIZER = Optimizer(learning_rate=RATE, momentum=0.9, weight_decay=0.01)
 

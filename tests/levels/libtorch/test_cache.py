@@ -184,6 +184,7 @@ def building(fake: Fake, before: str = "") -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_build_that_is_ended_leaves_nothing_half(fake: Fake, ending: signal.Signals) -> None:
     process = building(fake)
@@ -210,6 +211,7 @@ subprocess.Popen.__init__ = slow
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_compiler_is_being_started_leaves_none(fake: Fake) -> None:
     """The compiler runs, and who started it does not know yet."""
     process = building(fake, SLOW_STARTS)

@@ -28,6 +28,8 @@ from support.one_run import program_cache
 from support.workers.libtorch_bundle import Batch, workload, write_bundle
 from support.workers.protocol_driver import RawWorker
 
+pytestmark = pytest.mark.slow
+
 TORCH = Path(torch.__file__).parent
 WITHOUT_CUDA = pytest.mark.skipif(
     torch.version.cuda is not None, reason="this PyTorch was built with CUDA"
@@ -327,7 +329,7 @@ int main() {
 """
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_updating_all_parameters_at_once_gives_the_same(tmp_path: Path) -> None:
     tools = find_toolchain()
     source, program = tmp_path / "updates.cpp", tmp_path / "updates"

@@ -125,10 +125,11 @@ LARGE = (
 ).split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in LARGE else ())
+        pytest.param(name, marks=pytest.mark.whole_network if name in LARGE else ())
         for name in sorted(models.ZOO)
         if models.ZOO[name].takes_images  # tests/workload/test_text_models.py has the others
     ],

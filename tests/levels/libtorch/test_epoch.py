@@ -104,6 +104,7 @@ def assert_same_losses(found: list[float], expected: list[float], device: str) -
     assert found == (expected if device == "cpu" else pytest.approx(expected, rel=2e-3))
 
 
+@pytest.mark.slow
 def test_epochs_are_eagers(built: Built, tmp_path: Path) -> None:
     eager, device = Eager(built.training), built.training.workload.device
     with built.worker() as worker:
@@ -118,6 +119,7 @@ def test_epochs_are_eagers(built: Built, tmp_path: Path) -> None:
     assert_same({name.partition("/")[2]: tensor for name, tensor in state.items()}, weights, "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1), (3, 1), (2, 2)])
 def test_an_epoch_in_pieces_is_the_whole_epoch(
     built: Built, tmp_path: Path, pieces: tuple[int, ...]
@@ -134,6 +136,7 @@ def test_an_epoch_in_pieces_is_the_whole_epoch(
     assert_same(found[1][2], found[0][2], device)
 
 
+@pytest.mark.slow
 def test_another_worker_goes_on_from_a_saved_state(built: Built, tmp_path: Path) -> None:
     kept, device = tmp_path / "kept.safetensors", built.training.workload.device
     with built.worker() as worker:
@@ -153,6 +156,7 @@ def test_another_worker_goes_on_from_a_saved_state(built: Built, tmp_path: Path)
         assert train(worker, built.files, 1)[0] != pytest.approx(losses, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_momentum_that_is_missing_is_zero(built: Built, tmp_path: Path) -> None:
     kept, device = tmp_path / "kept.safetensors", built.training.workload.device
     with built.worker() as worker:
@@ -170,6 +174,7 @@ def test_momentum_that_is_missing_is_zero(built: Built, tmp_path: Path) -> None:
     assert_same(found[1][1], found[0][1], device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [(4,), (1, 3)])
 def test_predictions_are_eagers(built: Built, tmp_path: Path, pieces: tuple[int, ...]) -> None:
     device = built.training.workload.device

@@ -23,6 +23,8 @@ from support.one_run import program_cache
 from support.workers.libtorch_bundle import Batch, workload, write_bundle
 from support.workers.protocol_driver import RawWorker
 
+pytestmark = pytest.mark.slow
+
 
 class Trained(nn.Module):
     """What a training step in half precision has casts for, and both outputs of an iteration."""

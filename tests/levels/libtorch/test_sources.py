@@ -25,6 +25,8 @@ from support.one_run import program_cache
 from support.workers.libtorch_bundle import Batch, workload, write_bundle
 from support.workers.protocol_driver import RawWorker
 
+pytestmark = pytest.mark.slow
+
 # Text that is not a request must be answered all the same, with one line.
 ANY_FAILURE = {"failed", "unknown_request"}
 KNOWN = "quit load outputs time memory layers profile count epoch save restore predict".split()

@@ -27,7 +27,7 @@ from support.workers.conformance import CHECKS, ENDINGS, dies_with_its_parent
 from support.workers.conversation import Conversation, Subject
 from support.workers.workers_kept import kept_loaded, require_threads
 
-pytestmark = pytest.mark.usefixtures("forked")  # the exporters; few peers' workers have PyTorch
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 NAMES = ("onnxruntime", "openvino", "executorch", "tvm")
 PEERS = [
@@ -52,7 +52,10 @@ def all_but(other: str) -> pytest.MarkDecorator:
 FIRST, *OTHERS = PEERS
 exporting_peer = pytest.mark.parametrize(
     "name",
-    [FIRST, *(pytest.param(*p.values, marks=[*p.marks, pytest.mark.slow]) for p in OTHERS)],
+    [
+        FIRST,
+        *(pytest.param(*p.values, marks=[*p.marks, pytest.mark.whole_network]) for p in OTHERS),
+    ],
 )
 
 
@@ -175,7 +178,7 @@ def test_there_is_no_torch_in_the_worker(name: str, workshop: Path) -> None:
 # ---------------------------------------------------------------- the numbers
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @each_peer
 @pytest.mark.parametrize(
     ("model", "batch", "resolution"),
@@ -207,7 +210,7 @@ def test_a_model_of_the_zoo_matches(
     assert run.quantity("allocated_peak") is None  # it does not tell
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @each_peer
 def test_adaptive_pooling_that_does_not_divide_matches(name: str, workshop: Path) -> None:
     """As AlexNet has it for small pictures."""

@@ -32,7 +32,7 @@ from support.workers.conformance import CHECKS, ENDINGS
 from support.workers.conversation import Conversation, Subject
 from support.workers.workers_kept import kept_loaded
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 ONNXRUNTIME = ladder.choose("onnxruntime", "infer", "cuda").level
 TENSORRT = ladder.choose("tensorrt", "infer", "cuda").level
@@ -165,7 +165,7 @@ class Bessel(nn.Module):
 
 
 @needs_exporter
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_tensorrt_names_an_operation_that_cannot_be_exported(
     workshop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ WORKERS = [
     pytest.param(
         (name, mode, precision),
         id=f"{name}-{mode}-{precision}",
-        marks=pytest.mark.slow if name.startswith("compile") else (),
+        marks=pytest.mark.whole_network if name.startswith("compile") else (),
     )
     for name, modes, precision in LEVELS
     for mode in modes
@@ -240,7 +240,7 @@ def test_layers_are_timed_by_the_device(mode: Mode, workshop: Path) -> None:
 # ---------------------------------------------------------------- whole comparisons
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("precision", ["default", "tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("mode", MODES)
 def test_lenet5_down_the_levels(mode: Mode, precision: Precision, tmp_path: Path) -> None:

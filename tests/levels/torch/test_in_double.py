@@ -72,6 +72,7 @@ def reference(module: nn.Module, x: Tensor, mode: Mode, folder: Path) -> dict[st
     return load_file(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_a_mask_made_in_the_forward_pass_is_read_as_it_is(mode: Mode, tmp_path: Path) -> None:
     """PyTorch's attention would take every second number of a float32 mask for half a float64."""

@@ -64,6 +64,7 @@ def continued(
     return load_file(folder / "later")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 @pytest.mark.parametrize(("level", "device"), EVERYWHERE)
 def test_a_restored_optimizer_goes_on_as_if_it_had_never_stopped(
@@ -94,6 +95,7 @@ def kept() -> Iterator[KeptWorkers]:
         yield workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["steps", "square"])
 @pytest.mark.parametrize("level", ["eager", "onednn"])
 def test_a_state_that_lost_something_goes_another_way(

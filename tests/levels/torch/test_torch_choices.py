@@ -71,6 +71,7 @@ def test_every_flag_takes_the_promised_value(
         assert in_force(worker, bundle, name, alternative.name) == alternative.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIABLES)
 def test_every_variable_reaches_its_worker(name: str, bundle: Bundle) -> None:
     choice = CHOICES[name]
@@ -85,6 +86,7 @@ def test_every_variable_reaches_its_worker(name: str, bundle: Bundle) -> None:
             worker.load(bundle.folder)  # which requires the value
 
 
+@pytest.mark.slow
 def test_a_variable_that_does_not_arrive_is_refused(bundle: Bundle) -> None:
     """Planted: the alternative is asked for, and the worker has nothing of it."""
     with (
@@ -135,6 +137,7 @@ def test_without_autocast_its_cache_is_no_choice(in_python: RawWorker, bundle: B
     assert found == "there is no autocast"
 
 
+@pytest.mark.slow
 def test_autocast_casts_again_when_it_is_told_to(tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "train")
     described = msgspec.structs.replace(bundle.workload, precision="bf16")

@@ -150,7 +150,7 @@ def test_a_second_start_finds_what_xla_compiled(mode: Mode, variant: str, worksh
     [
         ("lenet5", 4, None),
         ("mnist_cnn", 4, None),
-        pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
+        pytest.param("resnet18", 2, 32, marks=pytest.mark.whole_network),
     ],
 )
 def test_a_model_of_the_zoo_matches(
@@ -245,6 +245,7 @@ def test_an_operator_that_it_lacks_is_refused_by_name(tmp_path: Path) -> None:
         jax.prepare(bundle, "", tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_images_keep_their_channels_last_between_layers() -> None:
     """No transposition from the first convolution to the product at the end."""
     prepared = prepare(Request("resnet18", mode="train", batch=2, resolution=32))

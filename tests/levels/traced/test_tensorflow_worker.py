@@ -116,10 +116,10 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
     [
         ("lenet5", 4, None),
         ("mnist_cnn", 4, None),
-        pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
-        pytest.param("mobilenet_v1", 2, 32, marks=pytest.mark.slow),
-        pytest.param("gnmt", 2, None, marks=pytest.mark.slow),
-        pytest.param("ncf", 16, None, marks=pytest.mark.slow),
+        pytest.param("resnet18", 2, 32, marks=pytest.mark.whole_network),
+        pytest.param("mobilenet_v1", 2, 32, marks=pytest.mark.whole_network),
+        pytest.param("gnmt", 2, None, marks=pytest.mark.whole_network),
+        pytest.param("ncf", 16, None, marks=pytest.mark.whole_network),
     ],
 )
 def test_a_model_of_the_zoo_matches(

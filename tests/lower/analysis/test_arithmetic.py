@@ -73,6 +73,7 @@ def test_a_training_step_has_three_products_a_layer_but_for_the_first() -> None:
     assert operations(module, torch.randn(4, 3, 6, 6), "train") == 2 * first + 3 * second
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forks")
 def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own, and kept; a damaged one is measured anew."""
@@ -89,6 +90,7 @@ def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert measured_peak("cpu", "default", 1, tmp_path) not in (None, known)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forks")
 def test_a_peak_that_was_exceeded_is_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +110,7 @@ def test_a_peak_that_was_exceeded_is_measured_again(
     assert again.bytes == 1e30
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forks")
 def test_a_peak_taken_on_busy_cores_refutes_no_honest_time(tmp_path: Path) -> None:
     """Other processes spin on every core while it is measured; the time is a real one."""
@@ -134,6 +137,7 @@ def spinning(count: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forks")
 def test_what_the_peak_does_not_allow_is_impossible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

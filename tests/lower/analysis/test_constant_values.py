@@ -169,11 +169,13 @@ def test_a_turned_constant_is_turned_once() -> None:
     assert layouts[2, 8, 8] == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Derived, Moved])
 def test_the_plan_of_cudnn_computes_what_torch_does(kind: type[nn.Module]) -> None:
     followed(case(kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Derived, Moved])
 def test_onednn_computes_what_torch_does(kind: type[nn.Module]) -> None:
     """In both steps: what the first changes must not be what loading computed."""

@@ -57,6 +57,7 @@ def dtypes(graph: Graph) -> dict[str, str]:
     return {name: value.dtype for name, value in graph.values().items()}
 
 
+@pytest.mark.slow
 @examples(15)
 @given(networks())
 def test_the_step_is_eagers_under_autocast(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
@@ -73,10 +74,11 @@ def test_the_step_is_eagers_under_autocast(drawn: tuple[nn.Module, tuple[int, ..
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=0, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     "name",
-    ["mlp", "lenet5", "resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)],
+    ["mlp", "lenet5", "resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.whole_network)],
 )
 def test_products_are_half_and_what_is_trained_is_not(name: str, half: str) -> None:
     module = models.build(name)
@@ -105,6 +107,7 @@ def test_products_are_half_and_what_is_trained_is_not(name: str, half: str) -> N
     assert rest == [node.op for node in before.nodes]
 
 
+@pytest.mark.slow
 def test_the_casts_do_not_depend_on_the_batch() -> None:
     """Also where there are as many samples as a layer has outputs."""
 
@@ -117,6 +120,7 @@ def test_the_casts_do_not_depend_on_the_batch() -> None:
     assert casts(4) == casts(3) == casts(7)
 
 
+@pytest.mark.slow
 def test_a_gradient_is_cast_where_it_is_made() -> None:
     x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))
     before = captured_step(Small(), x, y).graph

@@ -50,6 +50,7 @@ def test_a_rotary_embedding_of_complex_numbers_is_lowered(kept: bool, mode: Mode
         assert not any("complex" in node.op for node in lowered.nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_it_matches_at_onednn() -> None:
     """Where a step reads what the forward pass keeps, and a complex buffer."""

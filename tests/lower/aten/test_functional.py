@@ -175,6 +175,7 @@ SMALL = st.integers(0, 12)
 STEPS = st.lists(st.tuples(SMALL, st.integers(0, 2 * len(VIEWS)), SMALL, SMALL), min_size=3)
 
 
+@pytest.mark.slow
 @examples(12)
 @given(STEPS)
 def test_drawn_writes_into_views_of_views_are_followed(steps: list[Step]) -> None:

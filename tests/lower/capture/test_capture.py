@@ -46,6 +46,7 @@ def test_inference_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) 
     assert torch.equal(found["output/0"], wanted)
 
 
+@pytest.mark.slow
 @examples(15)
 @given(networks())
 def test_training_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
@@ -179,6 +180,7 @@ class PerSample(nn.Module):
         return torch.vmap(functional.linear)(x, weights).tanh()
 
 
+@pytest.mark.slow
 def test_a_mapped_function_is_captured() -> None:
     module, x = PerSample(), torch.randn(5, 4)
     captured = capture_inference("mapped", module, (x,))

@@ -81,6 +81,7 @@ class Chooses(nn.Module):
         return chosen
 
 
+@pytest.mark.slow
 def test_control_flow_is_refused_by_name() -> None:
     with pytest.raises(GolowError, match="has cond at cond") as caught:
         Case(Chooses(), torch.randn(3, 4))

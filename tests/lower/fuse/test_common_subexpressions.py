@@ -63,6 +63,7 @@ def work(node: Node) -> str:
     return f"{node.op} {node.phase} {node.arguments} {sorted(node.keywords.items())}"
 
 
+@pytest.mark.slow
 @examples(20)
 @example(chains=[["row", "turned"]], mode="train")
 @given(

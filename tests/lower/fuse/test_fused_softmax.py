@@ -99,6 +99,7 @@ def test_long_rows_stay() -> None:
     assert count(planned(Cut(False), torch.randn(2, 1025)), FusedSoftmax) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_plans_compute_what_torch_does(masked: bool, mode: Mode) -> None:
@@ -109,6 +110,7 @@ def test_plans_compute_what_torch_does(masked: bool, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tokens", "pitch"), [(49, 52), (48, 48), (9, 9)])
 def test_scores_have_rows_that_begin_at_multiples_of_16_bytes(tokens: int, pitch: int) -> None:
     """Unless the gaps would be large, as from 9 to 12. What a product is told is where its operands
@@ -156,6 +158,7 @@ def kernel_for(
     return kernel_of(total, views, result, shape, shape[-1] + gap, log), views
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     shape=st.sampled_from([(1, 1), (5, 7), (3, 40), (2, 3, 49), (4, 2, 8), (2, 2, 96), (2, 1024)]),

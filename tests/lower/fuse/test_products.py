@@ -70,6 +70,7 @@ def largest(graph: Graph) -> int:
     return max(math.prod(value.shape) for value in graph.values().values())
 
 
+@pytest.mark.slow
 def test_a_recurrent_layer_does_not_repeat_its_weight() -> None:
     case = Case(nn.LSTM(16, 16, batch_first=True), torch.randn(2, 12, 16))
     repeated = largest(case.after(*BEFORE))

@@ -90,6 +90,7 @@ def test_others_stay_in_their_layer(name: str) -> None:
     assert not count(Case(module, x).lowered("cudnn"), Activate)
 
 
+@pytest.mark.slow
 def test_steps_of_llama() -> None:
     """SiLU and the product of SwiGLU are one step in each of six layers."""
     graph = lowered("llama_tiny", "infer", batch=2, sequence=64)

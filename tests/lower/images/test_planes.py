@@ -82,6 +82,7 @@ class Segmenter(nn.Module):
         return self.last(self.up(inner) + x).flatten(1)
 
 
+@pytest.mark.slow
 @both_modes
 def test_convolutions_of_single_planes_are_those_of_images(mode: Mode, convolutions: str) -> None:
     torch.manual_seed(0)
@@ -107,6 +108,7 @@ TEMPORAL = nn.Sequential(
 """A convolution in two parts (Tran et al. 2018, R(2+1)D), of any channels and groups."""
 
 
+@pytest.mark.slow
 @both_modes
 def test_convolutions_of_columns_are_those_of_images(mode: Mode) -> None:
     torch.manual_seed(0)
@@ -149,6 +151,7 @@ class Pooled(nn.Module):
         return self.pool(self.conv(x)).flatten(1)
 
 
+@pytest.mark.slow
 @examples(25)
 @given(
     some.lists(some.integers(1, 3), min_size=3, max_size=3),
@@ -174,6 +177,7 @@ def test_pooling_of_any_window(
     assert_close(case.run(graph), case.run(case.graph), "pooling")
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     some.integers(1, 3), some.integers(1, 3), some.integers(0, 3), some.integers(1, 2),

@@ -42,6 +42,7 @@ def exact(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.double()
 
 
+@pytest.mark.slow
 @examples(16)
 @given(
     rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES, weighted=st.booleans(),
@@ -76,6 +77,7 @@ def test_rows_against_float64(
             torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @examples(24)
 @given(
     rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES, source=TYPES,
@@ -99,6 +101,7 @@ def test_vectors_against_float64(
             torch.testing.assert_close(found.double(), terms.sum(0), rtol=1e-5, atol=limit)
 
 
+@pytest.mark.slow
 def test_many_rows_are_read_once() -> None:
     """The blocks that compute the gradient of x leave sums for both vectors, which are where the
     plan says in the end."""

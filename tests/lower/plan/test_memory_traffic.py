@@ -113,12 +113,13 @@ def test_operators_that_move_only_are_known() -> None:
 # ---------------------------------------------------------------- arithmetic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("level", [pytest.param("onednn", marks=needs_onednn), "cudnn"])
 @pytest.mark.parametrize(
     "model",
     ["resnet18", "lenet5", "lstm"]
-    + [pytest.param(m, marks=pytest.mark.slow) for m in ("mobilenet_v2", "vit_b_16")],
+    + [pytest.param(m, marks=pytest.mark.whole_network) for m in ("mobilenet_v2", "vit_b_16")],
 )
 def test_steps_compute_what_the_captured_graph_needs(level: Level, mode: Mode, model: str) -> None:
     """A first convolution in 2x2 blocks of pixels differs by some per cent."""
@@ -146,9 +147,11 @@ MOST_MOVED = {
 SLOW = {"densenet121", "efficientnet_b0", "vit_b_16", "swin_t"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [pytest.param("onednn", marks=needs_onednn), "cudnn"])
 @pytest.mark.parametrize(
-    "model", [pytest.param(m, marks=pytest.mark.slow) if m in SLOW else m for m in MOST_MOVED]
+    "model",
+    [pytest.param(m, marks=pytest.mark.whole_network) if m in SLOW else m for m in MOST_MOVED],
 )
 def test_no_more_is_moved_for_layout_than_before(model: str, level: Level) -> None:
     plan = plan_of(level, model, "infer")
@@ -168,7 +171,7 @@ MOST_MOVED_TRAINING = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @pytest.mark.parametrize("level", [pytest.param("onednn", marks=needs_onednn), "cudnn"])
 @pytest.mark.parametrize("model", MOST_MOVED_TRAINING)
 def test_training_moves_no_more_for_layout_than_before(model: str, level: Level) -> None:
@@ -178,7 +181,7 @@ def test_training_moves_no_more_for_layout_than_before(model: str, level: Level)
     assert moved <= MOST_MOVED_TRAINING[model][level]
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 @needs_onednn
 @pytest.mark.parametrize(("model", "most"), [("vit_b_16", 136_977_408), ("swin_t", 264_280_224)])
 def test_training_without_a_compiler_moves_no_more_than_before(model: str, most: int) -> None:

@@ -70,6 +70,7 @@ def test_added_numbers_are_added(added: str, flat: bool) -> None:
     assert_named(of(Written(added=added, flat=flat)))
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["", "past", "keys", "both", "kept"]),
     st.sampled_from(["", "distances", "images", "both"]),
@@ -81,6 +82,7 @@ def test_any_of_it_together(hidden: str, added: str, scale: str, flat: bool) -> 
     assert_named(of(Written(scale, hidden, added, flat)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifted", [False, True])
 def test_windows_have_their_own_masks(shifted: bool) -> None:
     """Swin's attention adds a bias for each head, and for each window of an image a mask."""
@@ -101,6 +103,7 @@ def test_what_is_no_such_attention_stays(kind: str) -> None:
     assert_close(case.run(graph), case.run(case.graph), "left")
 
 
+@pytest.mark.slow
 def test_masks_have_any_number_of_keys() -> None:
     for length in (7, 8):
         case = of(Masked(), torch.randn(2, length, HEADS * WIDTH))

@@ -184,6 +184,7 @@ def test_a_loss_without_a_gradient_keeps_nothing_for_it() -> None:
     assert CrossEntropy.of(node) is not None and node.outputs[2:] == (None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "llama", "lstm", "gnmt"])
 def test_the_text_models_of_the_zoo_have_it(family: str) -> None:
     inputs = inputs_of(family)
@@ -248,6 +249,7 @@ def expected(
 COLUMNS = st.sampled_from([1, 5, 10, 96, 129, 1000, 2311, 4104])
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     rows=st.integers(1, 6), columns=COLUMNS, gaps=st.booleans(), mean=st.booleans(),
@@ -310,6 +312,7 @@ def test_infinities_and_nan() -> None:
         torch.testing.assert_close(found.dx.double(), dx, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_losses_are_added_in_float64() -> None:
     """Of 3,000 rows, a large one among them."""
     x = torch.randn(3000, 4)

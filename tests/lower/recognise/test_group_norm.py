@@ -206,6 +206,7 @@ def wanted_moments(x: Tensor, groups: int, epsilon: float) -> list[Tensor]:
     return [t.flatten(1) for t in GroupMoments.meaning(image, groups, epsilon)]
 
 
+@pytest.mark.slow
 @examples(24)
 @given(sizes=SIZES, dtype=TYPES, weighted=st.booleans(), seed=st.integers(0, 99))
 def test_sums_against_float64(
@@ -279,6 +280,7 @@ def test_more_groups_than_a_launch_takes_are_refused() -> None:
 # ---------------------------------------------------------------- plans
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize(("groups", "affine"), [(4, True), (4, False), (0, True)])
 def test_every_value_is_where_the_plan_says(groups: int, affine: bool, mode: Mode) -> None:

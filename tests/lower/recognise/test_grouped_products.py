@@ -140,6 +140,7 @@ def test_cudnn_has_a_kernel_in_inference_on_tensor_cores(mode: Mode, precision: 
     assert_sound(made)
 
 
+@pytest.mark.slow
 def test_a_plan_of_cudnn_runs_on_this_processor() -> None:
     of = case("infer")
     workload = msgspec.structs.replace(of.workload, precision="tf32")
@@ -148,6 +149,7 @@ def test_a_plan_of_cudnn_runs_on_this_processor() -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 @needs_onednn
 @both_modes
 def test_a_mixture_of_experts_is_right_at_onednn(mode: Mode) -> None:
@@ -200,6 +202,7 @@ def test_any_groups_are_multiplied_and_summed(sizes: list[int], beyond: int, tur
     np.testing.assert_allclose(z, summed, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 40, 64, 65, 130]), min_size=1, max_size=4),

@@ -35,6 +35,7 @@ def foreign(graph: Graph) -> list[str]:
 # ---------------------------------------------------------------- the graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @several
 @given(drawn=recurrent())
@@ -45,6 +46,7 @@ def test_a_layer_in_one_direction_is_an_operator(mode: Mode, drawn: Drawn) -> No
     assert count(graph, RecurrenceBackward) == (sides(drawn) if mode == "train" else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @several
 @given(drawn=recurrent())
@@ -55,6 +57,7 @@ def test_unfolded_it_is_a_loop_that_means_the_same(mode: Mode, drawn: Drawn) -> 
     assert not foreign(graph)
 
 
+@pytest.mark.slow
 def test_an_lstm_at_the_models_input_is_captured_as_any_other() -> None:
     """PyTorch would capture calls of oneDNN that no other level has."""
     case = Case(First(nn.LSTM(3, 4, 2)), torch.randn(2, 5, 3), mode="train")
@@ -62,6 +65,7 @@ def test_an_lstm_at_the_models_input_is_captured_as_any_other() -> None:
     assert not foreign(case.after(*CLEAN_UP, unfold_recurrences, *CANONICAL))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_an_lstms_last_states_have_their_shape_in_all_versions(
     mode: Mode, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +93,7 @@ def test_dropout_between_layers_is_an_operator_of_its_own() -> None:
     assert [node.op for node in case.graph.nodes].count("aten.native_dropout.default") == 2
 
 
+@pytest.mark.slow
 def test_the_gradients_of_a_loop_use_what_it_computed() -> None:
     """The forward pass is not unrolled a second time: as many products as PyTorch's own capture."""
     module = First(nn.LSTM(3, 4, bias=False))
@@ -102,6 +107,7 @@ def test_the_gradients_of_a_loop_use_what_it_computed() -> None:
 # ---------------------------------------------------------------- oneDNN
 
 
+@pytest.mark.slow
 @needs_library
 @pytest.mark.parametrize("mode", MODES)
 @several
@@ -117,6 +123,7 @@ def test_the_primitive_is_right(mode: Mode, drawn: Drawn, seed: int) -> None:
     assert_right(network, compute(network))
 
 
+@pytest.mark.slow
 @needs_library
 @pytest.mark.parametrize("mode", MODES)
 def test_one_weight_in_two_layers_adds_its_gradients(mode: Mode) -> None:
@@ -135,6 +142,7 @@ def test_one_weight_in_two_layers_adds_its_gradients(mode: Mode) -> None:
     assert_right(network, compute(network))
 
 
+@pytest.mark.slow
 @needs_library
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_gates_in_another_order_are_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ LENGTHS = st.sampled_from([1, 6, 32, 200, 2056])
 TYPES_DRAWN = st.sampled_from(["float32", "bfloat16", "float16"])
 
 
+@pytest.mark.slow
 @examples(16)
 @given(
     rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES_DRAWN, weighted=st.booleans(),
@@ -238,6 +239,7 @@ def test_kernels_against_float64(
         torch.testing.assert_close(parts.double().sum(0), found[1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @examples(16)
 @given(
     rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES_DRAWN,
@@ -274,6 +276,7 @@ def test_kernels_compile() -> None:
 # ---------------------------------------------------------------- plans
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize("name", ["llama", "written"])
 def test_every_value_is_where_its_plan_says(name: str, mode: Mode) -> None:
@@ -289,6 +292,7 @@ def test_every_value_is_where_its_plan_says(name: str, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "norms"), [("infer", 13), ("train", 39)])
 def test_steps_of_llama(mode: Mode, norms: int) -> None:
     """A kernel for each of 13 norms; in training one more for x and one for the weight."""
@@ -298,6 +302,7 @@ def test_steps_of_llama(mode: Mode, norms: int) -> None:
     assert found["rms_norm"] + found["rms_norm_backward"] == norms
 
 
+@pytest.mark.slow
 def test_many_rows_are_read_once() -> None:
     """The blocks that compute the gradient of x leave sums for the weight, which are added up where
     the plan says."""

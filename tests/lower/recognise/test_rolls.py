@@ -69,6 +69,7 @@ def test_what_is_no_roll(function: Callable[[Tensor], Tensor]) -> None:
     assert count(named(function, 4, 4), Roll) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_plans_compute_what_torch_does(mode: Mode) -> None:
     torch.manual_seed(0)
@@ -81,6 +82,7 @@ def test_plans_compute_what_torch_does(mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(st.data())
 def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:

@@ -115,6 +115,7 @@ def tensors_of(graph: Graph) -> dict[str, Tensor]:
     return {item.value.name: drawn(item.value) for item in graph.inputs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [
@@ -131,6 +132,7 @@ def test_what_stands_beside_it_stays_right(
     follow(graph, cast("Engines", AskedEngines()), tensors_of(graph))
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([2, 4]),
     st.permutations(range(4)),

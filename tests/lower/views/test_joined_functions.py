@@ -59,6 +59,7 @@ def of(module: nn.Module, mode: Mode = "infer") -> Case:
     return Case(module, torch.randn(3, 5, 16), mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("rotated", [WIDTH, 4])
 def test_a_rotary_embedding_is_one_kernel(rotated: int, mode: Mode) -> None:
@@ -92,6 +93,7 @@ class Joined(nn.Module):
         return z + y if self.twice else z.relu() * 2
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     some.sampled_from([(16,), (8, 8), (4, 12), (2, 6, 8), (1, 2, 3, 4, 6)]),

@@ -142,6 +142,7 @@ def padding_of(
     return shape, axis, start, stop, None
 
 
+@pytest.mark.slow
 @examples(300)
 @given(sums())
 def test_a_sum_is_what_it_was(drawn: Sum) -> None:
@@ -234,6 +235,7 @@ def test_quarters_of_an_image_are_joined_along_both_axes() -> None:
     assert [node.op for node in graph.nodes] == [Concatenate.op()] * 3
 
 
+@pytest.mark.slow
 def test_a_long_sum_is_no_deep_recursion() -> None:
     """As the gradient of a sequence of which every step takes its own part."""
     steps = 1200

@@ -218,6 +218,7 @@ def half_plan(name: str) -> tuple[Built, AskedEngines]:
     return made, engines
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize("name", NETWORKS)
 def test_passes_keep_what_a_network_means(name: str, mode: Mode) -> None:

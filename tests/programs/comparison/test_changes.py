@@ -164,6 +164,7 @@ def test_show_lists_a_folder_of_records_and_compares_two(
     assert "change" in shown and "slower" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_compare_against_a_baseline(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path

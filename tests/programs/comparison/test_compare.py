@@ -79,6 +79,7 @@ def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 # ---------------------------------------------------------------- as it should be
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_equal_slower_and_wrong_workers(tmp_path: Path) -> None:
     """The figures of a race, the verdicts, and what stands beside them."""
@@ -133,6 +134,7 @@ def test_equal_slower_and_wrong_workers(tmp_path: Path) -> None:
     assert share < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_levels_for_which_there_is_no_room_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +175,7 @@ class Counting(Starter):
         return super().worker(name, launch, bundle)
 
 
+@pytest.mark.slow
 def test_the_check_and_the_race_share_one_eager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +190,7 @@ def test_the_check_and_the_race_share_one_eager(
     assert names == ["eager:float64", "eager", "twin"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
     """Every way to fail at once; all before the race or in the middle of it."""
@@ -265,6 +269,7 @@ except golow.Interrupted as interrupted:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
     """Ctrl-C in the middle of the race, from a terminal: it goes to the whole process group."""
     temporary = tmp_path / "temporary"
@@ -356,6 +361,7 @@ def test_what_cannot_be_done_is_said_before_anything_runs(
     assert psutil.Process().children() == before
 
 
+@pytest.mark.slow
 def test_without_room_for_the_reference_nothing_is_checked() -> None:
     class Thirsty(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -71,6 +71,7 @@ def verdicts(result: golow.Result) -> dict[str, str]:
     return {run.level: run.check.verdict for run in result.comparison.runs}
 
 
+@pytest.mark.slow
 def test_integers_and_masks_in_and_nested_outputs_out() -> None:
     given = inputs_of("bert")[:2]
     result = golow.compare(Tagger(), given, levels=LEVELS, time_limit=0.3, threads=1)
@@ -85,7 +86,8 @@ def test_integers_and_masks_in_and_nested_outputs_out() -> None:
         assert tensors[f"0/output/{position}"].limit == 0
 
 
-@pytest.mark.parametrize("family", [pytest.param("gnmt", marks=pytest.mark.slow), "dlrm"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [pytest.param("gnmt", marks=pytest.mark.whole_network), "dlrm"])
 def test_a_training_step_with_several_inputs(family: str) -> None:
     result = golow.compare(
         built(family),
@@ -109,6 +111,7 @@ def first_score(output: object, *targets: Tensor) -> Tensor:
     return first_score(values[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", IN_TRAINING)
 def test_a_training_step_of_every_form(form: type[nn.Module]) -> None:
     torch.manual_seed(0)
@@ -135,6 +138,7 @@ def test_a_training_step_of_every_form(form: type[nn.Module]) -> None:
         assert tensor.error <= 0.01 * (tensor.zero_scale or tensor.scale), tensor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [forms.ReturnsNested, forms.KeepsUnsaved, forms.ReadsVersion])
 def test_inference_of_forms(form: type[nn.Module]) -> None:
     torch.manual_seed(0)

@@ -20,7 +20,7 @@ from support.command import golow
 from support.records.profiles import level, profile
 from support.records.saved_profile import saved_profile
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 
 def test_a_command_names_the_whole_workload() -> None:

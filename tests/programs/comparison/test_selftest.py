@@ -35,6 +35,7 @@ class Watch:
         self.rounds += 1
 
 
+@pytest.mark.slow
 def test_the_selftest_finds_what_it_planted(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer
 ) -> None:

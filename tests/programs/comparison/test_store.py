@@ -335,6 +335,7 @@ def large() -> Comparison:
     return comparison(run(blocks=2000), run("compile", blocks=2000), name="large")
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_by_its_limit(tmp_path: Path) -> None:
     source, target = store.save(large(), tmp_path), tmp_path / "full"
     done = subprocess.run(

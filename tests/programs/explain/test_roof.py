@@ -28,7 +28,7 @@ from support.command import golow as command
 from support.direct.layouts import settle_layouts
 from support.records.profiles import profile
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 RATES = st.floats(1e3, 1e15)
 

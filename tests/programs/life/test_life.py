@@ -22,6 +22,8 @@ from support.places import WORKERS
 from support.processes import mentioning, soon
 from support.workers.forked_workers import fork_commands
 
+pytestmark = pytest.mark.slow
+
 FAULTY = WORKERS / "faulty.py"
 
 LEVELS = "eager,torchscript,onednn"
@@ -193,7 +195,7 @@ def test_the_record_is_printed_saved_and_shown(done: tuple[str, Path]) -> None:
 
 
 @pytest.mark.usefixtures("nobody_left")
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_what_is_wrong_or_ends_badly_is_a_row_with_its_reason(tmp_path: Path) -> None:
     """A level that differs has no life; one that only differs later is found out in its life; one
     that does not end has no time of its end."""
@@ -233,7 +235,7 @@ def test_ctrl_c_keeps_the_lives_before_it(tmp_path: Path) -> None:
     assert raised.value.result.save(tmp_path / "runs").joinpath("life.json").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_without_cold_lives_nothing_is_built_and_no_batch_is_changed(tmp_path: Path) -> None:
     """As for a program whose build takes long; the comparison has left it in the cache."""
     watch = Until("nothing")
@@ -244,7 +246,7 @@ def test_without_cold_lives_nothing_is_built_and_no_batch_is_changed(tmp_path: P
     assert "preparing another batch size" not in watch.stages
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_program_without_python_has_the_same_stages(tmp_path: Path) -> None:
     """LibTorch's, whose imports are the libraries that the system loads; from a cached build."""
     result = golow.compare(

@@ -38,7 +38,7 @@ from support.workers.bundles import NETWORKS, network_bundle, product_bundle
 pytestmark = pytest.mark.usefixtures("forked")
 
 MODES: list[Mode] = ["infer", "train"]
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.whole_network
 
 
 def loaded(bundle: Bundle) -> TorchProgram:
@@ -64,6 +64,7 @@ def by_place(layers: tuple[LayerTime, ...]) -> dict[tuple[str, str], float]:
 # ---------------------------------------------------------------- eager
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_layer_of_known_cost_is_found_at_its_place(mode: Mode, tmp_path: Path) -> None:
     bundle = bundle_of(f"{NETWORKS}:Slow", tmp_path, mode, batch=4, input_shape=(16,))
@@ -88,6 +89,7 @@ class Watched(TorchProgram):
         super()._iterate_in_parts(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_the_layers_add_up_to_most_of_an_iteration_and_never_more(
     mode: Mode, tmp_path: Path
@@ -113,6 +115,7 @@ def test_the_layers_add_up_to_most_of_an_iteration_and_never_more(
         assert {path for path, phase in places if phase == "backward"} >= trained
 
 
+@pytest.mark.slow
 def test_layers_come_in_order_of_execution_and_a_module_behind_its_children(
     tmp_path: Path,
 ) -> None:
@@ -148,6 +151,7 @@ class Awkward(nn.Module):
         return self.head(again)
 
 
+@pytest.mark.slow
 def test_timing_layers_changes_no_result_and_leaves_no_hook(tmp_path: Path) -> None:
     torch.manual_seed(0)
     bundle = bundle_of(
@@ -175,6 +179,7 @@ def test_timing_layers_changes_no_result_and_leaves_no_hook(tmp_path: Path) -> N
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
 
 
+@pytest.mark.slow
 def test_an_iteration_that_fails_leaves_no_hook(tmp_path: Path) -> None:
     program = loaded(network_bundle(tmp_path / "bundle", "infer"))
     program.inputs[0][0].resize_(1, 7, 16, 16)  # the batch that an iteration takes
@@ -189,6 +194,7 @@ def hooks(module: nn.Module) -> int:
     return sum(len(getattr(child, kind)) for child in module.modules() for kind in kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torchscript", "compile"])
 def test_a_level_that_cannot_be_divided_says_why(name: str, tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "infer")
@@ -311,6 +317,7 @@ def test_a_program_without_layers_does_not_know_the_request(tmp_path: Path) -> N
         assert worker.time(2, 0).host_ns
 
 
+@pytest.mark.slow
 def test_a_comparison_by_layer_is_shown_and_read_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

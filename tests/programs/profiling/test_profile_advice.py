@@ -387,6 +387,7 @@ def test_any_record_is_shown_within_the_width(some: list[Finding]) -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 @given(PROFILES)
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_no_profile_is_too_odd(profiles: list[Profile]) -> None:

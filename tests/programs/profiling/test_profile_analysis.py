@@ -33,6 +33,7 @@ INTERVALS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(by_role=st.dictionaries(st.sampled_from(ROLES[:-1]), INTERVALS))
 @examples(300)
 def test_every_moment_counts_once_for_the_first_role(

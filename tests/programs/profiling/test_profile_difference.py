@@ -44,6 +44,7 @@ def totals(found: LevelProfile) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 @examples(60)
 @given(PROFILES, PROFILES)
 def test_the_changes_add_up_to_the_change_of_the_total(
@@ -77,6 +78,7 @@ def test_a_profile_does_not_differ_from_itself(profiles: Sequence[Profile]) -> N
         assert change.calls_before == change.calls_after
 
 
+@pytest.mark.slow
 @examples(60)
 @given(PROFILES, PROFILES)
 def test_the_other_way_round_every_change_has_the_other_sign(

@@ -345,6 +345,7 @@ def test_onednns_arena_is_what_its_plan_says(profiled: ProfileResult) -> None:
     assert {"parameters", "optimizer state", "gradients", "inputs", "activations"} <= categories
 
 
+@pytest.mark.slow
 def test_memory_is_shown_and_drawn(profiled: ProfileResult, folder: Path) -> None:
     text = io.StringIO()
     render(profiled.profiles, by="memory", top=5, console=Console(file=text, width=100))

@@ -95,6 +95,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_operators_know_the_lines_of_the_users_file(tmp_path: Path) -> None:
     """Also those of the backward pass; the optimizer's come from no line of the user's."""
     file = tmp_path / "net.py"

@@ -283,6 +283,7 @@ def many(names: Sequence[str] = ("eager", "libtorch", "onednn")) -> Profile:
     return made(work, *levels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shown",
     [
@@ -315,6 +316,7 @@ def test_dots_lie_where_the_record_says_and_the_slowest_have_names() -> None:
     assert sorted(texts) == ["1.00 TFLOP/s", "100 GB/s", "conv1", "conv1", "fc"]
 
 
+@pytest.mark.slow
 def test_several_precisions_have_a_figure_each_and_a_profile_without_roofline_has_none() -> None:
     half = msgspec.structs.replace(many(), workload=profile([], precision="bf16").workload)
     drawn = [name for name in figures([many(), half]) if "roofline" in name]

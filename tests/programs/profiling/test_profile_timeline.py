@@ -110,6 +110,7 @@ def test_the_slices_of_a_real_profile_nest(saved: Path) -> None:
     assert any(item["ph"] == "C" for item in events)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(perfetto.missing()), reason=perfetto.missing())
 def test_perfetto_answers_questions_about_it(saved: Path, trace: Trace, tmp_path: Path) -> None:
     with processor_of(saved) as opened:

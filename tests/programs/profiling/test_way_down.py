@@ -87,6 +87,7 @@ def test_only_what_lies_between_the_switches_counts(program: Path, tmp_path: Pat
     assert 0 < found.after < found.before < found.inside
 
 
+@pytest.mark.slow
 @needs_valgrind
 def test_one_more_allocation_is_seen(program: Path, tmp_path: Path) -> None:
     one, other = counted(program, tmp_path, 3), counted(program, tmp_path, 4)
@@ -96,6 +97,7 @@ def test_one_more_allocation_is_seen(program: Path, tmp_path: Path) -> None:
     assert (one.inside, one.after) == (other.inside, other.after)
 
 
+@pytest.mark.slow
 @needs_valgrind
 def test_counts_repeat_exactly(program: Path, tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
@@ -103,7 +105,7 @@ def test_counts_repeat_exactly(program: Path, tmp_path: Path) -> None:
 
 
 @needs_valgrind
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
     levels = ["eager", "libtorch", "onednn"]
     here = [name for name in levels if ladder.choose(name, "infer").level.probe().available]
@@ -136,6 +138,7 @@ def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
     assert store.load(tmp_path / "saved") == result.profiles
 
 
+@pytest.mark.slow
 def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
     done = run("profile", "lenet5", "--way-down", "conv2", PATH=str(tmp_path))
     assert done.returncode == 2
@@ -144,6 +147,7 @@ def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @needs_valgrind
 @pytest.mark.parametrize(
     ("options", "said"),

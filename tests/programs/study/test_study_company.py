@@ -67,6 +67,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELL_SECONDS", "0.2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("memory", "most"), [(100 * GIB, 4), (5 * GIB, 2), (GIB, 1)])
 def test_as_many_as_the_memory_has_room_for(tmp_path: Path, memory: int, most: int) -> None:
     """Each of these holds little more than what its two workers hold themselves."""
@@ -79,6 +80,7 @@ def test_as_many_as_the_memory_has_room_for(tmp_path: Path, memory: int, most: i
 LARGE = 2**16  # a batch at 8x8 whose two workers would hold about 5 GiB
 
 
+@pytest.mark.slow
 def test_a_cell_that_has_to_wait_for_room_is_overtaken(tmp_path: Path) -> None:
     asked, observer = study(batch=(1, 4, 16, LARGE), resolution=(8,)), Together()
     assert [cell.batch for cell in studies.cells(asked, 1)] == [1, LARGE, 4, 16]
@@ -87,6 +89,7 @@ def test_a_cell_that_has_to_wait_for_room_is_overtaken(tmp_path: Path) -> None:
     assert observer.company[LARGE] == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("skip", "state"), [(True, "skipped"), (False, "done")])
 def test_what_may_be_too_large_waits_for_what_will_tell(
     tmp_path: Path, skip: bool, state: str
@@ -108,6 +111,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELL_FAULTS", json.dumps({"4": "out of memory"}))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full")
 def test_memory_that_ran_out_in_company_is_tried_alone(tmp_path: Path) -> None:
     observer = Together()
@@ -119,6 +123,7 @@ def test_memory_that_ran_out_in_company_is_tried_alone(tmp_path: Path) -> None:
     assert failed[0].out_of_memory == ("eager", "torchscript")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full")
 def test_memory_that_ran_out_alone_is_the_result_at_once(tmp_path: Path) -> None:
     observer = Heard()
@@ -156,6 +161,7 @@ def ended(executor: LocalExecutor) -> Finished:
     return over[0]
 
 
+@pytest.mark.slow
 def test_on_a_shared_card_the_next_process_is_there_already(tmp_path: Path) -> None:
     first, second, *_ = studies.cells(study(), 1)
     with executor(tmp_path, on_one_card(2, 100 * GIB)[:1]) as at:
@@ -170,6 +176,7 @@ def test_on_a_shared_card_the_next_process_is_there_already(tmp_path: Path) -> N
     assert not waiting.draft.exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_before_its_cell_costs_an_attempt_and_no_more(tmp_path: Path) -> None:
     cell = studies.cells(study(), 1)[0]
     with executor(tmp_path, on_one_card(2, 100 * GIB)[:1]) as at:

@@ -43,6 +43,7 @@ def by_batch(folder: Path) -> dict[int, CellRecord]:
     return {record.cell.batch: record for record in studies.records(folder).values()}
 
 
+@pytest.mark.slow
 def test_every_cell_gets_its_record(tmp_path: Path) -> None:
     heard = Heard()
     run(studies.study(), tmp_path, heard)
@@ -167,6 +168,7 @@ def test_a_budget_ends_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
     assert len(studies.records(tmp_path)) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_ends_the_cell_in_flight_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int
@@ -218,6 +220,7 @@ def test_a_full_disk_that_a_cell_meets_ends_the_study_and_is_no_record(
     assert sorted(by_batch(tmp_path)) == [1, 4, 16]
 
 
+@pytest.mark.slow
 def test_a_full_disk_that_the_study_meets_leaves_no_half_of_a_cell(tmp_path: Path) -> None:
     """From the second cell on no file of the study may have a byte."""
 
@@ -276,6 +279,7 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path) -> None:
     assert len(studies.records(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_a_study_that_is_run_is_not_run_twice_at_a_time(tmp_path: Path) -> None:
     with (
         StudyFolder(tmp_path / "tiny").held(),
@@ -284,6 +288,7 @@ def test_a_study_that_is_run_is_not_run_twice_at_a_time(tmp_path: Path) -> None:
         run(ONE, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_changed_study_keeps_the_cells_that_it_still_has(tmp_path: Path) -> None:
     study: Study = studies.study()
     run(study, tmp_path)
@@ -293,6 +298,7 @@ def test_a_changed_study_keeps_the_cells_that_it_still_has(tmp_path: Path) -> No
     assert len(studies.records(tmp_path)) == 8
 
 
+@pytest.mark.slow
 def test_on_an_old_kernel_the_end_of_a_cell_is_seen_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

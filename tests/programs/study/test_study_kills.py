@@ -30,6 +30,7 @@ def cells_of_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELL_SECONDS", "0.005")
 
 
+@pytest.mark.slow
 def test_a_hundred_kills_leave_the_records_of_an_undisturbed_study(tmp_path: Path) -> None:
     """kill -9 of the study or of a cell's process, at random moments; after a kill of the study it
     is run again. At no time is a cell there in half."""

@@ -75,6 +75,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "GOLOW_CACHE" in raised.value.hint
 
 
+@pytest.mark.slow
 def test_the_second_study_waits_for_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

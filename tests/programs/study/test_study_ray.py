@@ -77,7 +77,7 @@ def node_of_a_cell(cluster: Any) -> Any | None:
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_unclear_cells_are_refined_on_a_cluster(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +102,7 @@ def test_unclear_cells_are_refined_on_a_cluster(
     assert not again.began_with
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_study_on_a_cluster_brings_what_one_here_brings(
     cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_study_on_a_cluster_brings_what_one_here_brings(
     assert len(cluster.worker_nodes) == NODES - 1
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_what_is_said_of_a_wrong_address(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs golow[ray]")
     study = studies.study()

@@ -40,6 +40,7 @@ STARTING = 120.0  # seconds that a cell's process may take until its workers are
 COMMAND = "from golow.commands.study import study_app; study_app()"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_a_study_is_killed_resumed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -204,6 +204,7 @@ def test_a_longer_race_that_fails_loses_nothing(
     assert heard.records[-1].state == "unclear"
 
 
+@pytest.mark.slow
 def test_a_cell_may_take_as_much_longer_as_its_race(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +236,7 @@ def test_better_means_that_no_level_is_lost() -> None:
 # ---------------------------------------------------------------- interruptions
 
 
+@pytest.mark.slow
 def test_kills_while_refining_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: None
 ) -> None:
@@ -263,6 +265,7 @@ def test_kills_while_refining_lose_nothing(
         assert sorted(path.name for path in file.parent.iterdir()) == [ENOUGH.id, "cell.json"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_refining_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: None
 ) -> None:

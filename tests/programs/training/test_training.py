@@ -36,7 +36,7 @@ from support.processes import mentioning, soon
 from support.records import training_subjects
 from support.records.training_subjects import NORMED, TIED, digits, softmax_worker
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
 EPOCHS = 3
 SETTINGS = {
@@ -251,7 +251,7 @@ def test_names_that_a_graph_does_not_have_are_in_the_checkpoint(tmp_path: Path) 
 # ---------------------------------------------------------------- run after run
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_seeds_that_share_their_workers_train_as_if_each_had_its_own(
     trained: TrainingResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +334,7 @@ OPTIONS = (
 ).split()
 
 
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_the_command_line_goes_on_after_ctrl_c(trained: TrainingResult, tmp_path: Path) -> None:
     """In the end eager has what it has in an undisturbed training, to the last bit."""
     environment = {

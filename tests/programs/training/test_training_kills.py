@@ -138,6 +138,7 @@ def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     assert soon(lambda: mentioning(str(tmp_path)) == [])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_a_kill_at_any_moment_costs_the_epoch_in_flight_at_most(
     subject: Subject, undisturbed: TrainingRun, tmp_path: Path
@@ -186,6 +187,7 @@ def records(files: RunFolder) -> list[Path]:
     return list(files.path.glob("epoch-*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_a_worker_that_dies_costs_the_epoch_in_flight_and_no_more(
     subject: Subject, undisturbed: TrainingRun, tmp_path: Path
@@ -220,6 +222,7 @@ class Filling(Disturbing):
             resource.prlimit(process, resource.RLIMIT_FSIZE, limit)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 @pytest.mark.parametrize(
     ("of_worker", "size", "whole"),
@@ -252,6 +255,7 @@ def test_a_full_disk_ends_the_training_which_goes_on_when_there_is_room(
     assert timeless(subject.learn(tmp_path)) == timeless(undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_a_worker_that_cannot_write_on_a_full_disk_is_not_at_fault(
     subject: Subject, tmp_path: Path
@@ -301,6 +305,7 @@ def processes(workers: Workers) -> dict[str, int]:
     return {"trainer": workers.trainer.pid, "evaluator": workers.evaluator().pid}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_the_runs_of_a_level_have_two_processes_and_nothing_else_in_common(
     subject: Subject, undisturbed: TrainingRun, tmp_path: Path
@@ -315,6 +320,7 @@ def test_the_runs_of_a_level_have_two_processes_and_nothing_else_in_common(
     assert run.life == other.life  # one start, which both had
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 @pytest.mark.parametrize("meanwhile", [True, False], ids=["in a run", "between two runs"])
 @pytest.mark.parametrize("who", ["trainer", "evaluator"])
@@ -334,6 +340,7 @@ def test_a_worker_that_dies_does_not_take_the_next_run_with_it(
     assert timeless(second) == timeless(undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nobody_left")
 def test_where_layers_draw_at_random_each_run_has_new_workers(
     subject: Subject, tmp_path: Path
@@ -350,6 +357,7 @@ def test_where_layers_draw_at_random_each_run_has_new_workers(
         assert mentioning(str(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_half_of_a_state_is_none(
     subject: Subject, undisturbed: TrainingRun, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def planned(model: str | nn.Module, data: TrainingData, batch: int | None = 128)
 # ---------------------------------------------------------------- where every level starts
 
 
+@pytest.mark.slow
 def test_bundles_are_on_the_data_sets_first_batches_and_end_with_a_smaller_one(
     data: TrainingData, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_bundles_are_on_the_data_sets_first_batches_and_end_with_a_smaller_one(
     assert len({file.read_bytes() for file in weights}) == 1
 
 
+@pytest.mark.slow
 def test_a_start_is_what_initialisation_and_seed_make_of_the_model(
     data: TrainingData, tmp_path: Path
 ) -> None:

@@ -289,6 +289,7 @@ def test_the_interval_is_scipys() -> None:
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_how_often_seeds_are_right(seeds: int) -> None:
     """Seeds with a spread of 1% accuracy, drawn anew for both sides: equal ones are called the same

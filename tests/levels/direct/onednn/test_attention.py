@@ -127,6 +127,7 @@ def of_width(kernel: Kernel, narrow: bool) -> Kernel:
     return kernel._replace(code=f"#undef __AVX512F__\n{kernel.code}") if narrow else kernel
 
 
+@pytest.mark.slow
 @examples(60)
 @given(drawn=drawn_attentions(), keeps=st.booleans(), narrow=st.booleans())
 def test_every_arrangement_is_right(drawn: Drawn, keeps: bool, narrow: bool) -> None:
@@ -151,6 +152,7 @@ def test_every_arrangement_is_right(drawn: Drawn, keeps: bool, narrow: bool) -> 
     assert output.is_whole()
 
 
+@pytest.mark.slow
 @examples(60)
 @given(drawn=drawn_attentions(), narrow=st.booleans())
 def test_every_arrangement_of_gradients_is_right(drawn: Drawn, narrow: bool) -> None:
@@ -204,6 +206,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize(
     ("name", "generates"),
@@ -220,6 +223,7 @@ def test_a_network_is_right(name: str, generates: bool, mode: Mode) -> None:
     assert_right(network, compute(network, generates=generates))
 
 
+@pytest.mark.slow
 def test_attention_in_windows_is_written_in_its_parts_and_right() -> None:
     from support.direct.onednn_in_process import compute, lower
 

@@ -89,6 +89,7 @@ class Block(nn.Module):
         return scaled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_an_iteration_gives_what_its_steps_give(mode: Any) -> None:
     torch.manual_seed(0)

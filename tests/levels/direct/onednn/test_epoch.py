@@ -44,6 +44,8 @@ from support.workers.small_epochs import (
     short_feed,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def folders_of(bundle: Bundle, cache: Path, *layouts: str) -> list[Path]:
     """Where the lowered graphs are, with these layouts in turn as an earlier start would keep."""

@@ -178,6 +178,7 @@ def test_attention_copies_nothing(scaled: bool, batch: int) -> None:
         assert found == ["linear", "matrix_product", "softmax", "matrix_product", "linear"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 def test_attention_with_the_sequence_first(batch: int) -> None:
     torch.manual_seed(0)
@@ -341,6 +342,7 @@ class Constant(nn.Module):
         return self.layer(x), y + self.layer.weight.sum()
 
 
+@pytest.mark.slow
 def test_a_result_that_no_input_moves_is_there() -> None:
     module = Constant()
     found = compute(lower(module, torch.randn(2, 4), "infer"))

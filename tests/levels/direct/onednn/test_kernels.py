@@ -174,6 +174,7 @@ class Reduced(nn.Module):
         return self.function(self.layer(x), self.axes, self.keep).flatten().expand(4, -1)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     function=st.sampled_from(["sum", "mean", "amax", "amin"]),
@@ -260,6 +261,7 @@ def test_rows_of_truth_values() -> None:
 # ---------------------------------------------------------------- groups
 
 
+@pytest.mark.slow
 @examples(8)
 @given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6)]))
 def test_networks_of_functions_and_views(steps: list[Step], shape: tuple[int, ...]) -> None:
@@ -302,6 +304,7 @@ class Copies(nn.Module):
         return torch.cat([(y.float() * 1.5).flatten() for y in found])
 
 
+@pytest.mark.slow
 def test_copies_and_reductions_are_generated() -> None:
     from support.direct.in_process import assert_right
     from support.direct.onednn_in_process import Running, compute, lower
@@ -330,6 +333,7 @@ class Mixed(nn.Module):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["any", "channels_last", "blocked"])
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_groups_follow_the_layouts_of_layers(layout: str, mode: Mode) -> None:
@@ -356,6 +360,7 @@ def test_a_kernel_that_does_not_compile_is_an_error(tmp_path: Path) -> None:
         Workshop(compiler, tmp_path).functions(["static void body() { no_such_name; }"])
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_once(tmp_path: Path) -> None:
     from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 

@@ -44,7 +44,7 @@ MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)
 # A training step has the operators of inference, and their gradients.
 most_in_training = pytest.mark.parametrize(
-    "mode", [pytest.param("infer", marks=pytest.mark.slow), "train"]
+    "mode", [pytest.param("infer", marks=pytest.mark.whole_network), "train"]
 )
 
 # Seed of the drawn networks; Hypothesis would derive it from the path of this file. Other draws
@@ -93,6 +93,7 @@ def test_a_network_of_further_operators_is_right(name: str, mode: Mode) -> None:
     assert_right(network, compute(network))
 
 
+@pytest.mark.slow
 @most_in_training
 @pytest.mark.parametrize("name", RARE)
 def test_a_network_of_rare_operators_is_right(name: str, mode: Mode) -> None:
@@ -114,6 +115,7 @@ class Expanded(nn.Module):
         return torch.relu(value) @ (key.transpose(-1, -2) @ query) + kept
 
 
+@pytest.mark.slow
 @both_modes
 def test_an_expansion_that_repeats_nothing_is_no_step(mode: Mode) -> None:
     network = lower(Expanded(), torch.randn(4, 5, 16), mode, loss="mse_of_outputs")
@@ -125,6 +127,7 @@ def test_an_expansion_that_repeats_nothing_is_no_step(mode: Mode) -> None:
     assert_right(network, compute(network))
 
 
+@pytest.mark.slow
 @both_modes
 @examples(15)
 @given(seed=st.integers(0, 1 << 20))
@@ -139,6 +142,7 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     assert_right(network, compute(network, tags.__getitem__))
 
 
+@pytest.mark.slow
 @both_modes
 @seed(DRAWS)
 @examples(25, suppress_health_check=[HealthCheck.too_slow])
@@ -238,6 +242,7 @@ def test_dropout_off_is_exact() -> None:
 # ---------------------------------------------------------------- values that live on
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize(
     "between",

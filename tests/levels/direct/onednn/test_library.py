@@ -135,6 +135,7 @@ def test_equality_is_of_shape_and_layout() -> None:
         hash(Descriptor.plain((3,)))
 
 
+@pytest.mark.slow
 def test_a_copy_outlives_its_source() -> None:
     source = Descriptor.tagged(IMAGES, BLOCKED_BY_16)
     made = Descriptor.copied(source.handle.value or 0)
@@ -394,6 +395,7 @@ def test_a_memory_can_point_elsewhere(engine: Engine) -> None:
         assert np.array_equal(result, array)
 
 
+@pytest.mark.slow
 def test_an_implementation_has_a_name(engine: Engine) -> None:
     a, b = Descriptor.plain((64, 64)), Descriptor.plain((64, 64))
     names: list[str] = []
@@ -405,6 +407,7 @@ def test_an_implementation_has_a_name(engine: Engine) -> None:
     assert "ref" in names[-1]  # the library's last resort is its reference
 
 
+@pytest.mark.slow
 def test_an_object_is_destroyed_once_with_its_owner(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

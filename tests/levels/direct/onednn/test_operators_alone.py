@@ -19,6 +19,7 @@ from support.direct.in_process import assert_right
 from support.direct.onednn_in_process import compute, lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @examples(6, same=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), seed=st.integers(0, 99))

@@ -151,7 +151,8 @@ class Little(nn.Module):
         return self.fc(self.drop(x.flatten(1)))
 
 
-@pytest.mark.parametrize("mode", ["infer", pytest.param("train", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["infer", pytest.param("train", marks=pytest.mark.whole_network)])
 def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
     bundle = written(
         prepare(Request(Little(), torch.randn(2, 3, 9, 9), mode=mode)), tmp_path / "bundle"
@@ -176,10 +177,11 @@ def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> No
 SMALL_BYTES = 1 << 16  # below this the reference code is no slower than calling it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("layout", tuning.LAYOUTS)
 @pytest.mark.parametrize(
-    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.whole_network)]
 )
 def test_no_large_step_runs_reference_code(
     model: str, layout: tuning.LayoutName, mode: Mode

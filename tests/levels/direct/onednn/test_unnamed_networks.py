@@ -268,6 +268,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mode) -> None:
@@ -276,6 +277,7 @@ def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mo
     assert_right(lowered, compute(lowered))
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_written_in_place_is_right() -> None:
     torch.manual_seed(0)
     lowered = lower(KeyCache(), torch.randn(2, 4, 8), "infer")

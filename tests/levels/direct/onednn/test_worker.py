@@ -79,6 +79,7 @@ def test_it_ends(check: Callable[[Subject], None], workshop: Path) -> None:
     check(make_subject("infer", workshop))
 
 
+@pytest.mark.slow
 @needs_package
 def test_it_dies_at_work_with_its_parent(workshop: Path) -> None:
     subject = make_subject("infer", workshop)
@@ -86,6 +87,7 @@ def test_it_dies_at_work_with_its_parent(workshop: Path) -> None:
     dies_with_its_parent(subject, at_work=True)
 
 
+@pytest.mark.slow
 @needs_package
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 @pytest.mark.parametrize("threads", [1, 2])
@@ -95,6 +97,7 @@ def test_it_runs_with_the_threads_that_golow_states(threads: int, workshop: Path
     require_threads(subject, threads, iterations=300)
 
 
+@pytest.mark.slow
 @needs_package
 @both_modes
 def test_outputs_are_the_same_again_and_after_timing(mode: Mode, workshop: Path) -> None:
@@ -113,6 +116,7 @@ def test_outputs_are_the_same_again_and_after_timing(mode: Mode, workshop: Path)
         assert [name for name in first if not np.array_equal(first[name], other[name])] == []
 
 
+@pytest.mark.slow
 @needs_package
 @both_modes
 def test_every_layer_is_in_its_answer(mode: Mode, workshop: Path) -> None:
@@ -127,6 +131,7 @@ def test_every_layer_is_in_its_answer(mode: Mode, workshop: Path) -> None:
     assert len(convolutions) == (2 if mode == "infer" else 2 + 1 + 2)  # data of the second alone
 
 
+@pytest.mark.slow
 @needs_package
 def test_another_models_bundle_is_refused(workshop: Path, tmp_path: Path) -> None:
     other = write_bundle(prepare(Request("mlp", batch=2)), tmp_path / "other")[0]
@@ -150,6 +155,7 @@ assert not wrong, wrong
 """
 
 
+@pytest.mark.slow
 @needs_package
 @both_modes
 def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
@@ -170,6 +176,7 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
 # ---------------------------------------------------------------- the numbers
 
 
+@pytest.mark.slow
 @needs_package
 @both_modes
 @pytest.mark.parametrize(
@@ -178,8 +185,8 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
         ("lenet5", 4, None),
         ("mlp", 4, None),
         ("mnist_cnn", 4, None),
-        pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
-        pytest.param("mobilenet_v2", 2, 32, marks=pytest.mark.slow),
+        pytest.param("resnet18", 2, 32, marks=pytest.mark.whole_network),
+        pytest.param("mobilenet_v2", 2, 32, marks=pytest.mark.whole_network),
     ],
 )
 def test_a_model_of_the_zoo_matches(
@@ -199,7 +206,7 @@ def test_a_model_of_the_zoo_matches(
 
 
 @needs_package
-@pytest.mark.slow
+@pytest.mark.whole_network
 def test_a_whole_comparison(tmp_path: Path) -> None:
     """It is timed, its layouts are measured once, and the start that is timed finds them."""
     result = golow.compare(
@@ -225,6 +232,7 @@ class Idle(nn.Module):
         return self.layer(x) * (x[:, :, None] + self.bias).softmax(2).squeeze(2)
 
 
+@pytest.mark.slow
 @needs_package
 def test_a_gradient_of_zero_is_a_result_of_a_timed_step(tmp_path: Path) -> None:
     """A saved state leaves out what the optimizer keeps of it; the result of a step does not."""
@@ -268,6 +276,7 @@ def test_an_unsupported_operation_is_named_before_a_worker_starts(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 @needs_package
 def test_an_unsupported_operation_is_named_by_the_worker_and_survived(tmp_path: Path) -> None:
     """In a graph that nobody was asked about."""

@@ -67,6 +67,7 @@ def assert_copied(made: np.ndarray, target: View, shape: list[int], wanted: np.n
     assert not made.any()
 
 
+@pytest.mark.slow
 @examples(60)
 @given(st.data())
 def test_a_copy_keeps_every_element(data: st.DataObject) -> None:
@@ -105,6 +106,7 @@ def test_vectors_are_copied_where_a_line_allows() -> None:
     assert "#define VA 8" in code and "#define VB 8" in code
 
 
+@pytest.mark.slow
 @examples(40)
 @given(st.data())
 def test_several_copies_in_one_launch_keep_every_element(data: st.DataObject) -> None:

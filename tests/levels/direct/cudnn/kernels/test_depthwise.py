@@ -63,6 +63,7 @@ def result(
 FORMS = [(3, 1, 4, 4), (3, 2, 4, 2), (5, 1, 4, 2), (5, 2, 1, 4), (7, 1, 2, 2), (7, 2, 4, 1)]
 
 
+@pytest.mark.slow
 @examples(24)
 @given(
     form=st.sampled_from(FORMS), images=st.integers(1, 3), height=st.integers(7, 13),
@@ -99,6 +100,7 @@ TILES = [(3, 1, 4, 4, 8, 2), (3, 2, 2, 7, 7, 1), (5, 1, 4, 7, 7, 2), (5, 2, 1, 4
          (7, 1, 4, 7, 7, 1), (7, 2, 2, 4, 2, 1)]  # fmt: skip
 
 
+@pytest.mark.slow
 @examples(24)
 @given(
     form=st.sampled_from(TILES), images=st.integers(1, 3), height=st.integers(7, 17),

@@ -131,6 +131,7 @@ def assert_gradient(launch: Launch, dtype: str, shape: Convolution) -> None:
 # ------------------------------------------------------------ without a GPU
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_on_this_processor(dtype: str, shape: str) -> None:

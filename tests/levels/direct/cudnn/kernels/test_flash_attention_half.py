@@ -95,12 +95,14 @@ def test_it_compiles_for_the_oldest_gpu_with_bfloat16() -> None:
     assert_compile(islice(every_kernel(), 4), "sm_80")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 def test_it_is_right_on_this_processor(kind: str) -> None:
     narrow = flash_attention.NARROW_HALF_TILINGS
     assert_right(on_host, kind, "bfloat16", narrow[::3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["distances", "wider values"])
 def test_every_tiling_is_right_on_this_processor(kind: str) -> None:
     problem = half_problem(ALL[kind], "float16")

@@ -33,6 +33,7 @@ def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> Tensor:
     return values.to(TYPES[dtype])
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # a kernel is compiled when it is first met
 @cases
 def test_elements_come_in_order_and_equal_ones_keep_theirs(
@@ -48,6 +49,7 @@ def test_elements_come_in_order_and_equal_ones_keep_theirs(
     np.testing.assert_array_equal(places, expected.indices.numpy())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @cases
 def test_running_sums_along_any_axis(
@@ -69,6 +71,7 @@ def test_a_thread_takes_a_line_where_many_lie_side_by_side() -> None:
     np.testing.assert_array_equal(y, x.cumsum(1).numpy())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @cases
 def test_lines_are_folded_and_their_extremes_found(

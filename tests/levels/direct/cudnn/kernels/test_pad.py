@@ -79,6 +79,7 @@ PLANES = Drawn((6, 8, 5, 7), (3, 0, 0, 0), (1, 0, 0, 0), (0, 2, 3, 1), 8, "bfloa
 LARGE = Drawn((40, 24, 33, 65), (8, 0, 1, 2), (8, 0, 1, 1), (0, 2, 3, 1), 8, "bfloat16")
 
 
+@pytest.mark.slow
 @examples(40)
 @example(PLANES)
 @given(paddings().filter(lambda drawn: 0 not in drawn.shape))

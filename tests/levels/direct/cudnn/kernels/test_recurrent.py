@@ -77,6 +77,7 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
 SMALL = Layer("lstm", 2, 4, 9, 37, "bfloat16", batch_major=True)
 
 
+@pytest.mark.slow
 @examples(25)
 @example(Drawn(SMALL, 20))
 @example(Drawn(SMALL._replace(kind="gru", dtype="float32"), 20))

@@ -110,6 +110,7 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
 LARGE = Drawn(2, (1, 19, 33), 64, (1, 38, 66), "linear", gap=32, dtype="bfloat16")
 
 
+@pytest.mark.slow
 @examples(40)
 @example(LARGE._replace(n=1, channels=8, gap=8))
 @given(sizes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,7 @@ EPSILON = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 LENGTHS = st.sampled_from([1, 49, 64, 1000, 2049])
 
 
+@pytest.mark.slow
 @examples(24)
 @given(
     rows=st.integers(1, 9),
@@ -73,6 +75,7 @@ class Scores(nn.Module):
         return self.last((weights @ value).mean(1))
 
 
+@pytest.mark.slow
 def test_neither_scores_nor_their_gradient_are_converted() -> None:
     """Softmax is computed in float32 and rounded once, for both products and for its gradient."""
     made = build_plan(

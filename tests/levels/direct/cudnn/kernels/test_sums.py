@@ -43,6 +43,7 @@ def added(found: Sums, x: Tensor, y: Tensor) -> None:
 INNER = st.sampled_from([1, 3, 8, 24, 144, 520, 1040])
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     outer=st.integers(1, 3),
@@ -81,6 +82,7 @@ def test_a_grid_takes_all_rows_and_columns(
             assert each * tile <= 4 * found.lanes * found.walkers
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     reduced=st.sampled_from([1, 7, 300, 2500]), inner=st.sampled_from([1, 5, 37, 130, 515]),
@@ -237,6 +239,7 @@ def test_every_mean_is_where_its_plan_says(pooled: bool, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 def test_means_of_efficientnet_are_vectors_of_many_blocks() -> None:
     """16 squeezes and the pooling before the last layer, each one launch of 16-byte loads."""
     made, _ = built("efficientnet_b0", "infer", "bf16", 224)
@@ -257,6 +260,7 @@ def test_each_sum_over_rows_is_one_launch() -> None:
     assert len(counters) == 3 == len(set(counters))
 
 
+@pytest.mark.slow
 def test_sums_in_parts_are_where_their_plan_says() -> None:
     """And the counters are zero after the iteration."""
     torch.manual_seed(0)

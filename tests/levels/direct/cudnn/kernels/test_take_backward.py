@@ -48,6 +48,7 @@ def added(y: Tensor, gradient: Tensor, index: Tensor, skipped: int = -1) -> tupl
 FLOATING = st.sampled_from(["float32", "bfloat16", "float16"])
 
 
+@pytest.mark.slow
 @examples(60)
 @given(
     outer=st.integers(1, 2), places=st.integers(1, 5 * CHUNK),
@@ -100,6 +101,7 @@ def test_every_type_compiles(dtype: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_row_of_more_chunks_than_a_block_has_threads() -> None:
     index = torch.tensor([1, 0, 2]).repeat_interleave(torch.tensor([3, 40 * CHUNK, 70]))
     found, _ = added(torch.zeros(1, 4, 2), torch.ones(1, len(index), 2), index)

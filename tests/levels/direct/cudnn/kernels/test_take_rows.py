@@ -23,6 +23,8 @@ from support.examples import examples
 from support.graphs.drawn_values import drawn
 from support.graphs.lowering import Case
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.lower.ir.graph import Graph

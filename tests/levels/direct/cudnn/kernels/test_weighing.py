@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ def laid_out(shape: tuple[int, ...], dtype: str, order: str) -> Layout:
     return Layout(dtype)
 
 
+@pytest.mark.slow
 @examples(25)
 @given(
     shape=st.sampled_from(SHAPES), first=st.sampled_from([0, 11, 2**32 - 3]),

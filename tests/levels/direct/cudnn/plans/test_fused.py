@@ -61,6 +61,7 @@ def assert_computes(model: nn.Module, x: Tensor) -> None:
         np.testing.assert_allclose(machine.read(tensor), wanted, rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6), (3, 8, 4, 4)]))
 def test_functions_and_views_compute_what_torch_does(
@@ -92,6 +93,7 @@ NETWORKS_FOLLOWED = [
 RARE_FOLLOWED = ["distances", "bags, largest", "weights of norm one", "sampled by cubes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("name", [*NETWORKS_FOLLOWED, *RARE_FOLLOWED])
 def test_every_value_of_a_network_is_where_its_plan_says(name: str, mode: Mode) -> None:
@@ -196,6 +198,7 @@ class Dense(nn.Module):
         return torch.cat([last.tanh(), features[1].exp()], self.axis) + features[2].amin()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_parts_lie_where_they_are_joined(axis: int, mode: Mode) -> None:
@@ -206,6 +209,7 @@ def test_parts_lie_where_they_are_joined(axis: int, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 def test_a_dense_block_copies_each_feature_once() -> None:
     """One copy for each of 58 layers, and one for what each of four blocks begins with."""
     made, _ = built("densenet121", "infer", "default", 64)

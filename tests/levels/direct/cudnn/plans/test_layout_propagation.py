@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,6 +80,7 @@ def test_the_last_of_several_views_is_in_order(data: st.DataObject) -> None:
     assert places(found).sort().values.equal(torch.arange(math.prod(shape)))
 
 
+@pytest.mark.slow
 @examples(300)
 @given(st.data())
 def test_views_have_strides_where_axes_are_divided(data: st.DataObject) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 SIZES = st.sampled_from([3, 16, 1024, 1027, 1030])
 
 
+@pytest.mark.slow
 @examples(60)
 @given(
     m=SIZES, n=SIZES, k=SIZES, gaps=st.tuples(*[st.booleans()] * 3),

@@ -43,6 +43,7 @@ def activated_norms(graph: Graph, residual: bool) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 def test_backward_reads_a_mask_or_finds_the_result_again(residual: bool) -> None:
     graph = lowered("resnet18", "train", (64,))
@@ -81,6 +82,7 @@ def test_shortcuts_give_gradients_of_the_pixels_that_they_read() -> None:
     assert some == {"layer1.1.bn2", "layer2.1.bn2", "layer3.1.bn2"}
 
 
+@pytest.mark.slow
 def test_each_kernel_of_a_norm_counts_what_it_moves_itself() -> None:
     """In units of the first layer's four images, in halves; vectors and sums are small."""
     made, images = built(lowered("resnet50", "train", (128,))), 4 * 64 * 64 * 64 * 2

@@ -44,7 +44,7 @@ def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
         assert_sound(built(module, mode, precision, *CASES[name].shape)[0])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", [pytest.param("infer", marks=pytest.mark.slow), "train"])
+@pytest.mark.parametrize("mode", [pytest.param("infer", marks=pytest.mark.whole_network), "train"])
 @pytest.mark.parametrize("name", FURTHER)
 def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:
     """And kernels that compile, where there is a compiler. A training step has the operators of
@@ -57,6 +57,7 @@ def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> Non
     assert_compile(kernels)
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize(
     ("model", "resolution"), [("lenet5", 28), ("resnet18", 64), ("mobilenet_v2", 32)]
@@ -120,7 +121,7 @@ def test_gradients_that_are_clipped_or_scaled_keep_their_own_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.whole_network)]
 )
 def test_gradients_of_weights_join_before_their_memory_is_touched(model: str) -> None:
     made, _ = built(model, "train")

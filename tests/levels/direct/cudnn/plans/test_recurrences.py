@@ -134,6 +134,7 @@ BY_LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("form", BY_LAYERS)
 def test_layers_by_golows_own_kernels(form: str, mode: Mode) -> None:
@@ -168,6 +169,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_layers_on_one_another_are_joined_in_training(form: str) -> None:
     plain = {"kind": "lstm", "rows": 2, "states": False, "ends": False, "bidirectional": False,

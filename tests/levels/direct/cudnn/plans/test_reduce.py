@@ -41,6 +41,7 @@ class Sums(nn.Module):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", [True, False])
 def test_every_sum_is_right(image: bool) -> None:
     graph = lowered(Sums(SUBSETS, image), "infer", (2, 3, 4, 8))
@@ -48,6 +49,7 @@ def test_every_sum_is_right(image: bool) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 def test_axes_that_are_neighbours_in_memory_are_summed_as_they_lie() -> None:
     torch.manual_seed(0)
     for axes in SUBSETS:

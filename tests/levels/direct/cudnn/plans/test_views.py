@@ -99,6 +99,7 @@ NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [(name, "infer") for name in NETWORKS] + [("read scores", "train"), ("encoder", "train")],
