@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         audit,
         choices,
         compare,
+        compile,
         load,
         load_audit,
         load_life,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         support,
         train,
     )
+    from golow.compiled.compiled_module import CompiledModule
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
     from golow.records.workload import Optimizer
@@ -48,6 +50,7 @@ __all__ = [
     "AuditInterrupted",
     "AuditResult",
     "Augmentation",
+    "CompiledModule",
     "GolowError",
     "Interrupted",
     "LifeResult",
@@ -64,6 +67,7 @@ __all__ = [
     "audit",
     "choices",
     "compare",
+    "compile",
     "load",
     "load_audit",
     "load_life",
@@ -78,9 +82,10 @@ __all__ = [
     "train",
 ]
 
-# Records are where all parts find them; everything else is in golow.api.
+# Records, and what needs torch, are where they lie; everything else is in golow.api.
 _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
+    "CompiledModule": "golow.compiled.compiled_module",
     "GolowError": "golow.records.errors",
     "Optimizer": "golow.records.workload",
     "Schedule": "golow.programs.training.training_record",

@@ -12,6 +12,7 @@ from golow.api.comparisons import (
     load,
     load_life,
 )
+from golow.api.compiling import compile
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
 from golow.api.roofs import RoofResult, roof
 from golow.api.studies import StudyResult, load_study, run_study
@@ -40,6 +41,7 @@ __all__ = [
     "audit",
     "choices",
     "compare",
+    "compile",
     "load",
     "load_audit",
     "load_life",

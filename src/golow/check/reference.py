@@ -339,13 +339,15 @@ def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Roundin
     for name in ("weights.safetensors", "batches.safetensors"):
         (folder / name).unlink()  # it is a hard link: writing to it would change the original
     weights = load_file(bundle.file("weights.safetensors"))
-    moved = moved_weights(weights, bundle.workload, working, generator)
-    save_file(moved, folder / "weights.safetensors")
+    save_file(
+        moved_weights(weights, bundle.workload, working, generator),
+        folder / "weights.safetensors",
+    )
     draws = _draw_names(bundle.workload)
     batches = {
         name: tensor
         if name in draws  # exact at every level; moved, one near a threshold would pass it
-        else _add_noise(tensor, working if "/input/" in name else FLOAT32, generator)
+        else moved(tensor, working if "/input/" in name else FLOAT32, generator)
         for name, tensor in load_file(bundle.file("batches.safetensors")).items()
     }
     save_file(batches, folder / "batches.safetensors")
@@ -365,12 +367,13 @@ def moved_weights(
     """A state dict whose weights are moved in the same way."""
     least = _least_dimensions(workload)
     return {
-        name: _add_noise(tensor, working if tensor.dim() >= least else FLOAT32, generator)
+        name: moved(tensor, working if tensor.dim() >= least else FLOAT32, generator)
         for name, tensor in weights.items()
     }
 
 
-def _add_noise(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
+def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
+    """The tensor with each element moved by a few roundings, at random; integers stay."""
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)

@@ -100,7 +100,7 @@ def _built(graph: Graph, workload: Workload, cache: Path) -> Built:
     from golow.levels.direct.onednn.run import tuning
     from golow.levels.direct.onednn.steps.built_plan import Switches
 
-    layouts = tuning.read(_write_graph(graph, workload, cache) / tuning.LAYOUTS_FILE, [])
+    layouts = tuning.read(write_graph(graph, workload.threads, cache) / tuning.LAYOUTS_FILE, [])
     layouts = layouts or tuning.Layouts(positions={})
     generates = find_compiler() is not None
     return build_plan(graph, Engine(), layouts.tag, Switches(workload.seed), generates)
@@ -113,14 +113,14 @@ def _write_lowered(bundle: Bundle, cache: Path) -> Path:
 
     graph = lowered("onednn", bundle, passes)
     require_runnable(graph)
-    return _write_graph(graph, bundle.workload, cache)
+    return write_graph(graph, bundle.workload.threads, cache)
 
 
-def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:
+def write_graph(graph: Graph, threads: int, cache: Path) -> Path:
     """Write the graph into the cache folder for this graph, library, CPU and number of threads;
     return it."""
     compiler = find_compiler()  # without one, other steps are timed
-    key = f"{version(PACKAGE)} {processor()} {workload.threads} {compiler}"
+    key = f"{version(PACKAGE)} {processor()} {threads} {compiler}"
     return write_lowered("onednn", graph, key, cache)
 
 

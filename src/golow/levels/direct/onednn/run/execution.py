@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from golow.levels.direct.bundle_arrays import STATE, Batch
+from golow.levels.direct.bundle_arrays import STATE, Batch, Read
 from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
 from golow.levels.direct.onednn.bindings.library import (
     Descriptor,
@@ -48,29 +48,39 @@ class Region:
 
 
 class Execution:
-    """A plan that is ready to run. read(kind, target) returns a parameter or buffer as an array."""
+    """A plan that is ready to run."""
 
     def __init__(
         self,
         built: Built,
         engine: Engine,
-        read: Callable[[str, str], np.ndarray],
+        read: Read,
         workshop: Workshop | None = None,
+        *,
+        arena: Region | None = None,
+        weights: Execution | None = None,
     ) -> None:
+        """read(kind, target) returns a parameter or buffer as an array.
+
+        arena: the memory of an iteration, at least as large as the plan's; plans that never run at
+        the same time may share it. weights: an execution of the same plan whose weights this one
+        reads, too; it must live as long.
+        """
         self.built, self.engine = built, engine
         self._functions = workshop.functions(built.codes) if workshop is not None else {}
         self._pool = pool() if self._functions else None
         self.plan = built.plan
-        self._regions = {
-            place: Region(self.plan.sizes[place])
-            for place in ("arena", "once", "constant", "state")
-        }
+        self._regions = {"arena": arena or Region(self.plan.sizes["arena"])}
+        for place in ("constant", "state"):
+            new = Region(self.plan.sizes[place]) if weights is None else weights.region(place)
+            self._regions[place] = new
         self._inputs: dict[int, Region] = {}
         self._memories: list[Memory] = []
         self._arguments: list[Any] = []
         self._of_input: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
         self._pointers_to_input: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
-        self._load_once(read)
+        if weights is None:
+            self.load(read)
         bound = [
             self._bound(call)
             for call, step in zip(built.calls, self.plan.steps, strict=True)
@@ -79,6 +89,10 @@ class Execution:
         self._calls = [one.call for one in bound]
         self._joined = joined(bound, None if workshop is None else workshop.player())
         self._main = [i for i, step in enumerate(self.plan.steps) if not step.once]
+
+    def region(self, place: str) -> Region:
+        """The memory of a place."""
+        return self._regions[place]
 
     # ------------------------------------------------------------ running
 
@@ -134,6 +148,33 @@ class Execution:
 
         return point
 
+    def pointing_to(self, keys: Sequence[tuple[str, str]]) -> Callable[[Sequence[int]], None]:
+        """Return what lets iterations read these inputs at the addresses that it is given, one for
+        each key. Arrays there are row-major and stay until the iteration is over."""
+        ends: list[tuple[list[Any], list[tuple[Any, int, int]], tuple[int, int] | None]] = []
+        for key in keys:
+            tensor = self.built.inputs.get(key)
+            if tensor is None:  # the graph does not read it
+                ends.append(([], [], None))
+                continue
+            memories = [(memory.handle, offset) for memory, offset in self._of_input[tensor.buffer]]
+            region = self._inputs.get(tensor.buffer)  # a NumPy step reads it
+            copied = None if region is None else (region.address, tensor.bytes)
+            ends.append((memories, self._pointers_to_input[tensor.buffer], copied))
+        point_memory = library().dnnl_memory_set_data_handle
+
+        def point(addresses: Sequence[int]) -> None:
+            for (memories, pointers, copied), address in zip(ends, addresses, strict=True):
+                for handle, offset in memories:
+                    if status := point_memory(handle, address + offset):
+                        raise OneDnnError("dnnl_memory_set_data_handle", status)
+                for places, position, offset in pointers:
+                    places[position] = address + offset
+                if copied is not None:
+                    ctypes.memmove(copied[0], address, copied[1])
+
+        return point
+
     # ------------------------------------------------------------ tensors in and out
 
     def array(self, tensor: Tensor) -> np.ndarray:
@@ -152,8 +193,15 @@ class Execution:
         if tensor.descriptor is None or tensor.layout.is_plain:
             return self.array(tensor).copy()
         result = np.empty(tensor.shape, np.float32)
-        self._reorder(tensor.layout, self._address(tensor), _plain_like(tensor), _address(result))
+        self._reorder(tensor.layout, self.address(tensor), _plain_like(tensor), _address(result))
         return result
+
+    def copying(self, tensor: Tensor) -> Callable[[int], object]:
+        """Return what copies a tensor's content, in PyTorch's order, to an address."""
+        source = self.address(tensor)
+        if tensor.descriptor is None or tensor.layout.is_plain:
+            return partial(_copy_bytes, source, tensor.bytes)
+        return Reorder(self.engine, tensor.layout, source, _plain_like(tensor)).to
 
     def write(self, tensor: Tensor, array: np.ndarray) -> None:
         """Fill a tensor with an array in PyTorch's order."""
@@ -161,19 +209,12 @@ class Execution:
             self.array(tensor)[...] = array.reshape(tensor.shape)
             return
         data = np.ascontiguousarray(array, np.float32)
-        self._reorder(_plain_like(tensor), _address(data), tensor.layout, self._address(tensor))
+        self._reorder(_plain_like(tensor), _address(data), tensor.layout, self.address(tensor))
 
     def _reorder(
         self, source: Descriptor, source_at: int, target: Descriptor, target_at: int
     ) -> None:
-        primitive = Primitive(self.engine, "reorder", source, target)
-        memories = {
-            SRC: Memory(self.engine, source, source_at),
-            DST: Memory(self.engine, target, target_at),
-        }
-        scratch = Region(primitive.scratchpad.bytes)
-        memories[SCRATCHPAD] = Memory(self.engine, primitive.scratchpad, scratch.address)
-        _execute(primitive, self.engine, memories)
+        Reorder(self.engine, source, source_at, target).to(target_at)
 
     def forget(self) -> None:
         """Set all that the optimizer keeps to zero, in any layout."""
@@ -191,7 +232,8 @@ class Execution:
 
     # ------------------------------------------------------------ binding
 
-    def _address(self, tensor: Tensor) -> int:
+    def address(self, tensor: Tensor) -> int:
+        """Where a tensor's first element is; 0 for an input."""
         buffer = self.plan.buffers[tensor.buffer]
         if buffer.place == "input":
             return 0  # `pointing` sets it before the first iteration
@@ -210,7 +252,7 @@ class Execution:
             return Bound(partial(call.function, *arrays))
         memories = {}
         for argument, tensor in call.arguments.items():
-            memory = Memory(self.engine, tensor.layout, self._address(tensor))
+            memory = Memory(self.engine, tensor.layout, self.address(tensor))
             memories[argument] = memory
             if self.plan.buffers[tensor.buffer].place == "input":
                 self._of_input[tensor.buffer].append((memory, tensor.offset))
@@ -223,7 +265,7 @@ class Execution:
     def _bound_kernel(self, call: KernelCall) -> Bound:
         pointers = (ctypes.c_void_p * len(call.arguments))()
         for position, tensor in enumerate(call.arguments):
-            pointers[position] = self._address(tensor)
+            pointers[position] = self.address(tensor)
             if self.plan.buffers[tensor.buffer].place == "input":
                 pointer = (pointers, position, tensor.offset)
                 self._pointers_to_input[tensor.buffer].append(pointer)
@@ -232,9 +274,10 @@ class Execution:
         assert self._pool is not None  # noqa: S101 - there is a function, so there is a pool
         return of_kernel(self._functions[call.kernel.code], pointers, numbers, self._pool)
 
-    def _load_once(self, read: Callable[[str, str], np.ndarray]) -> None:
-        """Fill what never changes: step by step what is computed from weights, where each weight is
-        read when it is first needed; then the constants that iterations read directly."""
+    def load(self, read: Read) -> None:
+        """Fill what iterations do not change: step by step what is computed from weights, where
+        each weight is read when it is first needed; then the constants that iterations read
+        directly. It may be called again, with other weights."""
         sources = {t.buffer: (key, t) for key, t in self.built.inputs.items()}
         filled: set[int] = set()
 
@@ -249,6 +292,9 @@ class Execution:
                     key, tensor = sources[index]
                     self.write(tensor, read(*key))
 
+        kept = self._memories, self._arguments
+        self._memories, self._arguments = [], []
+        self._regions["once"] = Region(self.plan.sizes["once"])
         for call, step in zip(self.built.calls, self.plan.steps, strict=True):
             if step.once:
                 fill(operand.buffer for operand in step.reads)
@@ -257,8 +303,7 @@ class Execution:
         places = [buffer.place for buffer in self.plan.buffers]
         fill(index for index in (*self.built.constants, *sources) if places[index] == "constant")
         del self._regions["once"]
-        self._memories.clear()
-        self._arguments.clear()
+        self._memories, self._arguments = kept
 
     def _fill(self, index: int, data: np.ndarray) -> None:
         buffer = self.plan.buffers[index]
@@ -266,11 +311,38 @@ class Execution:
         np.frombuffer(region.map, np.float32, data.size, buffer.offset)[...] = data.ravel()
 
 
+class Reorder:
+    """A copy of a tensor into another layout, at any address. source_at: where it is."""
+
+    def __init__(
+        self, engine: Engine, source: Descriptor, source_at: int, target: Descriptor
+    ) -> None:
+        self._engine = engine
+        self._primitive = Primitive(engine, "reorder", source, target)
+        self._scratch = Region(self._primitive.scratchpad.bytes)
+        self._target = Memory(engine, target, 0)
+        self._memories = {
+            SRC: Memory(engine, source, source_at),
+            DST: self._target,
+            SCRATCHPAD: Memory(engine, self._primitive.scratchpad, self._scratch.address),
+        }
+
+    def to(self, address: int) -> None:
+        """Copy it there."""
+        if status := library().dnnl_memory_set_data_handle(self._target.handle, address):
+            raise OneDnnError("dnnl_memory_set_data_handle", status)
+        _execute(self._primitive, self._engine, self._memories)
+
+
 def _execute(primitive: Primitive, engine: Engine, memories: Mapping[int, Memory]) -> None:
     arguments = _exec_arguments(memories)
     execute = library().dnnl_primitive_execute
     if status := execute(primitive.handle, engine.stream.handle, len(memories), arguments):
         raise OneDnnError("dnnl_primitive_execute", status)
+
+
+def _copy_bytes(source: int, size: int, target: int) -> None:
+    ctypes.memmove(target, source, size)
 
 
 def _exec_arguments(memories: Mapping[int, Memory]) -> Any:

@@ -1,0 +1,60 @@
+"""`golow.compile`: a module's plan in the user's own program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.api.progress import shown_progress
+from golow.observer import Observer
+from golow.records.workload import Precision
+from golow.workload.request import Inputs
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from golow.compiled.compiled_module import CompiledModule
+
+
+def compile(
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    level: str = "direct",
+    batch: Sequence[int] | None = None,
+    precision: Precision = "default",
+    threads: int | None = None,
+    tune: bool = False,
+    cache: Path | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+) -> CompiledModule:
+    """Return the module as a callable that runs a direct level's plan in this process.
+
+    model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
+    sequence of tensors, or tensors by the names of the forward pass. level: ``direct``, or
+    ``onednn`` by its name. batch: the sizes to build plans for; a batch between two runs in the
+    larger one, padded. Without it the only size is that of the example. precision: ``default`` or
+    ``ieee``, which are float32 here. threads: of every call; PyTorch's number by default. tune:
+    whether to choose layouts by measuring, for some seconds a size; they are kept in the cache.
+    cache: folder for what is built; golow's own by default. quiet: shows no progress.
+
+    Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
+    operation that the level lacks, and for one that mixes the samples of a batch if ``batch`` is
+    given.
+    """
+    from golow.compiled.compile_module import compile_module
+
+    with shown_progress("comparison", observer, quiet) as display:
+        return compile_module(
+            model,
+            inputs,
+            display,
+            level=level,
+            batch=batch,
+            precision=precision,
+            threads=threads,
+            tune=tune,
+            cache=cache,
+        )

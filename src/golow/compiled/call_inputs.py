@@ -1,0 +1,183 @@
+"""The inputs of a call: in which order a module takes them, and whether they fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
+
+from golow.records.errors import GolowError
+
+
+class InputForm(NamedTuple):
+    """What an input must be. label: as messages name it. shape: of the example. batched: whether
+    its first axis is the batch."""
+
+    label: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    batched: bool
+
+
+class CallInputs:
+    """The inputs of a module, in the order of the example.
+
+    names: the parameters of the module's forward pass that take them.
+    """
+
+    def __init__(self, module: nn.Module, example: Any, sizes: Sequence[int] | None) -> None:
+        """example: a tensor, a sequence of tensors, or tensors by the names of the forward pass.
+        sizes: batch sizes, in order, or None for the example's alone. Raises `GolowError` for
+        inputs that are no tensors, or of different batches."""
+        parameters = _parameters(module)
+        if isinstance(example, Mapping):
+            self.keywords: tuple[str, ...] = tuple(example)
+            tensors = list(example.values())
+            self.names = self.keywords
+        else:
+            self.keywords = ()
+            tensors = [example] if isinstance(example, Tensor) else list(example)
+            self.names = tuple(parameters[: len(tensors)])
+        self.example = tuple(_as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
+        if not self.example:
+            raise GolowError("there is no example input", "give the tensors that the module takes.")
+        self._by_name = {name: place for place, name in enumerate(self.names)}
+        self._order = parameters
+        self.batch = self.example[0].shape[0] if self.example[0].dim() else 1
+        self.pads = sizes is not None
+        self.sizes = tuple(sorted(set(sizes))) if sizes is not None else (self.batch,)
+        if self.sizes[0] < 1:
+            raise GolowError(f"a batch of {self.sizes[0]} has no sample in it", "use 1 or more.")
+        labels = self.keywords or tuple(str(place) for place in range(len(self.example)))
+        self.forms = tuple(
+            InputForm(
+                f"input {label}",
+                tuple(item.shape),
+                item.dtype,
+                bool(item.dim()) and item.shape[0] == self.batch,
+            )
+            for label, item in zip(labels, self.example, strict=True)
+        )
+
+    def sample(self, rows: int) -> tuple[Tensor, ...]:
+        """The example with so many rows, repeated as often as it takes."""
+        index = torch.arange(rows) % self.batch
+        return tuple(
+            item.index_select(0, index) if form.batched else item
+            for item, form in zip(self.example, self.forms, strict=True)
+        )
+
+    def ordered(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The inputs of a call in the order of the example. Raises `GolowError` for too few, too
+        many or unknown ones."""
+        if not named and len(given) == len(self.forms) and not self.keywords:
+            return list(given)
+        by_name = given[0] if len(given) == 1 else None
+        if isinstance(by_name, Mapping) and self.keywords:
+            given, named = (), {**by_name, **named}
+        found = dict(zip(self._order, given, strict=False)) | dict(named)
+        unknown = [name for name in found if name not in self._by_name]
+        missing = [name for name in self.names if name not in found]
+        if unknown or missing or len(given) > len(self._order):
+            what = f"{len(given)} inputs are too many"
+            if unknown or missing:
+                what = f"{unknown[0]} is no input" if unknown else f"input {missing[0]} is missing"
+            raise GolowError(f"{what}; this was compiled for {', '.join(self.names)}")
+        return [found[name] for name in self.names]
+
+    def fitting(self, given: Sequence[Any]) -> tuple[list[Tensor], int]:
+        """The inputs as tensors that a plan may read, row-major on the CPU, and their rows. Raises
+        `GolowError` for what does not fit, with the input's name."""
+        rows = self.sizes[-1]
+        found = []
+        first = True
+        for item, form in zip(given, self.forms, strict=True):
+            tensor = item if isinstance(item, Tensor) else _as_tensor(form.label, item)
+            shape = tensor.shape
+            if form.batched:
+                if first:
+                    first, rows = False, shape[0] if shape else 0
+                wanted = (rows, *form.shape[1:])
+            else:
+                wanted = form.shape
+            if shape != wanted or not self._takes(rows) or tensor.dtype != form.dtype:
+                raise self._misfit(form, tensor)
+            if tensor.is_cuda or tensor.requires_grad or not tensor.is_contiguous():
+                tensor = self._prepared(form, tensor)
+            found.append(tensor)
+        return found, rows
+
+    def padded(self, tensors: Sequence[Tensor], size: int) -> list[Tensor]:
+        """The same with the last row repeated up to that size."""
+        index = torch.arange(size).clamp_(max=self._rows_of(tensors) - 1)
+        return [
+            item.index_select(0, index) if form.batched else item
+            for item, form in zip(tensors, self.forms, strict=True)
+        ]
+
+    def _rows_of(self, tensors: Sequence[Tensor]) -> int:
+        pairs = zip(tensors, self.forms, strict=True)
+        return next(item.shape[0] for item, form in pairs if form.batched)
+
+    def _takes(self, rows: int) -> bool:
+        return 1 <= rows <= self.sizes[-1] if self.pads else rows == self.batch
+
+    def _prepared(self, form: InputForm, tensor: Tensor) -> Tensor:
+        if tensor.device.type != "cpu":
+            raise GolowError(
+                f"{form.label} is on {tensor.device}; this was compiled for the CPU",
+                "call it with the tensor's .cpu().",
+            )
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise GolowError(
+                f"{form.label} requires a gradient, and none flows through a compiled module",
+                "call it under torch.no_grad(), or with the tensor's .detach().",
+            )
+        return tensor.detach().contiguous()
+
+    def _misfit(self, form: InputForm, tensor: Tensor) -> GolowError:
+        if tensor.dtype != form.dtype:
+            return GolowError(
+                f"{form.label} is {_name(tensor.dtype)}; this was compiled for {_name(form.dtype)}"
+            )
+        found = "x".join(map(str, tensor.shape)) or "one number"
+        sample = "x".join(map(str, form.shape[1:])) or "one number"
+        if not form.batched:
+            wanted = "x".join(map(str, form.shape)) or "one number"
+            return GolowError(f"{form.label} is {found}; this was compiled for {wanted}")
+        sizes = ", ".join(map(str, self.sizes))
+        many = f"batches of {sizes}" if len(self.sizes) > 1 else f"a batch of {sizes}"
+        return GolowError(
+            f"{form.label} is {found}; this was compiled for {many} of {sample}",
+            "compile for other sizes with batch=[...]; all inputs have the same batch.",
+        )
+
+
+def _parameters(module: nn.Module) -> list[str]:
+    """The names of the forward pass's parameters that take inputs."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = inspect.signature(module.forward).parameters
+    return [name for name, parameter in found.items() if parameter.kind in kinds]
+
+
+def _as_tensor(label: str, item: Any) -> Tensor:
+    """An array of NumPy, or of whatever speaks DLPack, as a tensor over the same memory."""
+    if isinstance(item, Tensor):
+        return item
+    if hasattr(item, "__dlpack__"):
+        try:
+            return from_dlpack(item)
+        except (BufferError, RuntimeError):  # NumPy gives no array that is read-only
+            return torch.tensor(item)
+    raise GolowError(
+        f"{label} is {type(item).__name__}, not a tensor",
+        "a compiled module takes tensors; wrap the module in one that sets everything else.",
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,80 @@
+"""The check of a compiled module on the caller's inputs, in the caller's process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from golow.check.reference import DRAWS, moved
+from golow.check.rule import FLOAT32, Reference, check, may_be_rounding, recheck
+from golow.lower.capture.module_outputs import leaves_of
+from golow.records.comparison import Check
+from golow.storage.scratch import scratch_folder
+
+
+class Checked(NamedTuple):
+    """The verdict, and the error of each output against its limit."""
+
+    check: Check
+
+    @property
+    def matches(self) -> bool:
+        """Whether rounding explains every error."""
+        return self.check.verdict == "match"
+
+    def __str__(self) -> str:
+        lines = [f"{'output':<12} {'error':>10} {'eager':>10} {'limit':>10}"]
+        lines += [
+            f"{item.name.split('/')[-1]:<12} {item.error:>10.2g} {item.eager_error:>10.2g} "
+            f"{item.limit:>10.2g}{'' if item.passed else '  too far'}"
+            for item in self.check.tensors
+        ]
+        return "\n".join([*lines, self.check.verdict, *filter(None, [self.check.reason])])
+
+
+def checked(
+    module: nn.Module, state: Mapping[str, Tensor], output: Any, inputs: Sequence[Tensor]
+) -> Checked:
+    """Judge an output of a compiled module. module: takes these inputs by position; with these
+    weights it is eager, and its copy in float64 the reference."""
+    eager = copy.deepcopy(module)
+    eager.load_state_dict(state)
+    doubled = [_double(item) for item in inputs]
+    with scratch_folder() as folder, torch.inference_mode():
+        files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager", "own")}
+        _write(files["eager"], eager(*inputs))
+        double = eager.double()
+        _write(files["float64"], double(*doubled))
+        _write(files["own"], output)
+        reference = Reference(files["float64"], files["eager"])
+        found = check(reference, files["own"])
+        if may_be_rounding(found):
+            draws = _moved(double, doubled, folder)
+            found = recheck(reference.widened(draws), found)
+    return Checked(found)
+
+
+def _moved(double: nn.Module, inputs: Sequence[Tensor], folder: Path) -> Iterator[Path]:
+    """The float64 outputs for weights and inputs that are moved by a few roundings."""
+    state = {name: item.clone() for name, item in double.state_dict().items()}
+    for draw in range(DRAWS):
+        generator = torch.Generator().manual_seed(draw)
+        double.load_state_dict({k: moved(v, FLOAT32, generator) for k, v in state.items()})
+        file = folder / f"moved-{draw}.safetensors"
+        _write(file, double(*(moved(item, FLOAT32, generator) for item in inputs)))
+        yield file
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _write(file: Path, output: Any) -> None:
+    tensors = {f"0/output/{k}": leaf.contiguous() for k, leaf in enumerate(leaves_of(output))}
+    save_file({name: item.clone() for name, item in tensors.items()}, file)

@@ -1,0 +1,121 @@
+"""Builds the plans of a module for the sizes that its caller wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from golow.compiled.call_inputs import CallInputs
+from golow.compiled.compiled_module import CompiledModule, Outputs
+from golow.compiled.one_size import OneSize, by_position, lowered
+from golow.compiled.padding import require_independent_rows
+from golow.levels.direct.bundle_arrays import Batch
+from golow.levels.direct.onednn import level as onednn
+from golow.levels.direct.onednn.planning import require_runnable
+from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
+from golow.lower.capture.module_outputs import flattened
+from golow.observer import Observer
+from golow.records.errors import GolowError, Unsupported
+from golow.storage.cache import open_cache
+
+LEVELS = ("direct", "vendor", "onednn")
+PRECISIONS = ("default", "ieee")
+
+
+def compile_module(
+    module: nn.Module,
+    example: Any,
+    observer: Observer,
+    *,
+    level: str = "direct",
+    batch: Sequence[int] | None = None,
+    precision: str = "default",
+    threads: int | None = None,
+    tune: bool = False,
+    cache: Path | None = None,
+) -> CompiledModule:
+    """Build a plan for each size and load the module's weights; the arguments are those of
+    `golow.compile`. Raises `GolowError` for what cannot be run, before anything is built."""
+    _require_runnable_here(module, level, precision)
+    inputs = CallInputs(module, example, batch)
+    view = by_position(module, inputs.keywords)
+    threads = threads or torch.get_num_threads()
+    if inputs.pads and inputs.sizes[-1] > 1:
+        require_independent_rows(view, inputs)
+    sizes: dict[int, OneSize] = {}
+    outputs = {}
+    for size in inputs.sizes:
+        observer.stage(f"capturing batch {size}")
+        sample = inputs.sample(size)
+        with torch.inference_mode():
+            leaves, structure = flattened(view(*sample))
+        _require_tensors(leaves)
+        outputs[size] = leaves
+        sizes[size] = lowered(view, sample, threads, onednn.passes)
+        try:
+            require_runnable(sizes[size].graph)
+        except Unsupported as error:
+            raise GolowError(f"onednn cannot run it: {error}", _others()) from error
+    set_threads(threads)
+    plans = {}
+    state = module.state_dict()
+    for size, one in sizes.items():
+        observer.stage(f"building the plan of batch {size}")
+        folder = onednn.write_graph(one.graph, threads, open_cache(cache))
+        try:
+            plans[size] = CalledPlan(
+                one.graph,
+                one.reading(state),
+                folder,
+                tune=tune,
+                example=_arrays(inputs.sample(size)),
+            )
+        except Unsupported as error:
+            raise GolowError(f"onednn cannot run it: {error}", _others()) from error
+    return CompiledModule(view, inputs, Outputs(structure, outputs), sizes, plans, threads)
+
+
+def _require_runnable_here(module: nn.Module, level: str, precision: str) -> None:
+    if level not in LEVELS:
+        raise GolowError(
+            f"there is no level {level!r} that golow.compile hands over",
+            f"levels are {', '.join(LEVELS)}.",
+        )
+    if precision not in PRECISIONS:
+        raise GolowError(f"onednn computes in float32, not in {precision}", "leave precision= out.")
+    probe = onednn.probe()
+    if not probe.available:
+        raise GolowError(f"onednn: {probe.missing}", probe.fix)
+    training = [name or "the module" for name, part in module.named_modules() if part.training]
+    if training:
+        raise GolowError(
+            f"{training[0]} is in training mode, and a compiled module infers",
+            "call the module's .eval() first.",
+        )
+    elsewhere = next((p.device for p in module.parameters() if p.device.type != "cpu"), None)
+    if elsewhere is not None:
+        raise GolowError(
+            f"the module is on {elsewhere}; golow.compile runs on the CPU so far",
+            "give it the module's .cpu().",
+        )
+
+
+def _require_tensors(leaves: Sequence[Any]) -> None:
+    other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
+    if other:
+        raise GolowError(
+            f"the module returns {other[0]}, which is no tensor",
+            "wrap the module in one that returns tensors alone.",
+        )
+
+
+def _arrays(inputs: Sequence[Tensor]) -> Batch:
+    return {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(inputs)}
+
+
+def _others() -> str:
+    return "golow support MODEL lists the levels that run it."

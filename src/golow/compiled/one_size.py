@@ -1,0 +1,66 @@
+"""From a module to the lowered graph of one batch size, and the arrays that its plan reads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from golow.levels.direct.bundle_arrays import Read, in_pairs
+from golow.lower.capture.capture import capture_inference
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.graph import Graph, Pass
+from golow.lower.ir.pass_runner import apply
+from golow.records.workload import ModelSource, Workload
+from golow.workload.keywords import accept_keywords
+
+
+class OneSize(NamedTuple):
+    """A graph after a level's passes, and the tensors beside weights that it reads."""
+
+    graph: Graph
+    constants: Mapping[str, Tensor]
+
+    def reading(self, state: Mapping[str, Tensor]) -> Read:
+        """Return what gives a plan its parameters and buffers from a state dict."""
+
+        def read(kind: str, target: str) -> np.ndarray:
+            tensor = self.constants[target] if kind == "constant" else state[target]
+            return in_pairs(tensor.detach().cpu().contiguous().numpy())
+
+        return read
+
+
+def lowered(
+    module: nn.Module,
+    inputs: tuple[Tensor, ...],
+    threads: int,
+    passes: Callable[[Workload], tuple[Pass, ...]],
+) -> OneSize:
+    """Capture ``module(*inputs)`` and run a level's passes. Raises `GolowError` for what torch
+    cannot capture."""
+    name = type(module).__name__
+    captured = capture_inference(name, module, inputs)
+    workload = Workload(
+        model=name,
+        source=ModelSource(kind="pickle", name=name),
+        mode="infer",
+        batch=inputs[0].shape[0] if inputs[0].dim() else 1,
+        inputs=(),
+        threads=threads,
+    )
+    graph = apply(apply(captured.graph, CLEAN_UP), passes(workload))
+    return OneSize(graph, captured.constants)
+
+
+def by_position(module: nn.Module, keywords: tuple[str, ...]) -> nn.Module:
+    """The module as one that takes a tuple of inputs. It shares layers and weights with the given
+    one, which stays as it is."""
+    if not keywords:
+        return module
+    view = copy.copy(module)
+    accept_keywords(view, keywords, {})
+    return view

@@ -1,0 +1,113 @@
+"""Whether rows of a batch are computed each by itself, so that rows of padding change no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from golow.compiled.call_inputs import CallInputs
+from golow.lower.capture.module_outputs import leaves_of
+from golow.records.errors import GolowError
+
+
+def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
+    """Run the module on a row beside a copy of itself, and beside another row: the bits of what it
+    gives for the first must be the same. Raises `GolowError` with the first layer that mixes
+    rows, or with an output that has none."""
+    alone = inputs.sample(1)
+    copied = tuple(
+        _beside(item, item) if _rows(inputs, k) else item for k, item in enumerate(alone)
+    )
+    mixed = tuple(
+        _beside(item, _other(item)) if _rows(inputs, k) else item for k, item in enumerate(alone)
+    )
+    with torch.inference_mode(), _recorded(module) as seen:
+        first = leaves_of(module(*copied))
+        before, seen[:] = list(seen), []
+        second = leaves_of(module(*mixed))
+    for place, (one, other) in enumerate(zip(first, second, strict=True)):
+        if not one.dim() or one.shape[0] % 2 or one.shape[0] == 0:
+            raise GolowError(
+                f"output {place} has no batch in its first axis, so that padding cannot be cut off",
+                "leave batch= out, and compile for each size alone.",
+            )
+        if not _same_row(one, other):
+            layer = _first_that_mixes(before, seen)
+            raise GolowError(
+                f"output {place} of a sample depends on the other samples of its batch"
+                + (f": {layer} mixes them" if layer else "")
+                + "; rows of padding would change it",
+                "leave batch= out, and compile for each size alone.",
+            )
+
+
+def _rows(inputs: CallInputs, place: int) -> bool:
+    return inputs.forms[place].batched
+
+
+def _beside(row: Tensor, other: Tensor) -> Tensor:
+    return torch.cat([row, other])
+
+
+def _other(row: Tensor) -> Tensor:
+    """A row of other values that the module can take: larger ones, or for integers, which may be
+    indices, the same in another order."""
+    if row.is_floating_point() or row.is_complex():
+        return row * -3 + 1
+    if row.dtype == torch.bool:
+        return torch.ones_like(row)
+    return row.flip(-1) if row.dim() > 1 and not torch.equal(row.flip(-1), row) else row.clone()
+
+
+def _same_row(one: Tensor, other: Tensor) -> bool:
+    """Whether the first half of both has the same bits; NaN are equal."""
+    half = one.shape[0] // 2
+    return torch.equal(
+        torch.nan_to_num(one[:half], nan=12345.0), torch.nan_to_num(other[:half], nan=12345.0)
+    )
+
+
+_Call = tuple[str, list[Tensor], list[Tensor]]
+
+
+@contextmanager
+def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
+    """What innermost layers are given and give while this is open, in their order."""
+    seen: list[_Call] = []
+    hooks = []
+    for path, layer in module.named_modules():
+        if path and not list(layer.children()):
+
+            def note(_: nn.Module, given: Any, output: Any, path: str = path) -> None:
+                seen.append((path, _tensors(given), _tensors(output)))
+
+            hooks.append(layer.register_forward_hook(note))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf.clone() for leaf in leaves_of(tree) if isinstance(leaf, Tensor)]
+
+
+def _first_that_mixes(before: Sequence[_Call], after: Sequence[_Call]) -> str:
+    """The first layer whose inputs agree in the first row and whose outputs do not; empty if it is
+    none, but code between layers."""
+    for (path, given, made), (_, others, remade) in zip(before, after, strict=False):
+        if _agree(given, others) and not _agree(made, remade):
+            return path
+    return ""
+
+
+def _agree(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return all(
+        a.shape == b.shape and (not a.dim() or a.shape[0] % 2 or _same_row(a, b))
+        for a, b in zip(one, other, strict=False)
+    )

@@ -1,0 +1,124 @@
+"""A plan of oneDNN in the caller's own process, called on memory that the caller has.
+
+Nothing here imports a framework: inputs and outputs are addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from golow.levels.compiler import find_compiler
+from golow.levels.direct.bundle_arrays import Batch, Read
+from golow.levels.direct.onednn.bindings.library import Engine
+from golow.levels.direct.onednn.planning import arranged, build_plan
+from golow.levels.direct.onednn.run import tuning
+from golow.levels.direct.onednn.run.execution import Execution, Region
+from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
+from golow.levels.direct.onednn.steps.built_plan import Built, Switches
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Plan
+from golow.storage.cache import write_sealed
+
+
+class CalledPlan:
+    """The plan of a lowered graph in inference, with its weights.
+
+    graph: after the level's passes. read(kind, target): a parameter, buffer or constant, as graphs
+    take it. folder: the level's cache folder for this graph. tune: whether to choose layouts by
+    measuring with the example, for some seconds; otherwise the plan has the layouts that were
+    chosen in the folder before, or those that the library prefers. Raises `Unsupported` for shapes
+    that the library refuses.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        read: Read,
+        folder: Path,
+        *,
+        tune: bool = False,
+        example: Batch,
+    ) -> None:
+        self.notes: list[str] = []
+        self._engine = Engine()
+        compiler = find_compiler()
+        self._workshop = Workshop(compiler, folder.parent) if compiler else None
+
+        def loaded(layouts: tuning.Layouts) -> Execution:
+            execution = self._execution(self._build(graph, layouts), read)
+            execution.pointing(example)()
+            return execution
+
+        layouts = tuning.read(folder / tuning.LAYOUTS_FILE, self.notes)
+        if tune and (layouts is None or not layouts.clean):
+            layouts = tuning.choose(arranged(graph, self._workshop is not None), loaded)
+            write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
+        self._built = self._build(graph, layouts or tuning.Layouts(positions={}))
+        self._weights = self._execution(self._built, read)
+
+    @property
+    def plan(self) -> Plan:
+        """Its steps and memory."""
+        return self._built.plan
+
+    def load(self, read: Read) -> None:
+        """Take other weights, in the memory of the present ones. No call may run meanwhile."""
+        self._weights.load(read)
+
+    def running(self, arena: Region) -> RunningPlan:
+        """The plan over an arena, which must be as large as `plan` says, and these weights."""
+        execution = Execution(
+            self._built,
+            self._engine,
+            _no_weights,
+            self._workshop,
+            arena=arena,
+            weights=self._weights,
+        )
+        return RunningPlan(execution, self._built)
+
+    def _build(self, graph: Graph, layouts: tuning.Layouts) -> Built:
+        generates = self._workshop is not None
+        return build_plan(graph, self._engine, layouts.tag, Switches(0), generates)
+
+    def _execution(self, built: Built, read: Read) -> Execution:
+        # Its own arena is never touched, so that the system gives it no memory.
+        return Execution(built, self._engine, read, self._workshop)
+
+
+class RunningPlan:
+    """A plan over one arena. One call may run at a time."""
+
+    def __init__(self, execution: Execution, built: Built) -> None:
+        inputs = sorted({int(target) for kind, target in built.inputs if kind == "input"})
+        keys = [("input", str(position)) for position in range(max(inputs, default=-1) + 1)]
+        self._point = execution.pointing_to(keys)
+        self._inputs = len(keys)
+        self.run = execution.run
+        made = sorted(
+            (int(target), held[0])
+            for (kind, target), held in built.outputs.items()
+            if kind == "output"
+        )
+        self._copies = [execution.copying(tensor) for _, tensor in made]
+
+    def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run on inputs at these addresses, and write the outputs to those."""
+        self._point(inputs[: self._inputs])
+        self.run()
+        for copy, address in zip(self._copies, outputs, strict=True):
+            copy(address)
+
+
+def set_threads(number: int) -> None:
+    """Let plans use so many threads when this thread builds or calls them."""
+    ctypes.CDLL(POOL).omp_set_num_threads(number)
+
+
+def _no_weights(kind: str, target: str) -> np.ndarray:
+    raise LookupError(f"{kind} {target}: the weights are another execution's")
