@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from golow.models.resnet import resnet18
 from support.one_run import program_cache
 from support.places import ROOT, WORKERS
 
@@ -19,6 +30,7 @@ EXAMPLES = ROOT / "examples"
 
 SCRIPTS = ("compare_in_a_notebook.py", "own_model.py", "own_training_loss.py")
 BLOCKS = "blocks.py"
+SERVER = "serve_resnet.py"
 OWN_RUNTIME = ("own_runtime/README.md", "own_runtime/linear.py")
 
 
@@ -52,7 +64,7 @@ def test_every_example_is_run() -> None:
         for file in EXAMPLES.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS}
+    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS, SERVER}
 
 
 @pytest.mark.whole_network
@@ -93,3 +105,46 @@ def test_the_own_runtime_runs_as_its_page_says(tmp_path: Path) -> None:
     [commands] = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = run(["bash", "-euo", "pipefail", "-c", commands], folder)
     assert verdict("tiny", printed) == "match"
+
+
+@pytest.mark.slow
+def test_the_server_answers_several_at_once_and_says_what_does_not_fit(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    example, module = torch.randn(8, 3, 64, 64), resnet18().eval()
+    pictures = example.numpy()
+    command = [sys.executable, str(EXAMPLES / SERVER), "--port", "0"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "GOLOW_CACHE": str(program_cache(tmp_path.parent))},
+    ) as server:
+        assert server.stdout is not None
+        try:
+            address = server.stdout.readline().split()[0]
+            with ThreadPoolExecutor(4) as threads:
+                parts = [pictures[k : k + 1 + k % 5] for k in range(4)]
+                answers = list(threads.map(partial(asked, address), parts))
+            for part, answer in zip(parts, answers, strict=True):
+                wanted = module(torch.from_numpy(part)).argmax(1).tolist()
+                assert answer == (200, {"classes": wanted})
+            status, said = asked(address, pictures[:, :2])
+            assert status == 400
+            assert "input 0 is 8x2x64x64; this was compiled for batches" in said["error"]
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.communicate(timeout=30)[0] == "ended\n"
+    assert server.returncode == 0
+
+
+def asked(address: str, array: np.ndarray) -> tuple[int, Any]:
+    """The server's status and answer for an array."""
+    written = io.BytesIO()
+    np.save(written, array)
+    request = urllib.request.Request(address, data=written.getvalue())  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
