@@ -402,7 +402,7 @@ class Gamma(nn.Module):
 def test_an_operation_that_the_level_lacks_is_named_before_anything_is_built() -> None:
     with pytest.raises(GolowError, match="lgamma") as raised:
         compiled(Gamma().eval(), torch.randn(2, 6))
-    assert "golow support" in raised.value.hint
+    assert "--support" in raised.value.hint
 
 
 # ---------------------------------------------------------------- figures, and any call

@@ -118,4 +118,4 @@ def _arrays(inputs: Sequence[Tensor]) -> Batch:
 
 
 def _others() -> str:
-    return "golow support MODEL lists the levels that run it."
+    return "golow levels --support MODEL lists the levels that run it."

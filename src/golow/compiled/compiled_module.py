@@ -19,6 +19,10 @@ from golow.lower.capture.module_outputs import Structure, flattened
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
 
+_forks: list[None] = []
+"""One for each fork between the first process and this one."""
+os.register_at_fork(after_in_child=lambda: _forks.append(None))
+
 
 class Outputs:
     """The outputs of the module: its structure, and each tensor's shape at each size."""
@@ -26,6 +30,7 @@ class Outputs:
     def __init__(self, structure: Structure, forms: Mapping[int, Sequence[Tensor]]) -> None:
         """forms: for each size, tensors like the outputs; their content does not matter."""
         self._structure = structure
+        self._is_tensor = structure.is_tensor
         self._forms = {
             size: [(tuple(item.shape), item.dtype) for item in items]
             for size, items in forms.items()
@@ -54,7 +59,7 @@ class Outputs:
         """The module's output with these tensors, without the rows of padding."""
         if rows != size:
             tensors = [item[: item.shape[0] * rows // size] for item in tensors]
-        if self._structure.is_tensor:
+        if self._is_tensor:
             return tensors[0]
         return self._structure.filled(tensors)
 
@@ -71,7 +76,7 @@ class Context:
         self._sizes = compiled.inputs.sizes
         self._inputs, self._outputs = compiled.inputs, compiled.outputs
         self._threads = threading.local()
-        self._process = os.getpid()
+        self._forks = len(_forks)
 
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """Run the module on inputs as it takes them, and return what it returns.
@@ -91,7 +96,7 @@ class Context:
     def _call(self, given: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
         if not self._running:
             raise GolowError("the compiled module is closed")
-        if self._process != os.getpid():
+        if self._forks != len(_forks):
             raise GolowError(
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
