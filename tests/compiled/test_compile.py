@@ -199,6 +199,35 @@ def test_a_tied_weight_is_loaded_for_both() -> None:
     assert close(f(tokens), changed(tokens))
 
 
+def wide(bias: float | None = None) -> nn.Module:
+    """A network most of whose memory are weights; its biases may all be equal."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 64, 3), nn.ReLU(), *(nn.Conv2d(64, 64, 3, padding=1) for _ in range(4)),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64),
+    )  # fmt: skip
+    for layer in module:
+        if bias is not None and hasattr(layer, "bias"):
+            nn.init.constant_(layer.bias, bias)
+    return module.eval()
+
+
+def test_sizes_share_their_weights() -> None:
+    """But for products, whose weights lie otherwise for one row than for several."""
+    alone = compiled(wide(), X, batch=[4]).memory()["weights"]
+    assert alone >= 4 * sum(p.numel() for p in wide().parameters())
+    assert compiled(wide(), X, batch=[1, 2, 3, 4]).memory()["weights"] <= 1.1 * alone
+
+
+def test_weights_that_were_equal_are_not_the_same() -> None:
+    """Biases of one size and one value, in several layers and plans; then they differ."""
+    f = compiled(wide(bias=0.0), X, batch=[1, 2, 4])
+    other = wide()
+    f.load_state_dict(other.state_dict())
+    for rows in (1, 2, 4):
+        assert close(f(X[:rows]), other(X[:rows]))
+
+
 def test_the_weights_of_another_module_are_refused_and_nothing_changes(f: CompiledModule) -> None:
     before = f(X)
     state = network(1).state_dict()

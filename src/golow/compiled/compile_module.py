@@ -17,6 +17,7 @@ from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
+from golow.levels.direct.onednn.run.shared_weights import SharedWeights
 from golow.lower.capture.module_outputs import flattened
 from golow.observer import Observer
 from golow.records.errors import GolowError, Unsupported
@@ -61,7 +62,7 @@ def compile_module(
         except Unsupported as error:
             raise GolowError(f"onednn cannot run it: {error}", _others()) from error
     set_threads(threads)
-    plans = {}
+    plans, weights = {}, SharedWeights()
     state = module.state_dict()
     for size, one in sizes.items():
         observer.stage(f"building the plan of batch {size}")
@@ -76,7 +77,8 @@ def compile_module(
             )
         except Unsupported as error:
             raise GolowError(f"onednn cannot run it: {error}", _others()) from error
-    return CompiledModule(view, inputs, Outputs(structure, outputs), sizes, plans, threads)
+        plans[size].share(weights)
+    return CompiledModule(view, inputs, Outputs(structure, outputs), sizes, plans, weights, threads)
 
 
 def _require_runnable_here(module: nn.Module, level: str, precision: str) -> None:

@@ -14,7 +14,7 @@ from golow.compiled.call_inputs import CallInputs
 from golow.compiled.checking import Checked, checked
 from golow.compiled.one_size import OneSize
 from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
-from golow.levels.direct.onednn.run.execution import Region
+from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.lower.capture.module_outputs import Structure, flattened
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
@@ -145,11 +145,12 @@ class CompiledModule:
         outputs: Outputs,
         sizes: Mapping[int, OneSize],
         plans: Mapping[int, CalledPlan],
+        weights: SharedWeights,
         threads: int,
     ) -> None:
         self.inputs, self.outputs, self.threads = inputs, outputs, threads
         self.plans = dict(plans)
-        self._module, self._sizes = module, sizes
+        self._module, self._sizes, self._weights = module, sizes, weights
         self._state: Mapping[str, Tensor] = module.state_dict()
         self._shapes = {name: item.shape for name, item in self._state.items()}
         self._contexts = [Context(self)]
@@ -209,13 +210,10 @@ class CompiledModule:
         return "\n".join(table_lines(self.plans[size].plan))
 
     def memory(self) -> dict[str, int]:
-        """Return bytes: ``weights`` in the layouts of all plans, and ``iteration``, which each
+        """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
         context has once."""
-        plans = [plan.plan for plan in self.plans.values()]
-        return {
-            "weights": sum(plan.sizes["constant"] + plan.sizes["state"] for plan in plans),
-            "iteration": max((plan.sizes["arena"] for plan in plans), default=0),
-        }
+        arenas = [plan.plan.sizes["arena"] for plan in self.plans.values()]
+        return {"weights": self._weights.bytes, "iteration": max(arenas, default=0)}
 
     def close(self) -> None:
         """Give all memory back. A later call is an error."""

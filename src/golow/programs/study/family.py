@@ -9,30 +9,60 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 MARK = "GOLOW_CELL"
 
 _PATIENCE = 5.0  # seconds for killed processes to end and free device memory
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 
 
 def end_family(mark: str) -> None:
     """Kill every process with this mark except the caller, and wait until they are gone."""
     deadline = time.monotonic() + _PATIENCE
-    while (found := list(_marked(mark))) and time.monotonic() < deadline:
-        for process in found:
+    while (found := look(mark)).may_have_more and time.monotonic() < deadline:
+        for process in found.marked:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.01)
 
 
-def _marked(mark: str) -> Iterator[int]:
+class Found(NamedTuple):
+    """Processes with a mark, and those whose program is just being exchanged: they have no
+    environment for a moment, which on a busy machine may last some milliseconds."""
+
+    marked: list[int]
+    starting: list[int]
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether there are any, or may be."""
+        return bool(self.marked or self.starting)
+
+
+def look(mark: str, processes: Path = Path("/proc")) -> Found:
+    """Look for processes with this mark, except the caller."""
     entry = f"{MARK}={mark}".encode()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            # A process that has died and was not waited for no longer has an environment.
-            with suppress(OSError):
-                if entry in (folder / "environ").read_bytes().split(b"\0"):
-                    yield int(folder.name)
+    found = Found([], [])
+    for folder in processes.iterdir():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            environment = (folder / "environ").read_bytes()
+            if entry in environment.split(b"\0"):
+                found.marked.append(int(folder.name))
+            elif not environment and _is_starting(folder):
+                found.starting.append(int(folder.name))
+    return found
+
+
+def _is_starting(folder: Path) -> bool:
+    """Whether a process without an environment lives, and has no command line yet either. One that
+    has died and was not waited for has none any more, and a thread of the kernel never has."""
+    if (folder / "cmdline").read_bytes():
+        return False
+    # After the name in parentheses, which may contain spaces: state, six numbers, flags.
+    state, *numbers = (folder / "stat").read_text().rpartition(")")[2].split()
+    return state not in "ZX" and not int(numbers[5]) & _KERNEL_THREAD

@@ -43,7 +43,7 @@ from golow.levels.direct.onednn.bindings.library import (
 )
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.level import probe
-from golow.levels.direct.onednn.run.execution import Region
+from golow.levels.direct.onednn.run.shared_weights import Region
 from support.examples import examples
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")

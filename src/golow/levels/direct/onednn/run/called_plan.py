@@ -17,8 +17,9 @@ from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.onednn.bindings.library import Engine
 from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
-from golow.levels.direct.onednn.run.execution import Execution, Region
+from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
+from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
@@ -65,6 +66,11 @@ class CalledPlan:
     def plan(self) -> Plan:
         """Its steps and memory."""
         return self._built.plan
+
+    def share(self, memory: SharedWeights) -> None:
+        """Keep the weights in a memory that other plans of the same network share; before the first
+        `running`."""
+        self._weights.share(memory)
 
     def load(self, read: Read) -> None:
         """Take other weights, in the memory of the present ones. No call may run meanwhile."""

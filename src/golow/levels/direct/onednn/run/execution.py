@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -27,24 +25,10 @@ from golow.levels.direct.onednn.bindings.library import (
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.run.compiled_calls import Bound, joined, of_kernel, of_primitive
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop, pool
+from golow.levels.direct.onednn.run.shared_weights import Place, Region, SharedWeights
 from golow.levels.direct.onednn.steps.built_plan import DTYPES, ArrayCall, Built, KernelCall, Tensor
 from golow.levels.direct.onednn.steps.built_plan import Call as PlannedCall
 from golow.records.workload import KEPT
-
-
-class Region:
-    """Anonymous memory of the process, on pages of 2 MiB if the system grants them; size in bytes.
-
-    Every iteration reads the weights once from end to end. With small pages, address translation
-    costs up to a fifth of that time.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.map = mmap.mmap(-1, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(OSError, AttributeError):
-            self.map.madvise(mmap.MADV_HUGEPAGE)
-        self.bytes = np.frombuffer(self.map, dtype=np.uint8)
-        self.address = int(self.bytes.ctypes.data)
 
 
 class Execution:
@@ -70,6 +54,7 @@ class Execution:
         self._functions = workshop.functions(built.codes) if workshop is not None else {}
         self._pool = pool() if self._functions else None
         self.plan = built.plan
+        self._shared: Mapping[int, Place] = {} if weights is None else weights._shared
         self._regions = {"arena": arena or Region(self.plan.sizes["arena"])}
         for place in ("constant", "state"):
             new = Region(self.plan.sizes[place]) if weights is None else weights.region(place)
@@ -93,6 +78,13 @@ class Execution:
     def region(self, place: str) -> Region:
         """The memory of a place."""
         return self._regions[place]
+
+    def share(self, memory: SharedWeights) -> None:
+        """Move the weights into a memory that other plans share. This one cannot run any more;
+        those that are made with its weights afterwards can."""
+        self._shared = memory.take(self.plan, self._regions["constant"])
+        self._regions["constant"] = Region(0)
+        self._calls, self._joined = [], []
 
     # ------------------------------------------------------------ running
 
@@ -181,11 +173,7 @@ class Execution:
         """Return the memory of a row-major tensor as an array."""
         size = int(np.prod(tensor.shape))
         dtype = DTYPES[tensor.dtype]
-        buffer = self.plan.buffers[tensor.buffer]
-        if buffer.place == "input":
-            region, start = self._input_region(tensor.buffer), 0
-        else:
-            region, start = self._regions[buffer.place], buffer.offset
+        region, start = self._place(tensor.buffer)
         return np.frombuffer(region.map, dtype, size, start + tensor.offset).reshape(tensor.shape)
 
     def read(self, tensor: Tensor) -> np.ndarray:
@@ -234,10 +222,15 @@ class Execution:
 
     def address(self, tensor: Tensor) -> int:
         """Where a tensor's first element is; 0 for an input."""
-        buffer = self.plan.buffers[tensor.buffer]
-        if buffer.place == "input":
+        if self.plan.buffers[tensor.buffer].place == "input":
             return 0  # `pointing` sets it before the first iteration
-        return self._regions[buffer.place].address + buffer.offset + tensor.offset
+        return self._place(tensor.buffer).address + tensor.offset
+
+    def _place(self, index: int) -> Place:
+        buffer = self.plan.buffers[index]
+        if buffer.place == "input":
+            return Place(self._input_region(index), 0)
+        return self._shared.get(index) or Place(self._regions[buffer.place], buffer.offset)
 
     def _input_region(self, index: int) -> Region:
         if index not in self._inputs:
@@ -306,9 +299,8 @@ class Execution:
         self._memories, self._arguments = kept
 
     def _fill(self, index: int, data: np.ndarray) -> None:
-        buffer = self.plan.buffers[index]
-        region = self._regions[buffer.place]
-        np.frombuffer(region.map, np.float32, data.size, buffer.offset)[...] = data.ravel()
+        region, start = self._place(index)
+        np.frombuffer(region.map, np.float32, data.size, start)[...] = data.ravel()
 
 
 class Reorder:
