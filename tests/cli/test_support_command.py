@@ -63,6 +63,7 @@ def net(tmp_path: Path) -> str:
     return str(tmp_path / "mynet.py")
 
 
+@pytest.mark.slow
 def test_the_table_names_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], net: str
 ) -> None:

@@ -300,6 +300,7 @@ print([name for name in ("torch", "scipy", "pooch", "requests", "PIL") if name i
 """
 
 
+@pytest.mark.slow
 def test_no_framework_and_nothing_that_is_not_needed(root: Path, cache: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(root), str(cache)],

@@ -148,6 +148,7 @@ def test_a_data_set_without_permission(
     assert faults(case, outcome) == [], outcome.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "words"),
     [
@@ -165,6 +166,7 @@ def test_a_comparison_takes_finite_numbers(
     assert faults(case, outcome) == [], outcome.error
 
 
+@pytest.mark.slow
 def test_a_name_in_a_record_cannot_steer_the_terminal(runner: Runner, tmp_path: Path) -> None:
     whole = comparison_tree(True)
     index = whole["comparison.json"].replace(b'"resnet50"', b'"\\u001b[31mresnet50"')

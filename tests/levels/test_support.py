@@ -116,6 +116,7 @@ def refused_at_libtorch(**options: Any) -> list[str]:
     return [refusal.reason for row in found.rows for refusal in row.reasons_of("libtorch")]
 
 
+@pytest.mark.slow
 def test_libtorch_refuses_what_cannot_be_switched_off() -> None:
     assert any("random" in reason for reason in refused_at_libtorch())
 
@@ -207,6 +208,7 @@ class LogGamma(nn.Module):
         return torch.lgamma(torch.tanh(x) + 2)
 
 
+@pytest.mark.slow
 def test_casts_are_asked_too() -> None:
     """In half precision the emitted step has casts; what they are added to is still traced back."""
     half = {"mode": "train", "device": "cuda", "precision": "bf16", "levels": ["libtorch"]}

@@ -89,6 +89,7 @@ def lowered_as_captured(case: Case) -> list[Graph]:
     return graphs
 
 
+@pytest.mark.slow
 @examples(12)
 @given(st.one_of(networks(), branching()))
 def test_lowered_for_inference(drawn: Drawn) -> None:

@@ -276,6 +276,7 @@ def test_dropout_is_a_module_wherever_it_is() -> None:
     assert probabilities("resnet50") == probabilities("lenet5") == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["lenet5", "mnist_cnn", "resnet18", "mobilenet_v2"])
 def test_torchscript_takes_it(name: str) -> None:

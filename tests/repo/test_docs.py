@@ -83,6 +83,7 @@ def test_a_broken_link_is_seen() -> None:
 # ---------------------------------------------------------------- pages that follow the code
 
 
+@pytest.mark.slow
 def test_the_command_reference_is_current() -> None:
     printed = run([sys.executable, str(ROOT / "docs" / "generate_commands.py")], ROOT)
     assert printed.returncode == 0, printed.stderr

@@ -247,6 +247,7 @@ def test_a_figure_has_no_defects(name: str) -> None:
     assert defects(effects(AUDITS[name])) == []
 
 
+@pytest.mark.slow
 def test_the_figure_says_what_it_shows_and_what_it_leaves_out() -> None:
     assert "resnet50, inference, batch 8 of 3x64x64, cpu" in said(effects(EVERYTHING))
     assert "eager: 36 others are left out: the table has them." in said(effects(AUDITS["many"]))

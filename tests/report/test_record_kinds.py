@@ -166,6 +166,7 @@ def test_a_folder_lists_the_kinds_that_are_listed(tmp_path: Path) -> None:
     assert not any(is_folder_of_records(tmp_path / "runs" / name) for name in EXAMPLES)
 
 
+@pytest.mark.slow
 def test_of_a_folder_with_several_the_list_names_the_comparison(tmp_path: Path) -> None:
     """`golow show` prints the profile that was saved into it; it always did."""
     place = EXAMPLES["comparison"](tmp_path / "it")

@@ -150,6 +150,7 @@ grids = st.lists(
 ).map(lambda words: dict(zip(PLACES, words, strict=True)))
 
 
+@pytest.mark.slow
 @examples(20)
 @given(grids)
 def test_the_line_follows_the_words(words: dict[tuple[int, int], Word]) -> None:

@@ -100,6 +100,7 @@ def checkpoint(folder: Path, name: str, epoch: int, weights: dict[str, np.ndarra
     return place / name
 
 
+@pytest.mark.slow
 def test_histograms_are_of_the_checkpoints_that_are_there(tmp_path: Path) -> None:
     latest = {"layer.weight": np.linspace(-1, 3, 400, dtype=np.float32).reshape(20, 20)}
     best = {"layer.weight": np.full((20, 20), 7, np.float32)}
@@ -147,6 +148,7 @@ def test_weights_that_are_not_finite_and_files_that_cannot_be_read_are_noted(
 # ---------------------------------------------------------------- the model's graph
 
 
+@pytest.mark.slow
 def test_the_graph_is_the_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(1800, 3))
     module[1].eval()
@@ -171,6 +173,7 @@ class Untraceable(nn.Module):
         raise self.error("no way through\nand a long story")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError, KeyError, TypeError])
 def test_a_model_that_cannot_be_traced_is_a_note(
     tmp_path: Path, error: type[Exception], capsys: pytest.CaptureFixture[str]

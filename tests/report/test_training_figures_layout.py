@@ -96,6 +96,7 @@ def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:
         assert defects(make(shown)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 20, 60, 200])
 def test_a_matrix_of_any_number_of_classes_fits(classes: int) -> None:
     matrix = tuple(map(tuple, np.eye(classes, dtype=int) * 12_345))

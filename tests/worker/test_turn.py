@@ -68,6 +68,7 @@ def test_who_is_alone_is_alone(tmp_path: Path) -> None:
     assert together, "nobody was ever beside another"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_gives_its_turn_back(tmp_path: Path) -> None:
     killed = [started(tmp_path, number, 10_000) for number in range(3)]
     while not (tmp_path / "log").is_file() or len(list(turns(tmp_path))) < 20:
@@ -180,6 +181,7 @@ def test_who_loads_does_not_give_way(tmp_path: Path) -> None:
     assert ticks[-1] < begun
 
 
+@pytest.mark.slow
 def test_who_is_ended_while_it_gives_way_is_gone(tmp_path: Path) -> None:
     building = Building(tmp_path, "build")
     building.begun()

@@ -111,6 +111,7 @@ def test_windows_and_masks_follow_the_number_of_samples(tmp_path: Path) -> None:
     assert program.replace(declared, "").count("samples") > 10
 
 
+@pytest.mark.slow
 def test_a_size_that_is_a_width_too_is_right(tmp_path: Path) -> None:
     """LeNet-5 has a layer of 84."""
     assert "samples" in opened(tmp_path, "lenet5", 84)

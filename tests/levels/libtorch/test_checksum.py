@@ -42,6 +42,7 @@ def checksum_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.just(bytes(range(256)) * 999), max_size=20))
 def test_the_checksum_is_zlibs(checksum_program: Path, pieces: list[bytes]) -> None:

@@ -206,6 +206,7 @@ def test_predictions_are_eagers(built: Built, tmp_path: Path, pieces: tuple[int,
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_an_order_that_is_off_by_one_is_seen(built: Built, tmp_path: Path) -> None:
     shifted = tmp_path / "order.safetensors"
     rows = load_file(built.files.orders[0])["rows"]
@@ -336,6 +337,7 @@ def test_requests_that_make_no_sense_are_refused(
     assert_same(state_of(one_worker, tmp_path), before, "cpu")
 
 
+@pytest.mark.slow
 def test_each_mode_has_its_own_requests(built: Built, one_worker: Worker, tmp_path: Path) -> None:
     asked = {"data": str(built.files.data), "first": 0, "batches": 1, "scale": SCALE}
     predict = {"do": "predict", **asked, "shift": SHIFT, "file": str(tmp_path / "o")}

@@ -191,6 +191,7 @@ def test_a_complex_buffer_keeps_its_imaginary_part(dtype: torch.dtype) -> None:
     torch.testing.assert_close(module.turn.to(torch.complex64), turn)
 
 
+@pytest.mark.slow
 def test_the_reference_turns_as_the_model_does(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, x = Turned(), torch.randn(2, 8)

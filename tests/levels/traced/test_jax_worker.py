@@ -256,6 +256,7 @@ def test_images_keep_their_channels_last_between_layers() -> None:
     assert "value_and_grad" in text
 
 
+@pytest.mark.slow
 def test_the_source_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     from typer.testing import CliRunner
 

@@ -39,6 +39,7 @@ class Rotary(nn.Module):
         return (turned.transpose(1, 2) @ turned.permute(0, 2, 3, 1)).flatten(1)
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_rotary_embedding_of_complex_numbers_is_lowered(kept: bool, mode: Mode) -> None:

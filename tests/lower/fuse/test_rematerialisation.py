@@ -87,6 +87,7 @@ def arena(graph: Graph) -> int:
     return made.plan.sizes["arena"]
 
 
+@pytest.mark.slow
 @examples(12)
 @given(
     names=st.lists(st.sampled_from(sorted(FUNCTIONS)), min_size=1, max_size=4),
@@ -116,6 +117,7 @@ def test_what_the_step_changes_is_not_read_again() -> None:
     assert again(recompute(before)) == []
 
 
+@pytest.mark.slow
 def test_what_a_library_reads_again_stays_where_it_is() -> None:
     """Computed again elsewhere, a layer's input would be free after the forward pass, and the sum
     behind the layer would be written over it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def assert_apart(buffers: list[Lifetime], layout: Layout) -> None:
     assert all(offset + buffer.bytes <= layout.bytes for buffer, offset in placed)
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.lists(lifetimes(), max_size=25))
 def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
@@ -43,6 +45,7 @@ def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
     assert_apart(buffers, layout)
 
 
+@pytest.mark.slow
 @examples(150)
 @given(st.lists(lifetimes(), max_size=25))
 def test_the_arena_is_between_its_bounds(buffers: list[Lifetime]) -> None:

@@ -75,6 +75,7 @@ def test_every_pass_keeps_what_it_means(groups: int, affine: bool, mode: Mode) -
     assert count(graph, LayerNorm) == 0
 
 
+@pytest.mark.slow
 @both_modes
 def test_one_image_is_normed_alike(mode: Mode) -> None:
     case = Case(Block(0), torch.randn(1, 3, 5, 4), mode=mode)

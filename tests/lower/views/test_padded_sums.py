@@ -278,6 +278,7 @@ def cuts(draw: st.DrawFn) -> tuple[Written, bool]:
     return Written({"x": whole_numbers(*shape)}, nodes, *returned), alone
 
 
+@pytest.mark.slow
 @examples(200)
 @given(cuts())
 def test_a_range_of_what_was_padded_is_what_it_was(drawn: tuple[Written, bool]) -> None:

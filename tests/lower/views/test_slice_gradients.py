@@ -241,6 +241,7 @@ def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
     follow(graph, cast("Engines", KnownEngines()), small, LibrariesMachine)
 
 
+@pytest.mark.slow
 @needs_onednn
 @both_modes
 @pytest.mark.parametrize("name", NETWORKS)

@@ -31,6 +31,7 @@ CELL = Cell(
 AXIS = st.lists(st.integers(1, 4000), min_size=1, max_size=9, unique=True).map(sorted).map(tuple)
 
 
+@pytest.mark.slow
 @examples(30)
 @given(batch=AXIS, resolution=AXIS, threads=AXIS)
 def test_every_crossing_is_a_cell_once(

@@ -67,6 +67,7 @@ def test_every_cell_gets_its_record(tmp_path: Path) -> None:
     assert again.outlooks[0].left == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason", "log"),
     [
@@ -125,6 +126,7 @@ def test_a_cell_that_something_ended_is_measured_again(
 # ---------------------------------------------------------------- memory
 
 
+@pytest.mark.slow
 def test_cells_certain_to_need_too_much_are_skipped_unless_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +162,7 @@ def test_what_two_cells_needed_skips_a_third(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the end of a study
 
 
+@pytest.mark.slow
 def test_a_budget_ends_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
     heard = Heard()
     run(studies.study(), tmp_path, heard, budget=0.0)

@@ -167,6 +167,7 @@ def test_a_guess_grows_with_what_is_trained() -> None:
     assert guessed_bytes(cell(8, model="mine.py:Net")) > 0
 
 
+@pytest.mark.slow
 def test_what_is_expected_is_said_without_waiting_for_large_imports() -> None:
     code = "import golow.programs.study.forecast, sys; print({'torch', 'scipy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -141,6 +141,7 @@ def test_a_longer_race_has_time_for_enough_rounds(
     assert msgspec.structs.replace(longer, seconds=seconds) == cell
 
 
+@pytest.mark.slow
 def test_refining_replaces_unclear_cells_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: None
 ) -> None:

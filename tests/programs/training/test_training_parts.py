@@ -128,6 +128,7 @@ def test_the_moved_start_is_a_few_roundings_away(data: TrainingData, tmp_path: P
     assert torch.equal(load_file(bundles.start("own", 3).state)[weight], start[weight])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "hint"), [(718, "--batch 717"), (1436, "--batch 1435")])
 def test_a_last_batch_of_one_is_refused_where_batch_norm_cannot_take_it(
     data: TrainingData, tmp_path: Path, batch: int, hint: str

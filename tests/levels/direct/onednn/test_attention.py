@@ -234,6 +234,7 @@ def test_attention_in_windows_is_written_in_its_parts_and_right() -> None:
     assert_right(network, compute(network))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*HIDING][1:])
 def test_a_row_in_which_a_large_number_hides_all_has_equal_weights(kind: str) -> None:
     from support.direct.onednn_in_process import compute, lower
@@ -243,6 +244,7 @@ def test_a_row_in_which_a_large_number_hides_all_has_equal_weights(kind: str) ->
     assert_right(network, compute(network))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_a_few_rows_stay_products(mode: Mode) -> None:
     from support.direct.onednn_in_process import lower

@@ -33,6 +33,7 @@ def headers() -> list[Path]:
     return FOLDERS
 
 
+@pytest.mark.slow
 def test_what_is_committed_is_what_every_installed_header_says(headers: list[Path]) -> None:
     for folder in headers:
         assert generate.generated(folder) == generate.TARGET.read_text(), folder

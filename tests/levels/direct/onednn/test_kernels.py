@@ -247,6 +247,7 @@ def test_parts_side_by_side(outer: int) -> None:
     assert (y == np.concatenate(given, 1)).all()
 
 
+@pytest.mark.slow
 def test_rows_of_truth_values() -> None:
     x = np.array([[0, 0, 1], [0, 0, 0], [1, 1, 1]], np.bool_)
     for function, wanted in (("maximum", x.any(1)), ("minimum", x.all(1))):

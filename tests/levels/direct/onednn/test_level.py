@@ -86,6 +86,7 @@ def test_a_network_is_right_in_every_layout(name: str, mode: Mode) -> None:
         assert_right(network, compute(network, lambda _, tag=tag: tag))
 
 
+@pytest.mark.slow
 @both_modes
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_of_further_operators_is_right(name: str, mode: Mode) -> None:
@@ -232,6 +233,7 @@ def test_dropout_of_everything_gives_zeros() -> None:
     assert not found["gradient/weight"].any()
 
 
+@pytest.mark.slow
 def test_dropout_off_is_exact() -> None:
     drops = (nn.Dropout(0.3), nn.Dropout2d(0.2), StochasticDepth(0.4))
     module = nn.Sequential(nn.Conv2d(3, 4, 3), *drops, nn.Flatten(), nn.Linear(36, 4))

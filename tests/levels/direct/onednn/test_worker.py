@@ -73,6 +73,7 @@ def test_it_conforms(
     check(loaded())
 
 
+@pytest.mark.slow
 @needs_package
 @pytest.mark.parametrize("check", ENDINGS, ids=lambda check: check.__name__)
 def test_it_ends(check: Callable[[Subject], None], workshop: Path) -> None:

@@ -82,6 +82,7 @@ def results(expected: Tensor) -> list[Tensor]:
     return [torch.empty_like(expected).contiguous() for _ in range(2)]
 
 
+@pytest.mark.slow
 @examples(40)
 @example(LONG)
 @example(LONG._replace(start=4))

@@ -104,6 +104,7 @@ def test_every_value_of_a_network_is_where_its_plan_says(name: str, mode: Mode) 
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [
@@ -134,6 +135,7 @@ class PassedOn(nn.Module):
         return ((x * self.scale).tanh() + self.shift.t()) @ self.last
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_passed_on_is_not_overwritten_before_its_update() -> None:
     torch.manual_seed(0)
     graph = lowered(PassedOn(), "train", (4, 4))

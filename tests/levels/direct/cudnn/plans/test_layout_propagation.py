@@ -52,6 +52,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...]) -> View:
     return Reshape(x=X, shape=joined)
 
 
+@pytest.mark.slow
 @examples(300)
 @given(st.data())
 def test_the_last_of_several_views_is_in_order(data: st.DataObject) -> None:

@@ -44,6 +44,7 @@ def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
         assert_sound(built(module, mode, precision, *CASES[name].shape)[0])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [pytest.param("infer", marks=pytest.mark.whole_network), "train"])
 @pytest.mark.parametrize("name", FURTHER)
 def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:

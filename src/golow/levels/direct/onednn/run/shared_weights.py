@@ -53,7 +53,7 @@ class _Identity(NamedTuple):
     name: str
     number: int  # among buffers of that name
     layouts: frozenset[str]
-    bytes: int
+    size: int  # bytes
     digest: bytes
 
 
@@ -91,7 +91,7 @@ def _identities(plan: Plan, constants: Region) -> Iterator[tuple[int, _Identity]
         if buffer.place != "constant":
             continue
         content = constants.bytes[buffer.offset : buffer.offset + buffer.bytes]
-        digest = hashlib.blake2b(content, digest_size=20).digest()
+        digest = hashlib.blake2b(content.data, digest_size=20).digest()
         number = seen[buffer.name]
         seen[buffer.name] += 1
         yield index, _Identity(buffer.name, number, frozenset(layouts[index]), buffer.bytes, digest)
