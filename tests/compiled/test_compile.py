@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
@@ -134,6 +135,9 @@ def test_tensors_of_any_origin_and_order_are_read(f: CompiledModule, module: nn.
     still = X.numpy().copy()
     still.flags.writeable = False
     assert close(f(still), wanted)
+    negative = torch.complex(X, -X).conj().imag  # its memory has the other sign
+    assert negative.is_neg()
+    assert close(f(negative), wanted)
 
 
 def test_outputs_are_the_callers_and_stay(f: CompiledModule, module: nn.Module) -> None:
@@ -275,6 +279,16 @@ def test_contexts_run_at_once_and_one_context_does_not(module: nn.Module) -> Non
         context(X)
 
 
+def test_each_call_has_its_own_number_of_threads(module: nn.Module) -> None:
+    """Also where modules with other numbers are called in between."""
+    openmp = ctypes.CDLL("libgomp.so.1")
+    one = golow.compile(module, X, threads=1, quiet=True)
+    two = golow.compile(module, X, threads=2, quiet=True)
+    for f, threads in ((one, 1), (two, 2), (one, 1)):
+        f(X)
+        assert openmp.omp_get_max_threads() == threads
+
+
 def test_a_process_that_was_forked_is_told(f: CompiledModule) -> None:
     reading, writing = os.pipe()
     child = os.fork()
@@ -324,6 +338,9 @@ def test_many_calls_leave_nothing_behind_and_give_the_same_bits(f: CompiledModul
         (lambda f: f(X.double()), "input 0 is float64; this was compiled for float32"),
         (lambda f: f(X.numpy().astype(np.float16)), "input 0 is float16"),
         (lambda f: f(X.clone().requires_grad_()), "requires a gradient"),
+        (lambda f: f(X.to("meta")), "input 0 is on meta; this was compiled for the CPU"),
+        (lambda f: f(X.to_sparse()), "input 0 is sparse_coo"),
+        (lambda f: f(X.numpy().astype(">f4")), "input 0 is an array that PyTorch cannot read"),
         (lambda f: f("picture"), "input 0 is str, not a tensor"),
         (lambda f: f(), "input input is missing"),
         (lambda f: f(X, X), "2 inputs are too many; this was compiled for input"),
@@ -382,6 +399,24 @@ class Summed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.first(x).sum()
+
+
+class MixesTokens(nn.Module):
+    """Its input are indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        found = self.table(tokens)
+        return found - found.mean(0)
+
+
+@pytest.mark.parametrize("tokens", [[[1, 2, 3]], [[2, 2, 2]], [[1], [1]]])
+def test_samples_of_indices_that_mix_are_seen(tokens: list[list[int]]) -> None:
+    with pytest.raises(GolowError, match="depends on the other samples"):
+        compiled(MixesTokens().eval(), torch.tensor(tokens), batch=[1, 2])
 
 
 def test_a_module_that_mixes_samples_has_no_padding_and_is_right_without() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -106,7 +107,7 @@ class CallInputs:
                 wanted = form.shape
             if shape != wanted or not self._takes(rows) or tensor.dtype != form.dtype:
                 raise self._misfit(form, tensor)
-            if tensor.is_cuda or tensor.requires_grad or not tensor.is_contiguous():
+            if not is_plain(tensor):
                 tensor = self._prepared(form, tensor)
             found.append(tensor)
         return found, rows
@@ -137,7 +138,13 @@ class CallInputs:
                 f"{form.label} requires a gradient, and none flows through a compiled module",
                 "call it under torch.no_grad(), or with the tensor's .detach().",
             )
-        return tensor.detach().contiguous()
+        if tensor.layout is not torch.strided:
+            raise GolowError(
+                f"{form.label} is {str(tensor.layout).removeprefix('torch.')}; this was compiled "
+                "for tensors with all their elements",
+                "call it with the tensor's .to_dense().",
+            )
+        return tensor.detach().resolve_neg().resolve_conj().contiguous()
 
     def _misfit(self, form: InputForm, tensor: Tensor) -> GolowError:
         if tensor.dtype != form.dtype:
@@ -164,15 +171,29 @@ def _parameters(module: nn.Module) -> list[str]:
     return [name for name, parameter in found.items() if parameter.kind in kinds]
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a plan may read its memory as it is."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.requires_grad
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
 def _as_tensor(label: str, item: Any) -> Tensor:
     """An array of NumPy, or of whatever speaks DLPack, as a tensor over the same memory."""
     if isinstance(item, Tensor):
         return item
     if hasattr(item, "__dlpack__"):
-        try:
+        with suppress(BufferError, RuntimeError, TypeError):
             return from_dlpack(item)
-        except (BufferError, RuntimeError):  # NumPy gives no array that is read-only
+        # What is read-only, or in a type of NumPy's alone, is copied if it can be.
+        with suppress(RuntimeError, TypeError, ValueError):
             return torch.tensor(item)
+        raise GolowError(f"{label} is an array that PyTorch cannot read")
     raise GolowError(
         f"{label} is {type(item).__name__}, not a tensor",
         "a compiled module takes tensors; wrap the module in one that sets everything else.",

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from golow.compiled.call_inputs import CallInputs
+from golow.compiled.call_inputs import CallInputs, is_plain
 from golow.compiled.checking import Checked, checked
 from golow.compiled.one_size import OneSize
 from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
@@ -48,7 +48,7 @@ class Outputs:
             raise GolowError("out has another structure than the module's output")
         for place, (leaf, (shape, dtype)) in enumerate(zip(leaves, forms, strict=True)):
             fits = isinstance(leaf, Tensor) and tuple(leaf.shape) == shape and leaf.dtype == dtype
-            if not fits or not leaf.is_contiguous() or leaf.device.type != "cpu":
+            if not fits or not is_plain(leaf):
                 raise GolowError(
                     f"output {place} of out must be a row-major tensor on the CPU, "
                     f"{'x'.join(map(str, shape))} of {str(dtype).removeprefix('torch.')}"
@@ -69,13 +69,12 @@ class Context:
     calls of several contexts may run at once, in several threads."""
 
     def __init__(self, compiled: CompiledModule) -> None:
-        self._compiled = compiled
         self._lock = threading.Lock()
         arena = Region(max(plan.plan.sizes["arena"] for plan in compiled.plans.values()))
         self._running = {size: plan.running(arena) for size, plan in compiled.plans.items()}
         self._sizes = compiled.inputs.sizes
         self._inputs, self._outputs = compiled.inputs, compiled.outputs
-        self._threads = threading.local()
+        self._number = compiled.threads
         self._forks = len(_forks)
 
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
@@ -101,9 +100,7 @@ class Context:
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
             )
-        if not hasattr(self._threads, "set"):
-            set_threads(self._compiled.threads)
-            self._threads.set = True
+        set_threads(self._number)
         tensors, rows = self._inputs.fitting(self._inputs.ordered(given, named))
         size = rows if rows in self._running else self._next_size(rows)
         if rows != size:

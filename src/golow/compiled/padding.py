@@ -55,12 +55,13 @@ def _beside(row: Tensor, other: Tensor) -> Tensor:
 
 def _other(row: Tensor) -> Tensor:
     """A row of other values that the module can take: larger ones, or for integers, which may be
-    indices, the same in another order."""
+    indices, the same in another order, or zeros."""
     if row.is_floating_point() or row.is_complex():
         return row * -3 + 1
     if row.dtype == torch.bool:
         return torch.ones_like(row)
-    return row.flip(-1) if row.dim() > 1 and not torch.equal(row.flip(-1), row) else row.clone()
+    turned = row.flip(-1) if row.dim() > 1 else row
+    return torch.zeros_like(row) if torch.equal(turned, row) else turned
 
 
 def _same_row(one: Tensor, other: Tensor) -> bool:

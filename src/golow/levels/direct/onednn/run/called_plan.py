@@ -6,6 +6,7 @@ Nothing here imports a framework: inputs and outputs are addresses.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -121,9 +122,15 @@ class RunningPlan:
             copy(address)
 
 
+_current = threading.local()
+
+
 def set_threads(number: int) -> None:
-    """Let plans use so many threads when this thread builds or calls them."""
-    ctypes.CDLL(POOL).omp_set_num_threads(number)
+    """Let plans use so many threads when this thread builds or calls them next. Each thread has a
+    number of its own in OpenMP."""
+    if getattr(_current, "threads", 0) != number:
+        ctypes.CDLL(POOL).omp_set_num_threads(number)
+        _current.threads = number
 
 
 def _no_weights(kind: str, target: str) -> np.ndarray:
