@@ -1,7 +1,7 @@
 # make demo           set up, then take ResNet-50 down the levels on real images
 # make test           set up, then lint, types and the quick tests: 8 minutes on 2 cores
-# make test-rest      the slow tests, and more examples of those that draw them
-# make test-networks  tests that compile or train whole networks
+# make test-rest      the slow tests
+# make test-long      whole networks, and all examples of the quick tests that draw them
 # make test-all       all three
 # make wheel          the package as one file in dist/
 PYTHON ?= python3
@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-networks test-all lint types wheel clean
+.PHONY: demo test test-rest test-long test-all lint types wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,16 +24,16 @@ test: lint types
 	$(PYTEST) -m "not slow and not whole_network"
 
 test-rest: $(VENV)/.installed
-	$(PYTEST) -m "(slow or hypothesis) and not whole_network" --hypothesis-profile many
+	$(PYTEST) -m "slow and not whole_network" --hypothesis-profile many
 
-test-networks: $(VENV)/.installed
-	$(PYTEST) -m whole_network --hypothesis-profile many
+test-long: $(VENV)/.installed
+	$(PYTEST) -m "whole_network or (hypothesis and not slow)" --hypothesis-profile many
 
 # One after the other, even under `make -j`: they would measure on the same cores.
 test-all:
 	$(MAKE) test
 	$(MAKE) test-rest
-	$(MAKE) test-networks
+	$(MAKE) test-long
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -51,12 +51,12 @@ def selected(target: str) -> str:
 
 
 def test_the_three_parts_of_the_tests_are_all_tests() -> None:
-    parts = [lines_of(target) for target in ("test", "test-rest", "test-networks")]
+    parts = [lines_of(target) for target in ("test", "test-rest", "test-long")]
     assert lines_of("test-all") == [line for part in parts for line in part]
     first, *others = parts
     assert [line.split("/")[-1].split()[0] for line in first] == ["ruff", "ruff", "mypy", "pytest"]
     assert [len(part) for part in others] == [1, 1]
-    expressions = [selected(target) for target in ("test", "test-rest", "test-networks")]
+    expressions = [selected(target) for target in ("test", "test-rest", "test-long")]
     for slow, whole, drawn in product([False, True], repeat=3):
         test = {"slow": slow, "whole_network": whole, "hypothesis": drawn}
         runs = [bool(eval(expression, {}, test)) for expression in expressions]  # noqa: S307

@@ -1,7 +1,7 @@
 """How many examples Hypothesis draws for a property.
 
-`make test` draws a quarter of a test's examples, `make test-rest` all of them, and ``pytest
---hypothesis-profile deep`` twenty-five times as many, to look for what nobody has met yet.
+`make test` draws a quarter of a test's examples, `make test-rest` and `make test-long` all, and
+``pytest --hypothesis-profile deep`` twenty-five times as many, to look for what nobody has met yet.
 """
 
 from __future__ import annotations
