@@ -401,6 +401,29 @@ class Summed(nn.Module):
         return self.first(x).sum()
 
 
+def test_states_whose_batch_is_the_second_axis_have_no_padding() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(6, 5, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            found: tuple[Tensor, tuple[Tensor, Tensor]] = self.layer(x)
+            return found
+
+    x = torch.randn(3, 7, 6)
+    with pytest.raises(GolowError, match="output 1 has no batch in its first axis"):
+        compiled(Recurrent().eval(), x, batch=[1, 3])
+    assert compiled(Recurrent().eval(), x).check(x).matches
+
+
+def test_one_size_may_be_a_number_and_threads_are_at_least_one(module: nn.Module) -> None:
+    f = compiled(module, X, batch=2)
+    assert close(f(X[:1]), module(X[:1]))
+    with pytest.raises(GolowError, match="0 threads compute nothing"):
+        golow.compile(module, X, threads=0, quiet=True)
+
+
 class MixesTokens(nn.Module):
     """Its input are indices."""
 
@@ -445,6 +468,9 @@ def in_training() -> nn.Module:
         (network, {"precision": "bf16"}, "float32, not in bf16"),
         (network, {"level": "eagre"}, "no level 'eagre'"),
         (network, {"batch": [0, 1]}, "a batch of 0"),
+        (lambda: nn.Linear(5, 3).eval(), {}, "does not run on the example: RuntimeError: mat1"),
+        (lambda: network().forward, {}, "the model is method, not a torch.nn.Module"),
+        (lambda: "resnet50", {}, "the model is str"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(

@@ -22,7 +22,7 @@ def compile(
     inputs: Inputs,
     *,
     level: str = "direct",
-    batch: Sequence[int] | None = None,
+    batch: int | Sequence[int] | None = None,
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
@@ -34,11 +34,11 @@ def compile(
 
     model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
     sequence of tensors, or tensors by the names of the forward pass. level: ``direct``, or
-    ``onednn`` by its name. batch: the sizes to build plans for; a batch between two runs in the
-    larger one, padded. Without it the only size is that of the example. precision: ``default`` or
-    ``ieee``, which are float32 here. threads: of every call; PyTorch's number by default. tune:
-    whether to choose layouts by measuring, for some seconds a size; they are kept in the cache.
-    cache: folder for what is built; golow's own by default. quiet: shows no progress.
+    ``onednn`` by its name. batch: the size, or sizes, to build plans for; a batch between two runs
+    in the larger one, padded. Without it the only size is that of the example. precision:
+    ``default`` or ``ieee``, which are float32 here. threads: of every call; PyTorch's number by
+    default. tune: whether to choose layouts by measuring, for some seconds a size; they are kept in
+    the cache. cache: folder for what is built; golow's own by default. quiet: shows no progress.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, and for one that mixes the samples of a batch if ``batch`` is

@@ -30,9 +30,9 @@ class CallInputs:
     names: the parameters of the module's forward pass that take them.
     """
 
-    def __init__(self, module: nn.Module, example: Any, sizes: Sequence[int] | None) -> None:
+    def __init__(self, module: nn.Module, example: Any, sizes: int | Sequence[int] | None) -> None:
         """example: a tensor, a sequence of tensors, or tensors by the names of the forward pass.
-        sizes: batch sizes, in order, or None for the example's alone. Raises `GolowError` for
+        sizes: batch sizes, or None for the example's alone. Raises `GolowError` for
         inputs that are no tensors, or of different batches."""
         parameters = _parameters(module)
         if isinstance(example, Mapping):
@@ -50,6 +50,7 @@ class CallInputs:
         self._order = parameters
         self.batch = self.example[0].shape[0] if self.example[0].dim() else 1
         self.pads = sizes is not None
+        sizes = [sizes] if isinstance(sizes, int) else sizes
         self.sizes = tuple(sorted(set(sizes))) if sizes is not None else (self.batch,)
         if self.sizes[0] < 1:
             raise GolowError(f"a batch of {self.sizes[0]} has no sample in it", "use 1 or more.")

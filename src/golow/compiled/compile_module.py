@@ -33,7 +33,7 @@ def compile_module(
     observer: Observer,
     *,
     level: str = "direct",
-    batch: Sequence[int] | None = None,
+    batch: int | Sequence[int] | None = None,
     precision: str = "default",
     threads: int | None = None,
     tune: bool = False,
@@ -42,9 +42,12 @@ def compile_module(
     """Build a plan for each size and load the module's weights; the arguments are those of
     `golow.compile`. Raises `GolowError` for what cannot be run, before anything is built."""
     _require_runnable_here(module, level, precision)
+    if threads is not None and threads < 1:
+        raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
     inputs = CallInputs(module, example, batch)
     view = by_position(module, inputs.keywords)
     threads = threads or torch.get_num_threads()
+    _require_running(view, inputs)
     if inputs.pads and inputs.sizes[-1] > 1:
         require_independent_rows(view, inputs)
     sizes: dict[int, OneSize] = {}
@@ -81,7 +84,25 @@ def compile_module(
     return CompiledModule(view, inputs, Outputs(structure, outputs), sizes, plans, weights, threads)
 
 
+def _require_running(module: nn.Module, inputs: CallInputs) -> None:
+    """Raise `GolowError` if the module itself does not take the example."""
+    try:
+        with torch.inference_mode():
+            module(*inputs.sample(inputs.batch))
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise GolowError(
+            f"the module does not run on the example: {type(error).__name__}: {first}",
+            "give inputs that the module takes.",
+        ) from error
+
+
 def _require_runnable_here(module: nn.Module, level: str, precision: str) -> None:
+    if not isinstance(module, nn.Module):
+        raise GolowError(
+            f"the model is {type(module).__name__}, not a torch.nn.Module",
+            "build the module first, and call its .eval().",
+        )
     if level not in LEVELS:
         raise GolowError(
             f"there is no level {level!r} that golow.compile hands over",

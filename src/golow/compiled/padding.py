@@ -25,12 +25,14 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
     mixed = tuple(
         _beside(item, _other(item)) if _rows(inputs, k) else item for k, item in enumerate(alone)
     )
+    with torch.inference_mode():
+        larger = leaves_of(module(*inputs.sample(4)))
     with torch.inference_mode(), _recorded(module) as seen:
         first = leaves_of(module(*copied))
         before, seen[:] = list(seen), []
         second = leaves_of(module(*mixed))
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
-        if not one.dim() or one.shape[0] % 2 or one.shape[0] == 0:
+        if not one.dim() or larger[place].shape[0] != 2 * one.shape[0] or not one.shape[0]:
             raise GolowError(
                 f"output {place} has no batch in its first axis, so that padding cannot be cut off",
                 "leave batch= out, and compile for each size alone.",
