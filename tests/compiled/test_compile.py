@@ -321,7 +321,7 @@ def test_many_calls_leave_nothing_behind_and_give_the_same_bits(f: CompiledModul
         f(X[: 1 + k % 4] * (1 + k % 3))
     assert torch.equal(f(X), first)
     later = held()
-    assert later[0] <= pages + 512  # 2 MiB
+    assert later[0] <= pages + 1024  # 4 MiB: an input kept by each call would be 8 MiB
     assert later[1:] == (files, threads)
 
 
