@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +61,19 @@ def compile_module(
         _require_tensors(leaves)
         outputs[size] = leaves
         sizes[size] = lowered(view, sample, threads, onednn.passes)
-        try:
+        with _explained():
             require_runnable(sizes[size].graph)
-        except Unsupported as error:
-            raise GolowError(f"onednn cannot run it: {error}", _others()) from error
     set_threads(threads)
     plans, weights = {}, SharedWeights()
     state = module.state_dict()
     for size, one in sizes.items():
         observer.stage(f"building the plan of batch {size}")
         folder = onednn.write_graph(one.graph, threads, open_cache(cache))
-        try:
+        example_arrays = _arrays(inputs.sample(size))
+        with _explained():
             plans[size] = CalledPlan(
-                one.graph,
-                one.reading(state),
-                folder,
-                tune=tune,
-                example=_arrays(inputs.sample(size)),
+                one.graph, one.reading(state), folder, tune=tune, example=example_arrays
             )
-        except Unsupported as error:
-            raise GolowError(f"onednn cannot run it: {error}", _others()) from error
         plans[size].share(weights)
     return CompiledModule(view, inputs, Outputs(structure, outputs), sizes, plans, weights, threads)
 
@@ -140,5 +134,13 @@ def _arrays(inputs: Sequence[Tensor]) -> Batch:
     return {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(inputs)}
 
 
-def _others() -> str:
-    return "golow levels --support MODEL lists the levels that run it."
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what the level does not support into an error that names the levels to ask."""
+    try:
+        yield
+    except Unsupported as error:
+        raise GolowError(
+            f"onednn cannot run it: {error}",
+            "golow levels --support MODEL lists the levels that run it.",
+        ) from error
