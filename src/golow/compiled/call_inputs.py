@@ -1,4 +1,4 @@
-"""The inputs of a call: in which order a module takes them, and whether they fit."""
+"""Binds the arguments of a call to inputs, and checks their shapes, types and devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golow.records.errors import GolowError
 
 
 class InputForm(NamedTuple):
-    """What an input must be. label: as messages name it. shape: of the example. batched: whether
+    """Expected form of an input. label: its name in messages. shape: of the example. batched: whether
     its first axis is the batch."""
 
     label: str
@@ -173,7 +173,7 @@ def _parameters(module: nn.Module) -> list[str]:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a plan may read its memory as it is."""
+    """Return True if a plan can read the tensor in place."""
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided

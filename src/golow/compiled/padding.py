@@ -1,4 +1,4 @@
-"""Whether rows of a batch are computed each by itself, so that rows of padding change no other."""
+"""Proves that the samples of a batch do not affect each other, so that padding is harmless."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from golow.records.errors import GolowError
 
 
 def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
-    """Run the module on a row beside a copy of itself, and beside another row: the bits of what it
-    gives for the first must be the same. Raises `GolowError` with the first layer that mixes
+    """Run the module on a sample next to a copy of itself, and next to another sample: its output
+    for the first must be bitwise equal. Raises `GolowError` with the first layer that mixes
     rows, or with an output that has none."""
     alone = inputs.sample(1)
     copied = tuple(
@@ -67,7 +67,7 @@ def _other(row: Tensor) -> Tensor:
 
 
 def _same_row(one: Tensor, other: Tensor) -> bool:
-    """Whether the first half of both has the same bits; NaN are equal."""
+    """Compare the first halves bit by bit; NaN are equal."""
     half = one.shape[0] // 2
     return torch.equal(
         torch.nan_to_num(one[:half], nan=12345.0), torch.nan_to_num(other[:half], nan=12345.0)
@@ -79,7 +79,7 @@ _Call = tuple[str, list[Tensor], list[Tensor]]
 
 @contextmanager
 def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
-    """What innermost layers are given and give while this is open, in their order."""
+    """Record inputs and outputs of the innermost layers, in order of execution."""
     seen: list[_Call] = []
     hooks = []
     for path, layer in module.named_modules():

@@ -1,7 +1,7 @@
 """One memory for the weights of several plans of one network, such as those of several batch sizes.
 
-Plans of one network compute mostly the same from its weights, in the same layouts. What two plans
-have in common is kept once.
+Plans of one network derive mostly the same constants from its weights, in the same layouts. Equal
+constants are stored once.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Place(NamedTuple):
 
 
 class _Identity(NamedTuple):
-    """What two buffers must have in common to be one: also the layouts, since weights that happen
-    to be equal now, such as zeros, may differ when others are loaded."""
+    """Key by which two buffers are one. It has the layouts, too: weights that are equal now, such
+    as zeros, may differ when others are loaded."""
 
     name: str
     number: int  # among buffers of that name
