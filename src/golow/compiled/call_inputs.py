@@ -15,8 +15,11 @@ from golow.records.errors import GolowError
 
 
 class InputForm(NamedTuple):
-    """Expected form of an input. label: its name in messages. shape: of the example. batched: whether
-    its first axis is the batch."""
+    """Expected form of an input.
+
+    label: its name in messages. shape: of the example. batched: whether its first axis is the
+    batch.
+    """
 
     label: str
     shape: tuple[int, ...]
