@@ -12,20 +12,18 @@ from torch import Tensor, nn
 
 from golow.compiled.call_inputs import CallInputs
 from golow.compiled.compiled_module import CompiledModule, Outputs
-from golow.compiled.one_size import OneSize, by_position, lowered
+from golow.compiled.gpu import OneGpu
+from golow.compiled.one_size import by_position, lowered
 from golow.compiled.padding import require_independent_rows
-from golow.levels.direct.bundle_arrays import Batch
-from golow.levels.direct.onednn import level as onednn
-from golow.levels.direct.onednn.planning import require_runnable
-from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
-from golow.levels.direct.onednn.run.shared_weights import SharedWeights
+from golow.compiled.processor import Processor
+from golow.compiled.target import Target, device_of, require_inferring, roomy
 from golow.lower.capture.module_outputs import flattened
 from golow.observer import Observer
 from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Precision
 from golow.storage.cache import open_cache
 
-LEVELS = ("direct", "vendor", "onednn")
-PRECISIONS = ("default", "ieee")
+LEVELS = ("direct", "vendor", "onednn", "cudnn")
 
 
 def compile_module(
@@ -35,24 +33,22 @@ def compile_module(
     *,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
-    precision: str = "default",
+    precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
     cache: Path | None = None,
 ) -> CompiledModule:
     """Build a plan for each size and load the module's weights; the arguments are those of
     `golow.compile`. Raises `GolowError` for what cannot be run, before anything is built."""
-    _require_runnable_here(module, level, precision)
-    if threads is not None and threads < 1:
-        raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
-    inputs = CallInputs(module, example, batch)
+    require_inferring(module)
+    target = _target(module, example, level, precision, threads)
+    inputs = CallInputs(module, example, batch, target.device)
     view = by_position(module, inputs.keywords)
-    threads = threads or torch.get_num_threads()
     _require_running(view, inputs)
     if inputs.pads and inputs.sizes[-1] > 1:
         require_independent_rows(view, inputs)
-    sizes: dict[int, OneSize] = {}
-    outputs = {}
+    sizes, outputs = {}, {}
+    captured = target.captured_as(view)
     for size in inputs.sizes:
         observer.stage(f"capturing batch {size}")
         sample = inputs.sample(size)
@@ -60,22 +56,51 @@ def compile_module(
             leaves, structure = flattened(view(*sample))
         _require_tensors(leaves)
         outputs[size] = leaves
-        sizes[size] = lowered(view, sample, threads, onednn.passes)
-        with _explained():
-            require_runnable(sizes[size].graph)
-    set_threads(threads)
-    plans, weights = {}, SharedWeights()
+        sizes[size] = lowered(captured, target.captured_with(sample), target.threads, target.passes)
+        with _explained(target.level):
+            target.require_runnable(sizes[size].graph)
+    target.building()
+    plans, weights = {}, target.shared_weights()
     state = module.state_dict()
     for size, one in sizes.items():
         observer.stage(f"building the plan of batch {size}")
-        folder = onednn.write_graph(one.graph, threads, open_cache(cache))
-        example_arrays = _arrays(inputs.sample(size))
-        with _explained():
-            plans[size] = CalledPlan(
-                one.graph, one.reading(state), folder, tune=tune, example=example_arrays
+        with _explained(target.level), roomy():
+            plans[size] = target.build(
+                one.graph,
+                one.reading(state),
+                inputs.sample(size),
+                outputs[size],
+                open_cache(cache),
+                tune,
             )
-        plans[size].share(weights)
-    return CompiledModule(view, inputs, Outputs(structure, outputs), sizes, plans, weights, threads)
+            plans[size].share(weights)
+    made = Outputs(structure, outputs, target.device)
+    return CompiledModule(view, inputs, made, sizes, plans, weights, target)
+
+
+def _target(
+    module: nn.Module, example: Any, level: str, precision: Precision, threads: int | None
+) -> Target:
+    """The level of the module's device. Raises `GolowError` if ``level`` is another one."""
+    if level not in LEVELS:
+        raise GolowError(
+            f"there is no level {level!r} that golow.compile hands over",
+            f"levels are {', '.join(LEVELS)}.",
+        )
+    device = device_of(module, example)
+    on_gpu = device.type == "cuda"
+    if not on_gpu and device.type != "cpu":
+        raise GolowError(
+            f"the module is on {device}; golow.compile runs on the CPU and on NVIDIA GPUs",
+            "call the module's .cpu() or .cuda().",
+        )
+    if level in ("onednn", "cudnn") and on_gpu != (level == "cudnn"):
+        move = ".cuda()" if level == "cudnn" else ".cpu()"
+        raise GolowError(
+            f"the module is on {device}, where there is no {level}",
+            f"call the module's {move}, or leave level= out.",
+        )
+    return OneGpu(module, device, precision) if on_gpu else Processor(module, precision, threads)
 
 
 def _require_running(module: nn.Module, inputs: CallInputs) -> None:
@@ -91,36 +116,6 @@ def _require_running(module: nn.Module, inputs: CallInputs) -> None:
         ) from error
 
 
-def _require_runnable_here(module: nn.Module, level: str, precision: str) -> None:
-    if not isinstance(module, nn.Module):
-        raise GolowError(
-            f"the model is {type(module).__name__}, not a torch.nn.Module",
-            "build the module first, and call its .eval().",
-        )
-    if level not in LEVELS:
-        raise GolowError(
-            f"there is no level {level!r} that golow.compile hands over",
-            f"levels are {', '.join(LEVELS)}.",
-        )
-    if precision not in PRECISIONS:
-        raise GolowError(f"onednn computes in float32, not in {precision}", "leave precision= out.")
-    probe = onednn.probe()
-    if not probe.available:
-        raise GolowError(f"onednn: {probe.missing}", probe.fix)
-    training = [name or "the module" for name, part in module.named_modules() if part.training]
-    if training:
-        raise GolowError(
-            f"{training[0]} is in training mode, and a compiled module infers",
-            "call the module's .eval() first.",
-        )
-    elsewhere = next((p.device for p in module.parameters() if p.device.type != "cpu"), None)
-    if elsewhere is not None:
-        raise GolowError(
-            f"the module is on {elsewhere}; golow.compile runs on the CPU so far",
-            "give it the module's .cpu().",
-        )
-
-
 def _require_tensors(leaves: Sequence[Any]) -> None:
     other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
     if other:
@@ -130,17 +125,13 @@ def _require_tensors(leaves: Sequence[Any]) -> None:
         )
 
 
-def _arrays(inputs: Sequence[Tensor]) -> Batch:
-    return {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(inputs)}
-
-
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(level: str) -> Iterator[None]:
     """Turn what the level does not support into an error that names the levels to ask."""
     try:
         yield
     except Unsupported as error:
         raise GolowError(
-            f"onednn cannot run it: {error}",
+            f"{level} cannot run it: {error}",
             "golow levels --support MODEL lists the levels that run it.",
         ) from error

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from golow.compiled.call_inputs import CallInputs, is_plain
 from golow.compiled.checking import Checked, checked
 from golow.compiled.one_size import OneSize
-from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
-from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
+from golow.compiled.target import Run, SharedMemory, Target, TargetPlan, roomy
 from golow.lower.capture.module_outputs import Structure, flattened
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
@@ -27,9 +26,11 @@ os.register_at_fork(after_in_child=lambda: _forks.append(None))
 class Outputs:
     """The outputs of the module: its structure, and each tensor's shape at each size."""
 
-    def __init__(self, structure: Structure, forms: Mapping[int, Sequence[Tensor]]) -> None:
+    def __init__(
+        self, structure: Structure, forms: Mapping[int, Sequence[Tensor]], device: torch.device
+    ) -> None:
         """forms: for each size, tensors like the outputs; their content does not matter."""
-        self._structure = structure
+        self._structure, self._device = structure, device
         self._is_tensor = structure.is_tensor
         self._forms = {
             size: [(tuple(item.shape), item.dtype) for item in items]
@@ -38,7 +39,10 @@ class Outputs:
 
     def new(self, size: int) -> list[Tensor]:
         """Memory for the outputs at that size."""
-        return [torch.empty(shape, dtype=dtype) for shape, dtype in self._forms[size]]
+        device = self._device
+        return [
+            torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._forms[size]
+        ]
 
     def given(self, out: Any, size: int) -> list[Tensor]:
         """The tensors of the caller's own memory. Raises `GolowError` for those that do not fit."""
@@ -48,9 +52,10 @@ class Outputs:
             raise GolowError("out has another structure than the module's output")
         for place, (leaf, (shape, dtype)) in enumerate(zip(leaves, forms, strict=True)):
             fits = isinstance(leaf, Tensor) and tuple(leaf.shape) == shape and leaf.dtype == dtype
-            if not fits or not is_plain(leaf):
+            if not fits or leaf.device != self._device or not is_plain(leaf):
+                where = "the CPU" if self._device.type == "cpu" else str(self._device)
                 raise GolowError(
-                    f"output {place} of out must be a row-major tensor on the CPU, "
+                    f"output {place} of out must be a row-major tensor on {where}, "
                     f"{'x'.join(map(str, shape))} of {str(dtype).removeprefix('torch.')}"
                 )
         return leaves
@@ -70,11 +75,9 @@ class Context:
 
     def __init__(self, compiled: CompiledModule) -> None:
         self._lock = threading.Lock()
-        arena = Region(max(plan.plan.sizes["arena"] for plan in compiled.plans.values()))
-        self._running = {size: plan.running(arena) for size, plan in compiled.plans.items()}
+        self._running = _over_one_arena(compiled.target, compiled.plans)
         self._sizes = compiled.inputs.sizes
         self._inputs, self._outputs = compiled.inputs, compiled.outputs
-        self._number = compiled.threads
         self._forks = len(_forks)
 
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
@@ -100,7 +103,6 @@ class Context:
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
             )
-        set_threads(self._number)
         tensors, rows = self._inputs.fitting(self._inputs.ordered(given, named))
         size = rows if rows in self._running else self._next_size(rows)
         if rows != size:
@@ -128,6 +130,13 @@ class Context:
             self._running = {}
 
 
+def _over_one_arena(target: Target, plans: Mapping[int, TargetPlan]) -> dict[int, Run]:
+    size = max(plan.plan.sizes["arena"] for plan in plans.values())
+    with roomy():
+        arena = target.arena(size, len(plans))
+        return {batch: target.running(plan, arena) for batch, plan in plans.items()}
+
+
 class CompiledModule:
     """A module whose plan runs in this process, with weights of its own.
 
@@ -141,11 +150,11 @@ class CompiledModule:
         inputs: CallInputs,
         outputs: Outputs,
         sizes: Mapping[int, OneSize],
-        plans: Mapping[int, CalledPlan],
-        weights: SharedWeights,
-        threads: int,
+        plans: Mapping[int, TargetPlan],
+        weights: SharedMemory,
+        target: Target,
     ) -> None:
-        self.inputs, self.outputs, self.threads = inputs, outputs, threads
+        self.inputs, self.outputs, self.target = inputs, outputs, target
         self.plans = dict(plans)
         self._module, self._sizes, self._weights = module, sizes, weights
         self._state: Mapping[str, Tensor] = module.state_dict()
@@ -177,7 +186,7 @@ class CompiledModule:
             if state[name].shape != shape:
                 found, wanted = list(state[name].shape), list(shape)
                 raise GolowError(f"{name} is {found} in the state dict, the module's is {wanted}")
-        set_threads(self.threads)
+        self.target.building()
         held = [context._lock for context in self._contexts]
         for lock in held:
             lock.acquire()
@@ -194,7 +203,8 @@ class CompiledModule:
         farther from it than rounding explains. The weights are those that were loaded last."""
         ordered = self.inputs.ordered(given, named)
         tensors, _ = self.inputs.fitting(ordered)
-        return checked(self._module, self._state, self._call(*given, **named), tensors)
+        found = self._call(*given, **named)
+        return checked(self._module, self._state, found, tensors, self.target)
 
     def plan(self, batch: int | None = None) -> str:
         """Return the steps of the plan, a line each; batch: of which size, by default the
@@ -217,6 +227,7 @@ class CompiledModule:
         for context in self._contexts:
             context.close()
         self.plans = {}
+        self._weights.close()
 
     def __enter__(self) -> Self:
         return self
