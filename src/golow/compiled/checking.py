@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from golow.check.reference import DRAWS, moved
 from golow.check.rule import Reference, Rounding, check, may_be_rounding, recheck
-from golow.compiled.target import Target
+from golow.compiled.working_precision import WorkingPrecision
+from golow.levels.called.target import Target
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
 from golow.storage.scratch import scratch_folder
@@ -50,46 +51,38 @@ def checked(
     weights, in the target's precision, it is eager, and its copy in float64 the reference."""
     eager = copy.deepcopy(module)
     eager.load_state_dict(state)
-    doubled = _all_in(torch.float64, inputs)
-    double = copy.deepcopy(eager).double()
+    double, working = copy.deepcopy(eager).double(), WorkingPrecision(target, eager)
+    doubled = [item.double() if item.is_floating_point() else item for item in inputs]
     with scratch_folder() as folder, torch.inference_mode():
         files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager", "own")}
         _write(files["float64"], double(*doubled))
-        with target.arithmetic():
-            _write(files["eager"], _in(target.half, eager)(*_all_in(target.half, inputs)))
+        with working.arithmetic():
+            _write(files["eager"], working.module(eager)(*working.inputs(list(inputs))))
         _write(files["own"], output)
-        reference = Reference(files["float64"], files["eager"], target.rounding)
+        reference = Reference(files["float64"], files["eager"], working.rounding)
         found = check(reference, files["own"])
         if may_be_rounding(found):
-            draws = _moved(double, doubled, folder, target)
+            draws = _moved(double, doubled, folder, working)
             found = recheck(reference.widened(draws), found)
     return Checked(found)
 
 
 def _moved(
-    double: nn.Module, inputs: Sequence[Tensor], folder: Path, target: Target
+    double: nn.Module, inputs: Sequence[Tensor], folder: Path, working: WorkingPrecision
 ) -> Iterator[Path]:
     """The float64 outputs for weights and inputs that are moved by a few roundings."""
     state = {name: item.clone() for name, item in double.state_dict().items()}
     for draw in range(DRAWS):
         generator = torch.Generator().manual_seed(draw)
-        weights = {k: _moved_by(target.rounds(v), v, generator) for k, v in state.items()}
+        weights = {k: _moved_by(working.rounding_of(v), v, generator) for k, v in state.items()}
         double.load_state_dict(weights)
         file = folder / f"moved-{draw}.safetensors"
-        _write(file, double(*(_moved_by(target.rounding, item, generator) for item in inputs)))
+        _write(file, double(*(_moved_by(working.rounding, item, generator) for item in inputs)))
         yield file
 
 
 def _moved_by(rounding: Rounding, tensor: Tensor, generator: torch.Generator) -> Tensor:
     return moved(tensor.cpu(), rounding, generator).to(tensor.device)
-
-
-def _in(dtype: torch.dtype | None, module: nn.Module) -> nn.Module:
-    return module if dtype is None else module.to(dtype)
-
-
-def _all_in(dtype: torch.dtype | None, inputs: Sequence[Tensor]) -> list[Tensor]:
-    return [item.to(dtype) if dtype and item.is_floating_point() else item for item in inputs]
 
 
 def _write(file: Path, output: Any) -> None:

@@ -7,13 +7,12 @@ Nothing here imports a framework: inputs, outputs and streams are numbers.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from golow.levels.direct.bundle_arrays import Batch, Read
-from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.bindings.pointed_graph import PointedGraph, Turns
 from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.planning import build_plan
@@ -31,6 +30,9 @@ from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 from golow.records.workload import Precision
 
+_building = threading.RLock()
+"""Plans of one GPU load and are captured on the same streams: one thread at a time."""
+
 
 class Arena:
     """The memory of iterations of several plans, of which one runs at a time; size in bytes.
@@ -45,10 +47,10 @@ class CalledPlan:
     """The plan of a lowered graph in inference, with its weights.
 
     graph: after the level's passes. read(kind, target): a parameter, buffer or constant, as graphs
-    take it. home: the level's folder in the cache. given: types of inputs, by position, where these
-    are not the graph's. outputs: the type in which the caller gets each output. tune: whether to
-    choose engines by timing them, for up to some minutes. example: inputs to time them with, and to
-    run once. Raises `Unsupported` for operations without an engine, `MemoryError` if the GPU has
+    take it. engines: those of the GPU, for all sizes. given: types of inputs, by position, where
+    these are not the graph's. outputs: the type in which the caller gets each output. tune: whether
+    to choose engines by timing them, for up to some minutes. example: inputs to time them with, and
+    to run once. Raises `Unsupported` for operations without an engine, `MemoryError` if the GPU has
     no room.
     """
 
@@ -56,8 +58,7 @@ class CalledPlan:
         self,
         graph: Graph,
         read: Read,
-        home: Path,
-        gpu: Gpu,
+        engines: Engines,
         *,
         precision: Precision,
         given: Mapping[str, str],
@@ -65,18 +66,19 @@ class CalledPlan:
         tune: bool,
         example: Batch,
     ) -> None:
-        self.gpu, self._outputs, self._example = gpu, tuple(outputs), example
+        self.gpu, self._outputs, self._example = engines.gpu, tuple(outputs), example
         self._sources = {item.value.name: item for item in graph.inputs}
-        engines = Engines(gpu, home / "engines", tune)
 
         def built() -> Built:
             return build_plan(graph, engines, TYPES[precision], 1, given)
 
-        self.built = built()
-        if tune and self._is_refined(engines, read):
+        with _building:
+            self.gpu.make_current()
             self.built = built()
-        # Iterations run over other arenas.
-        self._weights = self._execution(self.built, read, arena=Region(0))
+            if tune and self._is_refined(engines, read):
+                self.built = built()
+            # Iterations run over other arenas.
+            self._weights = self._execution(self.built, read, arena=Region(0))
 
     def _is_refined(self, engines: Engines, read: Read) -> bool:
         """Whether other engines are faster in the whole iteration."""
@@ -95,25 +97,29 @@ class CalledPlan:
     def share(self, memory: SharedWeights) -> None:
         """Keep the weights in a memory that other plans of the same network share; before the first
         `running`."""
-        memory.take(self.gpu, self.plan, self._weights.memory)
+        with _building:
+            memory.take(self.gpu, self.plan, self._weights.memory)
 
     def load(self, read: Read) -> None:
         """Take other weights, in the memory of the present ones. No call may run meanwhile."""
-        self._weights.fill(read)
+        with _building:
+            self._weights.fill(read)
 
     def running(self, arena: Arena, current_stream: Callable[[], int]) -> RunningPlan:
         """The plan over an arena, which must be as large as `plan` says, and these weights.
         current_stream: the stream of the caller."""
-        execution = Execution(
-            self.built,
-            self.gpu,
-            self._sources,
-            [],
-            _no_weights,
-            arena=arena.region,
-            weights=self._weights,
-        )
-        return RunningPlan(execution, self._example, self._outputs, arena.turns, current_stream)
+        with _building:
+            self.gpu.make_current()
+            execution = Execution(
+                self.built,
+                self.gpu,
+                self._sources,
+                [],
+                _no_weights,
+                arena=arena.region,
+                weights=self._weights,
+            )
+            return RunningPlan(execution, self._example, self._outputs, arena.turns, current_stream)
 
 
 class RunningPlan:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import Rounding
 from golow.levels.direct.bundle_arrays import Read
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError
-from golow.records.workload import Workload
+from golow.records.workload import Precision, Workload
 
 Run = Callable[[Sequence[int], Sequence[int]], None]
 """Runs an iteration on inputs at these addresses, and writes the outputs to those."""
@@ -45,15 +44,12 @@ class SharedMemory(Protocol):
 
 
 class Target(Protocol):
-    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call. rounding: of
-    the arithmetic, for the check. half: the type of weights and inputs in which eager has that
-    arithmetic, if it is not the module's own."""
+    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call."""
 
     level: str
     device: torch.device
     threads: int
-    rounding: Rounding
-    half: torch.dtype | None
+    precision: Precision
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
         """The level's passes."""
@@ -76,10 +72,11 @@ class Target(Protocol):
         read: Read,
         sample: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        cache: Path,
+        folder: Path,
         tune: bool,
     ) -> TargetPlan:
-        """Build the plan of one size. sample: inputs; outputs: tensors like the outputs."""
+        """Build the plan of one size. sample: inputs; outputs: tensors like the outputs. folder:
+        the cache."""
 
     def shared_weights(self) -> SharedMemory:
         """A new memory for weights."""
@@ -89,12 +86,6 @@ class Target(Protocol):
 
     def running(self, plan: Any, arena: Any) -> Run:
         """The plan over a memory for iterations."""
-
-    def rounds(self, weight: Tensor) -> Rounding:
-        """By how much the arithmetic rounds a weight."""
-
-    def arithmetic(self) -> AbstractContextManager[object]:
-        """The context in which eager has this arithmetic."""
 
 
 def require_inferring(module: nn.Module) -> None:

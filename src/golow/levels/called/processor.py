@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import FLOAT32, Rounding
-from golow.compiled.target import Run
+from golow.levels.called.target import Run
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
@@ -29,8 +27,6 @@ class Processor:
 
     level = "onednn"
     device = torch.device("cpu")
-    rounding = FLOAT32
-    half: torch.dtype | None = None
 
     def __init__(self, module: nn.Module, precision: Precision, threads: int | None) -> None:
         if precision not in PRECISIONS:
@@ -49,6 +45,7 @@ class Processor:
         probe = onednn.probe()
         if not probe.available:
             raise GolowError(f"onednn: {probe.missing}", probe.fix)
+        self.precision: Precision = precision
         self.threads = threads or torch.get_num_threads()
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
@@ -77,11 +74,11 @@ class Processor:
         read: Read,
         sample: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        cache: Path,
+        folder: Path,
         tune: bool,
     ) -> CalledPlan:
         """Build the plan of one size."""
-        folder = onednn.write_graph(graph, self.threads, cache)
+        folder = onednn.write_graph(graph, self.threads, folder)
         example = {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(sample)}
         return CalledPlan(graph, read, folder, tune=tune, example=example)
 
@@ -102,11 +99,3 @@ class Processor:
             run(inputs, outputs)
 
         return call
-
-    def rounds(self, weight: Tensor) -> Rounding:
-        """Float32's, for every weight."""
-        return FLOAT32
-
-    def arithmetic(self) -> AbstractContextManager[None]:
-        """Nothing: eager computes in float32, too."""
-        return nullcontext()

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import BF16, FLOAT32, FP16, TF32, Rounding
-from golow.compiled.target import Run
+from golow.levels.called.target import Run
 from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.cudnn.planning import require_runnable
+from golow.levels.torch.device import HALVES
 from golow.lower.ir.graph import Graph, Pass
 from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
+    from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.levels.direct.cudnn.run.called_plan import Arena, CalledPlan
     from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
 
-ROUNDINGS: dict[Precision, tuple[Rounding, int]] = {
-    "default": (TF32, 3),
-    "ieee": (FLOAT32, 0),
-    "tf32": (TF32, 2),
-    "bf16": (BF16, 0),
-    "fp16": (FP16, 0),
-}
-"""With the fewest dimensions of the weights that the arithmetic rounds."""
-HALVES: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-DTYPES = {half: dtype for dtype, half in HALVES.items()}
+PRECISION_OF: dict[torch.dtype, Precision] = {dtype: name for name, dtype in HALVES.items()}
 
 
 class OneGpu:
@@ -50,19 +41,15 @@ class OneGpu:
         if not probe.available:
             raise GolowError(f"cudnn: {probe.missing}", probe.fix)
         own = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-        if own not in (torch.float32, *HALVES):
+        if own not in (torch.float32, *PRECISION_OF):
             name = str(own).removeprefix("torch.")
             raise GolowError(
                 f"cudnn has no {name}, which is the type of the module's weights",
                 "call the module's .float(), .bfloat16() or .half().",
             )
-        self.precision = HALVES.get(own, precision) if precision == "default" else precision
-        wanted = DTYPES.get(self.precision)
-        self.half = wanted if wanted != own else None
+        self.precision = PRECISION_OF.get(own, precision) if precision == "default" else precision
         self.device = torch.device("cuda", device.index or 0)
-        rounded = [self.rounds(weight) for weight in module.parameters()]
-        self.rounding = next((item for item in rounded if item is not FLOAT32), FLOAT32)
-        self._opened: Gpu | None = None
+        self._engines: Engines | None = None  # of all sizes
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
         """The level's passes."""
@@ -100,19 +87,18 @@ class OneGpu:
         read: Read,
         sample: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        cache: Path,
+        folder: Path,
         tune: bool,
     ) -> CalledPlan:
         """Build the plan of one size."""
         from golow.levels.direct.cudnn.run.called_plan import CalledPlan
 
-        home = cache / self.level
-        home.mkdir(exist_ok=True)
+        if self._engines is None:
+            self._engines = _engines(folder / self.level, self.device.index, tune)
         return CalledPlan(
             graph,
             read,
-            home,
-            self._gpu(home / "kernels"),
+            self._engines,
             precision=self.precision,
             given={str(k): _name(item) for k, item in enumerate(sample)},
             outputs=list(map(_name, outputs)),
@@ -137,32 +123,19 @@ class OneGpu:
         raw = torch._C._cuda_getCurrentRawStream  # the public one makes an object of each stream
         return plan.running(arena, partial(raw, self.device.index))
 
-    def _gpu(self, kernels: Path) -> Gpu:
-        if self._opened is None:
-            from golow.levels.direct.cudnn.bindings.device import Gpu
 
-            self._opened = Gpu(kernels, None, self.device.index)
-        return self._opened
+def _engines(home: Path, ordinal: int, tune: bool) -> Engines:
+    from golow.levels.direct.cudnn.engines.engines import Engines
 
-    def rounds(self, weight: Tensor) -> Rounding:
-        """TF32's for the weights of matrix products, by default only of convolutions; that of a
-        half precision for all."""
-        rounding, least = ROUNDINGS[self.precision]
-        return rounding if weight.dim() >= least else FLOAT32
+    return Engines(_gpu(home / "kernels", ordinal), home / "engines", tune)
 
-    @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """Torch's flags for TF32 as the precision has them."""
-        flags: tuple[Any, Any] = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = [flag.allow_tf32 for flag in flags]
-        try:
-            if self.precision in ("ieee", "tf32"):
-                for flag in flags:
-                    flag.allow_tf32 = self.precision == "tf32"
-            yield
-        finally:
-            for flag, value in zip(flags, before, strict=True):
-                flag.allow_tf32 = value
+
+@cache
+def _gpu(kernels: Path, ordinal: int) -> Gpu:
+    """The GPU with its streams and loaded kernels, one for all modules of the process."""
+    from golow.levels.direct.cudnn.bindings.device import Gpu
+
+    return Gpu(kernels, None, ordinal)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
@@ -174,7 +147,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _widened(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.dtype in HALVES else tensor.dtype
+    return torch.float32 if tensor.dtype in PRECISION_OF else tensor.dtype
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
