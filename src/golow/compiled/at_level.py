@@ -66,6 +66,8 @@ def compile_at_level(
         raise GolowError(
             f"{given} for the direct levels; {level} runs batches like the example", "leave it out."
         )
+    if threads is not None and threads < 1:
+        raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
     _require_inference(module)
     device = device_of(module)
     chosen = _chosen(level, device)
@@ -80,7 +82,8 @@ def compile_at_level(
     else:
         observer.stage(f"building {chosen.name}")
         own = by_position(copied(module), inputs.keywords)
-        built = built_in_torch(chosen, own, inputs.sample(inputs.batch), workload)
+        sample = tuple(item.detach().contiguous() for item in inputs.example)
+        built = built_in_torch(chosen, own, sample, workload)
     return HandedOver(chosen.name, inputs, workload, built)
 
 
