@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.ladder import ALIASES, DIRECT
+from golow.levels.ladder import ALIASES, BASELINE, DIRECT
 from golow.records.workload import Device, Workload
 from golow.worker.cores import default_threads
 
@@ -29,9 +29,9 @@ def is_callable(name: str, device: Device) -> bool:
 
 
 def line_to_paste(workload: Workload, level: str) -> str:
-    """The line that gives this level in a program that has the model and an input; empty for a
-    training step, and for a level that is not handed over."""
-    if workload.mode != "infer" or not is_callable(level, workload.device):
+    """The line that gives this level in a program that has the model and an input; empty for eager,
+    which is the model, for a training step, and for a level that is not handed over."""
+    if level == BASELINE or workload.mode != "infer" or not is_callable(level, workload.device):
         return ""
     words = ["golow.compile(model, x", f'level="{level}"']
     if workload.precision != "default":
