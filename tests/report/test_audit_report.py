@@ -166,7 +166,7 @@ def test_a_level_is_called_by_a_line_unless_a_setting_belongs_around_it() -> Non
     )
     lines = [" ".join(one.split()) for one in text.splitlines() if "golow.compile(" in one]
     assert lines == [
-        f'golow f = golow.compile(model, x, level="{name}", threads=4000)'
+        f'call f = golow.compile(model, x, level="{name}", threads=4000)'
         for name in ("compile:freezing", "libtorch")
     ]
 

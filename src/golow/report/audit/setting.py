@@ -92,7 +92,7 @@ def _called(audit: Audit, run: Run, found: Sequence[Alternative], width: int) ->
     is neither a variant nor a variable of the environment, which the program gets as well."""
     if all(one.variant or (one.environment and one.call is None) for one in found):
         plain = run.level.partition("+")[0]
-        yield from _labelled("golow", line_to_paste(audit.workload, plain), width)
+        yield from _labelled("call", line_to_paste(audit.workload, plain), width)
 
 
 def _shell(alternative: Alternative) -> str:
