@@ -1,7 +1,7 @@
 # make demo           set up, then take ResNet-50 down the levels on real images
 # make test           set up, then lint, types and the quick tests: 8 minutes on 2 cores
 # make test-rest      the slow tests
-# make test-long      whole networks, and all examples of the quick tests that draw them
+# make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
 # make wheel          the package as one file in dist/
 PYTHON ?= python3
@@ -24,10 +24,10 @@ test: lint types
 	$(PYTEST) -m "not slow and not whole_network"
 
 test-rest: $(VENV)/.installed
-	$(PYTEST) -m "slow and not whole_network" --hypothesis-profile many
+	$(PYTEST) -m "slow and not whole_network"
 
 test-long: $(VENV)/.installed
-	$(PYTEST) -m "whole_network or (hypothesis and not slow)" --hypothesis-profile many
+	$(PYTEST) -m "whole_network or hypothesis" --hypothesis-profile many
 
 # One after the other, even under `make -j`: they would measure on the same cores.
 test-all:

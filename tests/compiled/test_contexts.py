@@ -37,7 +37,7 @@ def test_contexts_run_at_once_and_one_context_does_not(module: nn.Module) -> Non
         thread.join()
     assert wrong == []
     context = f.context()
-    with context._lock, pytest.raises(GolowError, match="another thread is calling"):
+    with context.held(), pytest.raises(GolowError, match="another thread is calling"):
         context(X)
 
 

@@ -1,6 +1,6 @@
 """How many examples Hypothesis draws for a property.
 
-`make test` draws a quarter of a test's examples, `make test-rest` and `make test-long` all, and
+`make test` and `make test-rest` draw a quarter of a test's examples, `make test-long` all, and
 ``pytest --hypothesis-profile deep`` twenty-five times as many, to look for what nobody has met yet.
 """
 

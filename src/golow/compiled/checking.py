@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from golow.check.reference import DRAWS, moved
-from golow.check.rule import FLOAT32, Reference, check, may_be_rounding, recheck
+from golow.check.rule import Reference, Rounding, check, may_be_rounding, recheck
+from golow.compiled.working_precision import WorkingPrecision
+from golow.levels.called.target import Target
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
 from golow.storage.scratch import scratch_folder
@@ -39,40 +41,48 @@ class Checked(NamedTuple):
 
 
 def checked(
-    module: nn.Module, state: Mapping[str, Tensor], output: Any, inputs: Sequence[Tensor]
+    module: nn.Module,
+    state: Mapping[str, Tensor],
+    output: Any,
+    inputs: Sequence[Tensor],
+    target: Target,
 ) -> Checked:
     """Judge an output of a compiled module. module: takes these inputs by position; with these
-    weights it is eager, and its copy in float64 the reference."""
+    weights, in the target's precision, it is eager, and its copy in float64 the reference."""
     eager = copy.deepcopy(module)
     eager.load_state_dict(state)
-    doubled = [_double(item) for item in inputs]
+    double, working = copy.deepcopy(eager).double(), WorkingPrecision(target, eager)
+    doubled = [item.double() if item.is_floating_point() else item for item in inputs]
     with scratch_folder() as folder, torch.inference_mode():
         files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager", "own")}
-        _write(files["eager"], eager(*inputs))
-        double = eager.double()
         _write(files["float64"], double(*doubled))
+        with working.arithmetic():
+            _write(files["eager"], working.module(eager)(*working.inputs(list(inputs))))
         _write(files["own"], output)
-        reference = Reference(files["float64"], files["eager"])
+        reference = Reference(files["float64"], files["eager"], working.rounding)
         found = check(reference, files["own"])
         if may_be_rounding(found):
-            draws = _moved(double, doubled, folder)
+            draws = _moved(double, doubled, folder, working)
             found = recheck(reference.widened(draws), found)
     return Checked(found)
 
 
-def _moved(double: nn.Module, inputs: Sequence[Tensor], folder: Path) -> Iterator[Path]:
+def _moved(
+    double: nn.Module, inputs: Sequence[Tensor], folder: Path, working: WorkingPrecision
+) -> Iterator[Path]:
     """The float64 outputs for weights and inputs that are moved by a few roundings."""
     state = {name: item.clone() for name, item in double.state_dict().items()}
     for draw in range(DRAWS):
         generator = torch.Generator().manual_seed(draw)
-        double.load_state_dict({k: moved(v, FLOAT32, generator) for k, v in state.items()})
+        weights = {k: _moved_by(working.rounding_of(v), v, generator) for k, v in state.items()}
+        double.load_state_dict(weights)
         file = folder / f"moved-{draw}.safetensors"
-        _write(file, double(*(moved(item, FLOAT32, generator) for item in inputs)))
+        _write(file, double(*(_moved_by(working.rounding, item, generator) for item in inputs)))
         yield file
 
 
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
+def _moved_by(rounding: Rounding, tensor: Tensor, generator: torch.Generator) -> Tensor:
+    return moved(tensor.cpu(), rounding, generator).to(tensor.device)
 
 
 def _write(file: Path, output: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from golow.levels.aotinductor import level as aotinductor
+from golow.levels.called.level import with_called
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import Launch, Level, Variant
@@ -50,8 +51,8 @@ LADDER: tuple[Level, ...] = (
     tensorflow.LEVEL,
     aotinductor.LEVEL,
     libtorch.LEVEL,
-    onednn.LEVEL,
-    cudnn.LEVEL,
+    with_called(onednn.LEVEL),
+    with_called(cudnn.LEVEL),
 )
 
 # The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,

@@ -124,7 +124,7 @@ def cudnn_program(fault: str, cache: Path) -> Any:
                 kept = dict(list(calls.items())[:-1])
             execution._calls = kept
             joins, execution._joins = execution._joins, [()] * len(steps)
-            graph = self.gpu.capture(execution._enqueue)
+            graph = self.gpu.capture(execution.enqueue)
             execution._calls, execution._joins = calls, joins
             return graph
 

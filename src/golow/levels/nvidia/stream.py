@@ -1,4 +1,4 @@
-"""A stream of the first visible GPU: what is enqueued on it, and its events as a stopwatch."""
+"""A stream of a GPU: what is enqueued on it, and its events as a stopwatch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from golow.levels.nvidia.memory import GpuError, Region, checked
 
 
 class Stream:
-    """A stream of the first visible device, which becomes the current one. Addresses are the
-    device's; everything is enqueued, unless it says that it waits."""
+    """A stream of a device, by default the first visible one; the device becomes the current one.
+    Addresses are the device's; everything is enqueued, unless it says that it waits."""
 
-    def __init__(self) -> None:
-        self._device = Device(0)
+    def __init__(self, ordinal: int = 0) -> None:
+        self._device = Device(ordinal)
         self._device.set_current()
         self._main = self._device.create_stream()
         self.stream = int(self._main.handle)
         self.name = self._device.name
         self.cache_bytes = int(self._device.properties.l2_cache_size)
+
+    def make_current(self) -> None:
+        """Make the device current in this thread."""
+        self._device.set_current()
 
     # ------------------------------------------------------------ memory
 

@@ -11,11 +11,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from golow.levels.torch.loop_defaults import Habits
-from golow.records.workload import Workload
+from golow.records.workload import Precision, Workload
 from golow.storage.scratch import scratch_folder
 from golow.worker.protocol import CopiesReport
 
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALVES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Arithmetic(NamedTuple):

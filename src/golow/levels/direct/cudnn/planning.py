@@ -3,12 +3,12 @@ build itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn import operators
-from golow.levels.direct.cudnn.build.builder import LEVEL, Builder
+from golow.levels.direct.cudnn.build.builder import LEVEL, NOTHING, Builder
 from golow.levels.direct.cudnn.build.finish_training import finish
 from golow.levels.direct.implementation import (
     Implementation,
@@ -49,11 +49,18 @@ def require_runnable(graph: Graph) -> None:
     require_supported(LEVEL, graph, implemented(), DTYPES)
 
 
-def build_plan(graph: Graph, engines: Engines, types: Types, batches: int) -> Built:
-    """Return the plan for ``batches`` batches in memory. Raises `Unsupported` for what the level
-    cannot run and for operations without an engine."""
+def build_plan(
+    graph: Graph,
+    engines: Engines,
+    types: Types,
+    batches: int,
+    given: Mapping[str, str] = NOTHING,
+) -> Built:
+    """Return the plan for ``batches`` batches in memory. given: types of inputs there, by target,
+    where these are not the graph's. Raises `Unsupported` for what the level cannot run and for
+    operations without an engine."""
     require_runnable(graph)
-    return Builder(arranged(graph), engines, types, batches).build(implemented(), finish)
+    return Builder(arranged(graph), engines, types, batches, given).build(implemented(), finish)
 
 
 def arranged(graph: Graph) -> Graph:

@@ -21,7 +21,7 @@ from golow.levels.nvidia.memory import GpuError, Pinned, checked
 from golow.levels.nvidia.stream import Stream
 from golow.storage.cache import read_sealed, write_sealed
 
-Graph = Any  # an instantiated CUDA graph, as the bindings return it
+Graph = Any  # a CUDA graph, as the bindings return it
 
 
 _ATTRIBUTE = driver.CUdevice_attribute
@@ -60,14 +60,17 @@ def _reserve_stacks(size: int) -> None:
 
 
 class Gpu(Stream):
-    """The first visible device, with two streams: the main stream, and a side stream for work that
-    the main one need not wait for. cache: folder for compiled kernels. stack_bytes: what the
-    context reserves for each thread; the driver gives more to a kernel that needs it."""
+    """A device, by default the first visible one, with two streams: the main stream, and a side
+    stream for work that the main one need not wait for. cache: folder for compiled kernels.
+    stack_bytes: what the context reserves for each thread; the driver gives more to a kernel that
+    needs it. None leaves the context as the process has it."""
 
-    def __init__(self, cache: Path, stack_bytes: int = 0) -> None:
-        Device(0).set_current()
-        _reserve_stacks(stack_bytes)
-        super().__init__()
+    def __init__(self, cache: Path, stack_bytes: int | None = 0, ordinal: int = 0) -> None:
+        Device(ordinal).set_current()
+        if stack_bytes is not None:
+            _reserve_stacks(stack_bytes)
+        super().__init__(ordinal)
+        self._ordinal = ordinal
         self._side = self._device.create_stream()
         self.side = int(self._side.handle)
         major, minor = self._device.compute_capability
@@ -82,7 +85,9 @@ class Gpu(Stream):
     def properties(self) -> dict[str, int]:
         """Of the device, by the names that torch.profiler gives them in a trace."""
         return {
-            name: int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
+            name: int(
+                checked(driver.cuDeviceGetAttribute(wanted, self._ordinal), "cuDeviceGetAttribute")
+            )
             for name, wanted in PROPERTIES.items()
         }
 
@@ -90,7 +95,7 @@ class Gpu(Stream):
         """Nanoseconds in which memory could transfer that many bytes and the multiprocessors do the
         arithmetic in float32, whichever takes longer: what it can take without tensor cores."""
         bus, memory, multiprocessors, clock = (
-            int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
+            int(checked(driver.cuDeviceGetAttribute(wanted, self._ordinal), "cuDeviceGetAttribute"))
             for wanted in (
                 _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,  # bits
                 _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,  # kHz; two transfers a cycle
@@ -131,13 +136,14 @@ class Gpu(Stream):
         so that two such kernels run side by side whatever each of them needs."""
         attribute = driver.CUfunction_attribute
         most = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        largest = int(checked(driver.cuDeviceGetAttribute(most, 0), "cuDeviceGetAttribute"))
+        answer = driver.cuDeviceGetAttribute(most, self._ordinal)
+        largest = int(checked(answer, "cuDeviceGetAttribute"))
         wanted = {
             attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: largest,
             attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: 100,  # percent
         }
         for name, value in wanted.items():
-            answer = driver.cuKernelSetAttribute(name, value, function.handle, 0)
+            answer = driver.cuKernelSetAttribute(name, value, function.handle, self._ordinal)
             checked(answer, "cuKernelSetAttribute")
 
     def launch(self, kernel: Kernel, pointers: Sequence[int], side: bool = False) -> None:
@@ -169,6 +175,14 @@ class Gpu(Stream):
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
         """Return what the function enqueues, as one CUDA graph that is ready to launch."""
+        captured = self.record_graph(enqueue)
+        graph = self.instantiate(captured)
+        checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
+        return graph
+
+    def record_graph(self, enqueue: Callable[[], None]) -> Graph:
+        """Return what the function enqueues, as a CUDA graph that can be changed; the caller
+        destroys it."""
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
         try:
@@ -178,8 +192,11 @@ class Gpu(Stream):
             raise
         captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
         wait_for_ends(captured, self._names)
+        return captured
+
+    def instantiate(self, captured: Graph) -> Graph:
+        """Return a recorded graph as one that is ready to launch."""
         graph = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
-        checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
         checked(driver.cuGraphUpload(graph, self.stream), "cuGraphUpload")
         return graph
 

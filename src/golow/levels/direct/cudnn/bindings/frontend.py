@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cudnn
 
@@ -66,14 +67,24 @@ class Plan:
         return bytes(self._graph.serialize())
 
 
+_handles: WeakKeyDictionary[Gpu, tuple[Any, Any]] = WeakKeyDictionary()
+"""cuDNN's handles on the streams of each GPU; they live as long as the process."""
+
+
+def _handles_of(gpu: Gpu) -> tuple[Any, Any]:
+    if gpu not in _handles:
+        _handles[gpu] = handles = cudnn.create_handle(), cudnn.create_handle()
+        for handle, stream in zip(handles, (gpu.stream, gpu.side), strict=True):
+            cudnn.set_stream(handle=handle, stream=stream)
+    return _handles[gpu]
+
+
 class Frontend:
-    """cuDNN on the two streams of one GPU; its handles live as long as the process."""
+    """cuDNN on the two streams of one GPU."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.handle, beside = cudnn.create_handle(), cudnn.create_handle()
-        cudnn.set_stream(handle=self.handle, stream=gpu.stream)
-        cudnn.set_stream(handle=beside, stream=gpu.side)
-        self._handles = (self.handle, beside)
+        self._handles = _handles_of(gpu)
+        self.handle = self._handles[0]
 
     @property
     def version(self) -> str:

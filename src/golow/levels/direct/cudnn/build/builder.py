@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine, Engines, Operation
 
 LEVEL = "cudnn"
+NOTHING: Mapping[str, str] = {}
 ALIGNMENT = 256  # bytes; what cuBLASLt requires of a workspace
 
 
@@ -35,7 +36,14 @@ class Builder:
     """Builds the steps of one graph, node by node. An operator asks ``current`` about its node,
     takes its arguments from ``values``, adds ``steps``, and defines its results in ``values``."""
 
-    def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        engines: Engines,
+        types: Types,
+        batches: int,
+        given: Mapping[str, str] = NOTHING,
+    ) -> None:
         self.engines, self.types = engines, types
         self.current = CurrentNode(graph, LEVEL)
         self.loading = Loading(self.current)
@@ -45,7 +53,7 @@ class Builder:
         self.training = TrainingState(self.current, types, self.memory.new)
         self.counters = Counters(graph)
         self.updating = Updating()
-        self.inputs = Inputs(self, batches)
+        self.inputs = Inputs(self, batches, given)
         self.values = Values(self)
         self.outputs = Outputs(self)
 

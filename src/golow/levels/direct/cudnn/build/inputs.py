@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """batches: how many lie in memory. tensors: all batches of each input and the state outside
+    """batches: how many lie in memory. given: types in which inputs lie there, by target, where
+    these are not the graph's. tensors: all batches of each input and the state outside
     `TrainingState`, by kind and target, as far as something reads them."""
 
-    def __init__(self, build: Builder, batches: int) -> None:
+    def __init__(self, build: Builder, batches: int, given: Mapping[str, str]) -> None:
         self._build, self._current, self._batches = build, build.current, batches
+        self._given = given
         self.tensors: dict[tuple[str, str], Tensor] = {}
 
     def is_outside(self, name: str) -> bool:
@@ -40,6 +43,11 @@ class Inputs:
         """Return all batches of an input, as they lie in memory, and the current one's position."""
         item = self._current.sources[reference.name]
         return self._all_batches(item), self._build.memory.cell(POSITION)
+
+    def dtype(self, reference: Ref) -> str:
+        """Return the type in which an input lies in memory."""
+        item = self._current.sources[reference.name]
+        return self._given.get(item.target, item.value.dtype)
 
     def bring_in(self, name: str, layout: Layout, exists: bool) -> Tensor | None:
         """Allocate memory for a value from outside in this layout. None if state exists in another
@@ -74,19 +82,20 @@ class Inputs:
         """Add a step that takes the current batch from all batches in memory."""
         value = item.value
         result = self._build.memory.new(value.name, value.shape, layout)
+        batches, position = self.batches(Ref(name=value.name))
         if layout.order == "channels_last":
             images, channels, *height, width = value.shape
             sizes = (images, channels, math.prod(height), width, layout.channels)
-            kernel = fetch_image(value.dtype, layout.dtype, *sizes)
+            kernel = fetch_image(batches.dtype, layout.dtype, *sizes)
         else:
-            kernel = fetch_rows(value.dtype, layout.dtype, result.elements)
-        self._build.steps.kernel(kernel, self.batches(Ref(name=value.name)), [result], "fetch")
+            kernel = fetch_rows(batches.dtype, layout.dtype, result.elements)
+        self._build.steps.kernel(kernel, (batches, position), [result], "fetch")
         return result
 
     def _all_batches(self, item: GraphInput) -> Tensor:
         key, value = (item.kind, item.target), item.value
         if key not in self.tensors:
             shape = (self._batches, *value.shape)
-            layout = Layout(value.dtype)
+            layout = Layout(self.dtype(Ref(name=value.name)))
             self.tensors[key] = self._build.memory.new(value.name, shape, layout, "input")
         return self.tensors[key]

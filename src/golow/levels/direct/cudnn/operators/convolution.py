@@ -88,8 +88,8 @@ def _in_place(
     """Return the operations that read the input's batches in place; None if there are none."""
     if whole.of_volumes or not build.current.is_input(arguments.x):
         return None
-    item = build.current.value(arguments.x)
-    first = InPlace(*(as_first(o, item.shape, item.dtype) for o in (whole, _of_weight(whole))))
+    shape, dtype = build.current.value(arguments.x).shape, build.inputs.dtype(arguments.x)
+    first = InPlace(*(as_first(o, shape, dtype) for o in (whole, _of_weight(whole))))
     needed = first if build.current.trains else first[:1]
     found = all(takes_first(operation) and build.engines.choose(operation) for operation in needed)
     return first if found else None

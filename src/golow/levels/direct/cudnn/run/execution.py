@@ -16,6 +16,7 @@ from golow.levels.direct.cudnn.build.branches import joins, runs_beside
 from golow.levels.direct.cudnn.build.training_state import KEPT, is_of
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, Layout, packed, unpacked
+from golow.levels.direct.cudnn.run.plan_memory import PlanMemory
 from golow.levels.direct.cudnn.shared_kernels.cast import cast
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.delay import delay
@@ -33,7 +34,7 @@ from golow.levels.direct.kernel_views import View
 from golow.levels.direct.weight_arithmetic import computed
 from golow.levels.nvidia.memory import Region
 from golow.lower.ir.graph import GraphInput
-from golow.lower.plan.plan import Place, Step
+from golow.lower.plan.plan import Step
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine
@@ -41,13 +42,11 @@ if TYPE_CHECKING:
 Key = tuple[str, str]
 # Upper limit of the host's time to enqueue a step and an event.
 ENQUEUE_NS = 60_000
-ONCE: Place = "once"
 ITERATIONS = 12  # of which the shortest counts
 
 
 class Execution:
-    """A plan that is ready to run. read returns a parameter, buffer or constant as an array;
-    sources are the graph's inputs by the names of their values."""
+    """A plan that is ready to run."""
 
     def __init__(
         self,
@@ -56,16 +55,17 @@ class Execution:
         sources: Mapping[str, GraphInput],
         batches: Sequence[Batch],
         read: Read,
+        *,
+        arena: Region | None = None,
+        weights: Execution | None = None,
     ) -> None:
+        """sources: the graph's inputs by the names of their values. read(kind, target) returns a
+        parameter, buffer or constant as an array. arena, weights: see `PlanMemory`; an execution
+        with another one's weights reads none, and that one must live as long."""
         self.built, self.gpu, self.plan = built, gpu, built.plan
-        self._regions = {
-            place: Region(size) for place, size in self.plan.sizes.items() if size and place != ONCE
-        }
-        self._inputs = {
-            index: Region(buffer.bytes)
-            for index, buffer in enumerate(self.plan.buffers)
-            if buffer.place == "input"
-        }
+        self.memory: PlanMemory = PlanMemory(
+            self.plan, arena=arena, weights=None if weights is None else weights.memory
+        )
         self._sources = sources
         steps = zip(built.calls, self.plan.steps, strict=True)
         # The calls of an iteration by their positions in the plan.
@@ -73,8 +73,10 @@ class Execution:
         # Engines in place of others, with a workspace of their own.
         self._instead: dict[Engine, tuple[Engine, Region]] = {}
         gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
-        self.fill(read)
-        self.take_batches(batches)
+        if weights is None:
+            self.fill(read)
+        if batches:
+            self.take_batches(batches)
         self._joins = joins(built.calls, self.plan.steps)
         self._graph: Graph | None = None
 
@@ -85,8 +87,8 @@ class Execution:
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         if self._graph is None:
-            self._enqueue()  # libraries load their kernels on first use, not inside a graph
-            self._graph = self.gpu.capture(self._enqueue)
+            self.enqueue()  # libraries load their kernels on first use, not inside a graph
+            self._graph = self.gpu.capture(self.enqueue)
         else:
             self.gpu.replay(self._graph)
 
@@ -106,7 +108,7 @@ class Execution:
 
     def iteration_ns(self) -> float:
         """Return the shortest time of an iteration on the batch that ran last, in ns."""
-        return self.gpu.time(self._enqueue, ITERATIONS)
+        return self.gpu.time(self.enqueue, ITERATIONS)
 
     def run_timed(self, batch: int) -> list[tuple[Step, int]]:
         """Run one iteration step by step; return each step with its nanoseconds by the GPU's clock.
@@ -146,7 +148,7 @@ class Execution:
             self._step(call)
         return found | {k: self.read(t) for k, t in wanted.items() if k not in found}
 
-    def _enqueue(self) -> None:
+    def enqueue(self) -> None:
         """Enqueue all steps; the main stream waits for side steps where `joins` says."""
         beside: dict[int, Any] = {}
         for position, call in self._calls.items():
@@ -179,26 +181,18 @@ class Execution:
         size = self.plan.pieces.get(call.first, (0, 0))[1] or self.plan.sizes[call.first]
         kernel = call.make(size // ITEM_BYTES[call.dtype])
         addresses = [
-            self._address_of(argument)
+            self.memory.address_of(argument)
             if isinstance(argument, str)
             else (self.address(argument) if argument else 0)
             for argument in (call.first, *call.arguments)
         ]
         self.gpu.launch(kernel, addresses)
 
-    def _address_of(self, place: Place) -> int:
-        if (piece := self.plan.pieces.get(place)) is not None:
-            return self._regions["arena"].address + piece[0]
-        return self._regions[place].address
-
     # ------------------------------------------------------------ tensors in and out
 
     def address(self, tensor: Tensor) -> int:
         """Return the tensor's device address."""
-        buffer = self.plan.buffers[tensor.buffer]
-        if buffer.place == "input":
-            return self._inputs[tensor.buffer].address
-        return self._regions[buffer.place].address + buffer.offset + tensor.offset
+        return self.memory.address(tensor)
 
     def place(self, tensor: Tensor, batch: int) -> int:
         """Return the device address of the batch with that index, for an input of the model."""
@@ -239,7 +233,7 @@ class Execution:
         """Set all that the optimizer keeps to zero."""
         if (steps := self.built.inputs.get(("steps", "steps"))) is not None:
             self.write_float(steps, 0.0)
-        for place, region in self._regions.items():
+        for place, region in self.memory.places().items():
             if any(is_of(role, place) for role in KEPT):
                 self.gpu.fill(region.address, region.size)
 
@@ -294,18 +288,17 @@ class Execution:
 
         # Each weight is read when it is first needed: memory of loading alone is shared over time.
         waiting = {fill.tensor.buffer: fill for fill in self.built.fills}
-        self._regions[ONCE] = Region(self.plan.sizes[ONCE])
-        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
-            if step.once:
-                write(operand.buffer for operand in step.reads)
-                self._step(call)
-        write(tuple(waiting))
-        self.gpu.synchronize()
-        del self._regions[ONCE]
+        with self.memory.loading():
+            for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+                if step.once:
+                    write(operand.buffer for operand in step.reads)
+                    self._step(call)
+            write(tuple(waiting))
+            self.gpu.synchronize()
 
     def take_batches(self, batches: Sequence[Batch]) -> None:
         """Upload these batches, as many as the plan was built for, as inputs of iterations."""
         for (kind, target), tensor in self.built.inputs.items():
             if kind in ("input", "target"):
                 arrays = [batch[(kind, target)] for batch in batches]
-                self.gpu.upload(self._inputs[tensor.buffer].address, np.stack(arrays))
+                self.gpu.upload(self.memory.input(tensor.buffer).address, np.stack(arrays))

@@ -1,20 +1,17 @@
-"""One memory for the weights of several plans of one network, such as those of several batch sizes.
-
-Plans of one network derive mostly the same constants from its weights, in the same layouts. Equal
-constants are stored once.
-"""
+"""One memory for the weights of several plans of one network, such as those of several batch
+sizes."""
 
 from __future__ import annotations
 
 import hashlib
 import mmap
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
+from golow.levels.direct.constant_keys import ConstantKey, constant_keys
 from golow.lower.plan.arena_offsets import CACHE_LINE
 from golow.lower.plan.plan import Plan
 
@@ -46,15 +43,7 @@ class Place(NamedTuple):
         return self.region.address + self.offset
 
 
-class _Identity(NamedTuple):
-    """Key by which two buffers are one. It has the layouts, too: weights that are equal now, such
-    as zeros, may differ when others are loaded."""
-
-    name: str
-    number: int  # among buffers of that name
-    layouts: frozenset[str]
-    size: int  # bytes
-    digest: bytes
+_Identity = tuple[ConstantKey, bytes]  # with a digest of the content
 
 
 class SharedWeights:
@@ -80,21 +69,17 @@ class SharedWeights:
         self.bytes += offset
         return {index: self._known[identity] for index, identity in identities.items()}
 
+    def close(self) -> None:
+        """Give the memory back. No plan may read it any more."""
+        self.bytes = 0
+        self._known.clear()
+
 
 def _identities(plan: Plan, constants: Region) -> Iterator[tuple[int, _Identity]]:
-    layouts: dict[int, set[str]] = defaultdict(set)
-    for step in plan.steps:
-        for operand in (*step.reads, *step.writes):
-            layouts[operand.buffer].add(f"{operand.shape} {operand.layout}")
-    seen: Counter[str] = Counter()
-    for index, buffer in enumerate(plan.buffers):
-        if buffer.place != "constant":
-            continue
-        content = constants.bytes[buffer.offset : buffer.offset + buffer.bytes]
-        digest = hashlib.blake2b(content.data, digest_size=20).digest()
-        number = seen[buffer.name]
-        seen[buffer.name] += 1
-        yield index, _Identity(buffer.name, number, frozenset(layouts[index]), buffer.bytes, digest)
+    for index, key in constant_keys(plan).items():
+        start = plan.buffers[index].offset
+        content = constants.bytes[start : start + key.size]
+        yield index, (key, hashlib.blake2b(content.data, digest_size=20).digest())
 
 
 def _rounded(size: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from golow.compiled.call_inputs import CallInputs
+from golow.levels.called.call_inputs import CallInputs
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.errors import GolowError
 

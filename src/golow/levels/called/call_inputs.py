@@ -33,10 +33,16 @@ class CallInputs:
     names: the parameters of the module's forward pass that take them.
     """
 
-    def __init__(self, module: nn.Module, example: Any, sizes: int | Sequence[int] | None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        example: Any,
+        sizes: int | Sequence[int] | None,
+        device: torch.device,
+    ) -> None:
         """example: a tensor, a sequence of tensors, or tensors by the names of the forward pass.
-        sizes: batch sizes, or None for the example's alone. Raises `GolowError` for
-        inputs that are no tensors, or of different batches."""
+        sizes: batch sizes, or None for the example's alone. device: of every input. Raises
+        `GolowError` for inputs that are no tensors, or elsewhere."""
         parameters = _parameters(module)
         if isinstance(example, Mapping):
             self.keywords: tuple[str, ...] = tuple(example)
@@ -46,9 +52,12 @@ class CallInputs:
             self.keywords = ()
             tensors = [example] if isinstance(example, Tensor) else list(example)
             self.names = tuple(parameters[: len(tensors)])
+        self.device = device
         self.example = tuple(_as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
         if not self.example:
             raise GolowError("there is no example input", "give the tensors that the module takes.")
+        for place, item in enumerate(self.example):
+            require_on(f"input {place}", item, device)
         self._by_name = {name: place for place, name in enumerate(self.names)}
         self._order = parameters
         self.batch = self.example[0].shape[0] if self.example[0].dim() else 1
@@ -70,7 +79,7 @@ class CallInputs:
 
     def sample(self, rows: int) -> tuple[Tensor, ...]:
         """The example with so many rows, repeated as often as it takes."""
-        index = torch.arange(rows) % self.batch
+        index = torch.arange(rows, device=self.device) % self.batch
         return tuple(
             item.index_select(0, index) if form.batched else item
             for item, form in zip(self.example, self.forms, strict=True)
@@ -95,9 +104,9 @@ class CallInputs:
         return [found[name] for name in self.names]
 
     def fitting(self, given: Sequence[Any]) -> tuple[list[Tensor], int]:
-        """The inputs as tensors that a plan may read, row-major on the CPU, and their rows. Raises
-        `GolowError` for what does not fit, with the input's name."""
-        rows = self.sizes[-1]
+        """The inputs as tensors that a plan may read, row-major on the device, and their rows.
+        Raises `GolowError` for what does not fit, with the input's name."""
+        device, rows = self.device, self.sizes[-1]
         found = []
         first = True
         for item, form in zip(given, self.forms, strict=True):
@@ -111,14 +120,14 @@ class CallInputs:
                 wanted = form.shape
             if shape != wanted or not self._takes(rows) or tensor.dtype != form.dtype:
                 raise self._misfit(form, tensor)
-            if not is_plain(tensor):
+            if tensor.device != device or not is_plain(tensor):
                 tensor = self._prepared(form, tensor)
             found.append(tensor)
         return found, rows
 
     def padded(self, tensors: Sequence[Tensor], size: int) -> list[Tensor]:
         """The same with the last row repeated up to that size."""
-        index = torch.arange(size).clamp_(max=self._rows_of(tensors) - 1)
+        index = torch.arange(size, device=self.device).clamp_(max=self._rows_of(tensors) - 1)
         return [
             item.index_select(0, index) if form.batched else item
             for item, form in zip(tensors, self.forms, strict=True)
@@ -132,11 +141,7 @@ class CallInputs:
         return 1 <= rows <= self.sizes[-1] if self.pads else rows == self.batch
 
     def _prepared(self, form: InputForm, tensor: Tensor) -> Tensor:
-        if tensor.device.type != "cpu":
-            raise GolowError(
-                f"{form.label} is on {tensor.device}; this was compiled for the CPU",
-                "call it with the tensor's .cpu().",
-            )
+        require_on(form.label, tensor, self.device)
         if tensor.requires_grad and torch.is_grad_enabled():
             raise GolowError(
                 f"{form.label} requires a gradient, and none flows through a compiled module",
@@ -175,11 +180,21 @@ def _parameters(module: nn.Module) -> list[str]:
     return [name for name, parameter in found.items() if parameter.kind in kinds]
 
 
+def require_on(label: str, tensor: Tensor, device: torch.device) -> None:
+    """Raise `GolowError` for a tensor on another device."""
+    if tensor.device != device:
+        move = ".cpu()" if device.type == "cpu" else f".to({str(device)!r})"
+        place = "the CPU" if device.type == "cpu" else str(device)
+        raise GolowError(
+            f"{label} is on {tensor.device}; this was compiled for {place}",
+            f"call it with the tensor's {move}.",
+        )
+
+
 def is_plain(tensor: Tensor) -> bool:
-    """Return True if a plan can read the tensor in place."""
+    """Return True if a plan on the tensor's device can read it in place."""
     return (
-        tensor.is_cpu
-        and tensor.layout is torch.strided
+        tensor.layout is torch.strided
         and tensor.is_contiguous()
         and not tensor.requires_grad
         and not tensor.is_neg()

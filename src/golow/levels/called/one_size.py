@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from golow.levels.direct.bundle_arrays import Read, in_pairs
@@ -29,7 +30,7 @@ class OneSize(NamedTuple):
 
         def read(kind: str, target: str) -> np.ndarray:
             tensor = self.constants[target] if kind == "constant" else state[target]
-            return in_pairs(tensor.detach().cpu().contiguous().numpy())
+            return in_pairs(_widened(tensor.detach()).cpu().contiguous().numpy())
 
         return read
 
@@ -54,6 +55,11 @@ def lowered(
     )
     graph = apply(apply(captured.graph, CLEAN_UP), passes(workload))
     return OneSize(graph, captured.constants)
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    """Half precision as float32, as graphs have it."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def by_position(module: nn.Module, keywords: tuple[str, ...]) -> nn.Module:

@@ -1,0 +1,1 @@
+"""A direct level's plan as a callable on PyTorch's tensors, in the process that built it."""

@@ -1,0 +1,113 @@
+"""A module as a callable over the plan of a direct level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Self
+
+from torch import Tensor, nn
+
+from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.context import Context
+from golow.levels.called.one_size import OneSize
+from golow.levels.called.outputs import Outputs
+from golow.levels.called.target import SharedMemory, Target, TargetPlan
+from golow.lower.plan.listing import table_lines
+from golow.records.errors import GolowError
+
+
+class Parts(NamedTuple):
+    """What a called module is made of. module: as it takes its inputs by position. sizes, plans: by
+    batch size."""
+
+    module: nn.Module
+    inputs: CallInputs
+    outputs: Outputs
+    sizes: Mapping[int, OneSize]
+    plans: Mapping[int, TargetPlan]
+    weights: SharedMemory
+    target: Target
+
+
+class CalledModule:
+    """A module whose plan runs in this process, with weights of its own.
+
+    Call it as the module: tensors in, tensors out. A weight that is changed in the module
+    afterwards does not change it; `load_state_dict` does.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.inputs, self.outputs, self.target = parts.inputs, parts.outputs, parts.target
+        self.plans = dict(parts.plans)
+        self._module, self._sizes, self._weights = parts.module, parts.sizes, parts.weights
+        self._state: Mapping[str, Tensor] = parts.module.state_dict()
+        self._shapes = {name: item.shape for name, item in self._state.items()}
+        self._contexts: list[Context] = []
+        self._call: Callable[..., Any] = self.context()
+
+    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+        """Run the module, as `Context.__call__` does."""
+        return self._call(*given, out=out, **named)
+
+    def context(self) -> Context:
+        """Return a second memory for iterations, over the same weights, for another thread."""
+        self._require_open()
+        made = Context(self.inputs, self.outputs, self.plans, self.target)
+        self._contexts.append(made)
+        return made
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take other weights, in the memory of the present ones; nothing is built again. Wait until
+        no context is being called. Raises `GolowError` for weights of another module, before
+        anything changes."""
+        self._require_open()
+        missing = [name for name in self._shapes if name not in state]
+        unknown = [name for name in state if name not in self._shapes]
+        if missing or unknown:
+            what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is not the module's"
+            raise GolowError(f"the state dict is another module's: {what}")
+        for name, shape in self._shapes.items():
+            if state[name].shape != shape:
+                found, wanted = list(state[name].shape), list(shape)
+                raise GolowError(f"{name} is {found} in the state dict, the module's is {wanted}")
+        self.target.building()
+        with ExitStack() as calls:
+            for context in self._contexts:
+                calls.enter_context(context.held())
+            for size, plan in self.plans.items():
+                plan.load(self._sizes[size].reading(state))
+            self._state = dict(state)
+
+    def plan(self, batch: int | None = None) -> str:
+        """Return the steps of the plan, a line each; batch: of which size, by default the
+        largest. Raises `GolowError` for a size that it was not compiled for."""
+        self._require_open()
+        size = self.inputs.sizes[-1] if batch is None else batch
+        if size not in self.plans:
+            known = ", ".join(map(str, self.inputs.sizes))
+            raise GolowError(f"there is no plan for a batch of {size}", f"sizes are {known}.")
+        return "\n".join(table_lines(self.plans[size].plan))
+
+    def memory(self) -> dict[str, int]:
+        """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
+        context has once."""
+        arenas = [plan.plan.sizes["arena"] for plan in self.plans.values()]
+        return {"weights": self._weights.bytes, "iteration": max(arenas, default=0)}
+
+    def close(self) -> None:
+        """Give all memory back. A later call is an error."""
+        for context in self._contexts:
+            context.close()
+        self.plans = {}
+        self._weights.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if not self.plans:
+            raise GolowError("the compiled module is closed")

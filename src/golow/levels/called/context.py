@@ -1,0 +1,93 @@
+"""One memory for iterations of a called module, and the calls over it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.outputs import Outputs
+from golow.levels.called.target import Run, Target, TargetPlan, roomy
+from golow.records.errors import GolowError
+
+_forks: list[None] = []
+"""One for each fork between the first process and this one."""
+os.register_at_fork(after_in_child=lambda: _forks.append(None))
+
+
+class Context:
+    """One memory for iterations over the weights of a compiled module. One call may run at a time;
+    calls of several contexts may run at once, in several threads."""
+
+    def __init__(
+        self, inputs: CallInputs, outputs: Outputs, plans: Mapping[int, TargetPlan], target: Target
+    ) -> None:
+        self._lock = threading.Lock()
+        self._running = _over_one_arena(target, plans)
+        self._sizes, self._inputs, self._outputs = inputs.sizes, inputs, outputs
+        self._forks = len(_forks)
+
+    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+        """Run the module on inputs as it takes them, and return what it returns.
+
+        out: memory for the outputs, in the structure of the module's output; nothing is allocated
+        then. The batch must be one of the sizes. Raises `GolowError` for inputs that do not fit.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise GolowError(
+                "another thread is calling this context", "give each thread its own: f.context()."
+            )
+        try:
+            return self._call(given, named, out)
+        finally:
+            self._lock.release()
+
+    def _call(self, given: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
+        if not self._running:
+            raise GolowError("the compiled module is closed")
+        if self._forks != len(_forks):
+            raise GolowError(
+                "the module was compiled in the process that this one was forked from",
+                "compile it after the fork: threads do not survive one.",
+            )
+        tensors, rows = self._inputs.fitting(self._inputs.ordered(given, named))
+        size = rows if rows in self._running else self._next_size(rows)
+        if rows != size:
+            tensors = self._inputs.padded(tensors, size)
+        if out is None:
+            outputs = self._outputs.new(size)
+        elif rows == size:
+            outputs = self._outputs.given(out, size)
+        else:
+            raise GolowError(
+                f"out= needs a batch that was compiled for, and {rows} is padded to {size}",
+                f"add {rows} to batch=[...].",
+            )
+        self._running[size](
+            [item.data_ptr() for item in tensors], [item.data_ptr() for item in outputs]
+        )
+        return self._outputs.filled(outputs, size, rows) if out is None else out
+
+    def _next_size(self, rows: int) -> int:
+        return next(size for size in self._sizes if size >= rows)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the call that runs; none may begin meanwhile."""
+        with self._lock:
+            yield
+
+    def close(self) -> None:
+        """Give the memory back. A later call is an error."""
+        with self._lock:
+            self._running = {}
+
+
+def _over_one_arena(target: Target, plans: Mapping[int, TargetPlan]) -> dict[int, Run]:
+    size = max(plan.plan.sizes["arena"] for plan in plans.values())
+    with roomy():
+        arena = target.arena(size, len(plans))
+        return {batch: target.running(plan, arena) for batch, plan in plans.items()}

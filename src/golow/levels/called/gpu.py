@@ -1,0 +1,170 @@
+"""`cudnn` as the target of `golow.compile`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.called.target import Run
+from golow.levels.direct.bundle_arrays import Batch, Read
+from golow.levels.direct.cudnn import level as cudnn
+from golow.levels.direct.cudnn.planning import require_runnable
+from golow.levels.torch.device import HALVES
+from golow.lower.ir.graph import Graph, Pass
+from golow.records.errors import GolowError
+from golow.records.workload import Precision, Workload
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.bindings.device import Gpu
+    from golow.levels.direct.cudnn.engines.engines import Engines
+    from golow.levels.direct.cudnn.run.called_plan import Arena, CalledPlan
+    from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
+
+PRECISION_OF: dict[torch.dtype, Precision] = {dtype: name for name, dtype in HALVES.items()}
+
+
+class OneGpu:
+    """The GPU that the module is on. precision ``default`` is the half precision of a module that
+    has one. Raises `GolowError` if the level is not installed."""
+
+    level = "cudnn"
+    threads = 1
+
+    def __init__(self, module: nn.Module, device: torch.device, precision: Precision) -> None:
+        probe = cudnn.probe()
+        if not probe.available:
+            raise GolowError(f"cudnn: {probe.missing}", probe.fix)
+        own = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        if own not in (torch.float32, *PRECISION_OF):
+            name = str(own).removeprefix("torch.")
+            raise GolowError(
+                f"cudnn has no {name}, which is the type of the module's weights",
+                "call the module's .float(), .bfloat16() or .half().",
+            )
+        self.precision = PRECISION_OF.get(own, precision) if precision == "default" else precision
+        self.device = torch.device("cuda", device.index or 0)
+        self._engines: Engines | None = None  # of all sizes
+
+    def passes(self, workload: Workload) -> tuple[Pass, ...]:
+        """The level's passes."""
+        return cudnn.passes(workload)
+
+    def require_runnable(self, graph: Graph) -> None:
+        """Raise `Unsupported` for the first node that the level cannot run."""
+        require_runnable(graph)
+
+    def captured_as(self, module: nn.Module) -> nn.Module:
+        """A copy on the CPU in float32, where golow's graphs begin. Its parameters have no content,
+        which takes no memory until somebody reads it, and nobody does."""
+        known: dict[int, Any] = {}
+        for tensor in _tensors(module):
+            if isinstance(tensor, nn.Parameter):
+                empty = torch.empty(tensor.shape, dtype=_widened(tensor))
+                known[id(tensor)] = nn.Parameter(empty, requires_grad=False)
+            else:
+                known[id(tensor)] = _on_cpu(tensor)
+        return copy.deepcopy(module, known)
+
+    def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The inputs for that copy."""
+        return tuple(map(_on_cpu, sample))
+
+    def building(self) -> None:
+        """Wait for what may still write the weights. Let torch give back memory that it keeps in
+        reserve: the plan's is not torch's."""
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
+
+    def build(
+        self,
+        graph: Graph,
+        read: Read,
+        sample: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        folder: Path,
+        tune: bool,
+    ) -> CalledPlan:
+        """Build the plan of one size."""
+        from golow.levels.direct.cudnn.run.called_plan import CalledPlan
+
+        if self._engines is None:
+            self._engines = _engines(folder / self.level, self.device.index, tune)
+        return CalledPlan(
+            graph,
+            read,
+            self._engines,
+            precision=self.precision,
+            given={str(k): _name(item) for k, item in enumerate(sample)},
+            outputs=list(map(_name, outputs)),
+            example=_bytes(sample),
+            tune=tune,
+        )
+
+    def shared_weights(self) -> SharedWeights:
+        """A new memory for weights."""
+        from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
+
+        return SharedWeights()
+
+    def arena(self, size: int, number: int) -> Arena:
+        """A new memory for iterations."""
+        from golow.levels.direct.cudnn.run.called_plan import Arena
+
+        return Arena(size, number)
+
+    def running(self, plan: CalledPlan, arena: Arena) -> Run:
+        """The plan over a memory for iterations, on torch's current stream."""
+        raw = torch._C._cuda_getCurrentRawStream  # the public one makes an object of each stream
+        return plan.running(arena, partial(raw, self.device.index))
+
+
+def _engines(home: Path, ordinal: int, tune: bool) -> Engines:
+    from golow.levels.direct.cudnn.engines.engines import Engines
+
+    return Engines(_gpu(home / "kernels", ordinal), home / "engines", tune)
+
+
+@cache
+def _gpu(kernels: Path, ordinal: int) -> Gpu:
+    """The GPU with its streams and loaded kernels, one for all modules of the process."""
+    from golow.levels.direct.cudnn.bindings.device import Gpu
+
+    return Gpu(kernels, None, ordinal)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Yield parameters, buffers and tensors that layers hold in attributes."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for layer in module.modules():
+        yield from (item for item in vars(layer).values() if isinstance(item, Tensor))
+
+
+def _widened(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype in PRECISION_OF else tensor.dtype
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", _widened(tensor))
+
+
+def _bytes(sample: Sequence[Tensor]) -> Batch:
+    return {
+        ("input", str(k)): item.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        for k, item in enumerate(map(_real, sample))
+    }
+
+
+def _real(tensor: Tensor) -> Tensor:
+    """Complex numbers as pairs, as graphs take them."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _name(tensor: Tensor) -> str:
+    return str(_real(tensor).dtype).removeprefix("torch.")

@@ -1,0 +1,59 @@
+"""The outputs of a called module: memory for them, and the structure that the module returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golow.levels.called.call_inputs import is_plain
+from golow.lower.capture.module_outputs import Structure, flattened
+from golow.records.errors import GolowError
+
+
+class Outputs:
+    """The outputs of the module: its structure, and each tensor's shape at each size."""
+
+    def __init__(
+        self, structure: Structure, forms: Mapping[int, Sequence[Tensor]], device: torch.device
+    ) -> None:
+        """forms: for each size, tensors like the outputs; their content does not matter."""
+        self._structure, self._device = structure, device
+        self._is_tensor = structure.is_tensor
+        self._forms = {
+            size: [(tuple(item.shape), item.dtype) for item in items]
+            for size, items in forms.items()
+        }
+
+    def new(self, size: int) -> list[Tensor]:
+        """Memory for the outputs at that size."""
+        device = self._device
+        return [
+            torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._forms[size]
+        ]
+
+    def given(self, out: Any, size: int) -> list[Tensor]:
+        """The tensors of the caller's own memory. Raises `GolowError` for those that do not fit."""
+        leaves, structure = flattened(out)
+        forms = self._forms[size]
+        if structure.tree != self._structure.tree or len(leaves) != len(forms):
+            raise GolowError("out has another structure than the module's output")
+        for place, (leaf, (shape, dtype)) in enumerate(zip(leaves, forms, strict=True)):
+            fits = isinstance(leaf, Tensor) and tuple(leaf.shape) == shape and leaf.dtype == dtype
+            if not fits or leaf.device != self._device or not is_plain(leaf):
+                where = "the CPU" if self._device.type == "cpu" else str(self._device)
+                raise GolowError(
+                    f"output {place} of out must be a row-major tensor on {where}, "
+                    f"{'x'.join(map(str, shape))} of {str(dtype).removeprefix('torch.')}"
+                )
+        return leaves
+
+    def filled(self, tensors: Sequence[Tensor], size: int, rows: int) -> Any:
+        """The module's output with these tensors, without the rows of padding."""
+        if rows != size:
+            tensors = [item[: item.shape[0] * rows // size] for item in tensors]
+        if self._is_tensor:
+            return tensors[0]
+        return self._structure.filled(tensors)

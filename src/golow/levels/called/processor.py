@@ -1,0 +1,101 @@
+"""`onednn` as the target of `golow.compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.called.target import Run
+from golow.levels.direct.bundle_arrays import Read
+from golow.levels.direct.onednn import level as onednn
+from golow.levels.direct.onednn.planning import require_runnable
+from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
+from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
+from golow.lower.ir.graph import Graph, Pass
+from golow.records.errors import GolowError
+from golow.records.workload import Precision, Workload
+
+PRECISIONS = ("default", "ieee")
+
+
+class Processor:
+    """The CPU, with that many threads in each call. Raises `GolowError` for a precision that the
+    level does not have, and if the level is not installed."""
+
+    level = "onednn"
+    device = torch.device("cpu")
+
+    def __init__(self, module: nn.Module, precision: Precision, threads: int | None) -> None:
+        if precision not in PRECISIONS:
+            raise GolowError(
+                f"onednn computes in float32, not in {precision}", "leave precision= out."
+            )
+        found = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        if found != torch.float32:
+            name = str(found).removeprefix("torch.")
+            raise GolowError(
+                f"onednn computes in float32, and the module is {name}",
+                "call the module's .float().",
+            )
+        if threads is not None and threads < 1:
+            raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
+        probe = onednn.probe()
+        if not probe.available:
+            raise GolowError(f"onednn: {probe.missing}", probe.fix)
+        self.precision: Precision = precision
+        self.threads = threads or torch.get_num_threads()
+
+    def passes(self, workload: Workload) -> tuple[Pass, ...]:
+        """The level's passes."""
+        return onednn.passes(workload)
+
+    def require_runnable(self, graph: Graph) -> None:
+        """Raise `Unsupported` for the first node that the level cannot run."""
+        require_runnable(graph)
+
+    def captured_as(self, module: nn.Module) -> nn.Module:
+        """The module itself."""
+        return module
+
+    def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The inputs themselves."""
+        return tuple(sample)
+
+    def building(self) -> None:
+        """Let this thread build and load with that many threads."""
+        set_threads(self.threads)
+
+    def build(
+        self,
+        graph: Graph,
+        read: Read,
+        sample: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        folder: Path,
+        tune: bool,
+    ) -> CalledPlan:
+        """Build the plan of one size."""
+        folder = onednn.write_graph(graph, self.threads, folder)
+        example = {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(sample)}
+        return CalledPlan(graph, read, folder, tune=tune, example=example)
+
+    def shared_weights(self) -> SharedWeights:
+        """A new memory for weights."""
+        return SharedWeights()
+
+    def arena(self, size: int, number: int) -> Region:
+        """A new memory for iterations."""
+        return Region(size)
+
+    def running(self, plan: CalledPlan, arena: Region) -> Run:
+        """The plan over a memory for iterations; each call has the threads of this target."""
+        run, threads = plan.running(arena), self.threads
+
+        def call(inputs: Sequence[int], outputs: Sequence[int]) -> None:
+            set_threads(threads)
+            run(inputs, outputs)
+
+        return call

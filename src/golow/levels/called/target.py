@@ -1,0 +1,137 @@
+"""A direct level as `golow.compile` uses it: what runs a module's plan on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.direct.bundle_arrays import Read
+from golow.lower.ir.graph import Graph, Pass
+from golow.lower.plan.plan import Plan
+from golow.records.errors import GolowError
+from golow.records.workload import Precision, Workload
+
+Run = Callable[[Sequence[int], Sequence[int]], None]
+"""Runs an iteration on inputs at these addresses, and writes the outputs to those."""
+
+
+class TargetPlan(Protocol):
+    """A plan with its weights, as `CalledPlan` of either level."""
+
+    @property
+    def plan(self) -> Plan:
+        """Its steps and memory."""
+
+    def share(self, memory: Any) -> None:
+        """Keep the weights in a memory of `Target.shared_weights`."""
+
+    def load(self, read: Read) -> None:
+        """Take other weights, in the memory of the present ones."""
+
+
+class SharedMemory(Protocol):
+    """The memory of the weights of all sizes. bytes: of all that it holds."""
+
+    bytes: int
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+class Target(Protocol):
+    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call."""
+
+    level: str
+    device: torch.device
+    threads: int
+    precision: Precision
+
+    def passes(self, workload: Workload) -> tuple[Pass, ...]:
+        """The level's passes."""
+
+    def require_runnable(self, graph: Graph) -> None:
+        """Raise `Unsupported` for the first node that the level cannot run."""
+
+    def captured_as(self, module: nn.Module) -> nn.Module:
+        """The module that is captured: on the CPU, in float32."""
+
+    def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The inputs for that module."""
+
+    def building(self) -> None:
+        """Prepare this thread for building plans and loading weights."""
+
+    def build(
+        self,
+        graph: Graph,
+        read: Read,
+        sample: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        folder: Path,
+        tune: bool,
+    ) -> TargetPlan:
+        """Build the plan of one size. sample: inputs; outputs: tensors like the outputs. folder:
+        the cache."""
+
+    def shared_weights(self) -> SharedMemory:
+        """A new memory for weights."""
+
+    def arena(self, size: int, number: int) -> Any:
+        """A new memory of that many bytes for iterations of so many plans."""
+
+    def running(self, plan: Any, arena: Any) -> Run:
+        """The plan over a memory for iterations."""
+
+
+def require_inferring(module: nn.Module) -> None:
+    """Raise `GolowError` for what is no module, and for one in training mode."""
+    if not isinstance(module, nn.Module):
+        raise GolowError(
+            f"the model is {type(module).__name__}, not a torch.nn.Module",
+            "build the module first, and call its .eval().",
+        )
+    training = [name or "the module" for name, part in module.named_modules() if part.training]
+    if training:
+        raise GolowError(
+            f"{training[0]} is in training mode, and a compiled module infers",
+            "call the module's .eval() first.",
+        )
+
+
+def device_of(module: nn.Module, example: Any) -> torch.device:
+    """The one device of the module's weights, or of the first input if it has none. Raises
+    `GolowError` for a module that is spread over several."""
+    found: Mapping[torch.device, str] = {
+        tensor.device: name
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+    }
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
+        raise GolowError(
+            f"{first} is on {one} and {second} on {other}; a compiled module has one device",
+            f"call the module's .to({str(one)!r}).",
+        )
+    return next(iter(found), _device_of_first(example))
+
+
+def _device_of_first(example: Any) -> torch.device:
+    tensors = example.values() if isinstance(example, Mapping) else example
+    first = example if isinstance(example, Tensor) else next(iter(tensors), None)
+    return first.device if isinstance(first, Tensor) else torch.device("cpu")
+
+
+@contextmanager
+def roomy() -> Iterator[None]:
+    """Turn running out of memory into an error of golow's."""
+    try:
+        yield
+    except MemoryError as error:
+        raise GolowError(
+            f"there is no room on the GPU: {error}" if str(error) else "there is no memory left",
+            "compile for fewer or smaller sizes, or free what else is there.",
+        ) from error

@@ -1,0 +1,185 @@
+"""A plan of cuDNN in the caller's own process, called on device memory that the caller has, on the
+caller's stream.
+
+Nothing here imports a framework: inputs, outputs and streams are numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from golow.levels.direct.bundle_arrays import Batch, Read
+from golow.levels.direct.cudnn.bindings.pointed_graph import PointedGraph, Turns
+from golow.levels.direct.cudnn.engines.engines import Engines
+from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
+from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.run.engine_refinement import refine
+from golow.levels.direct.cudnn.run.execution import Execution
+from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
+from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
+from golow.levels.direct.cudnn.steps.built_plan import Built, Tensor
+from golow.levels.direct.kernel_views import View
+from golow.levels.nvidia.memory import Region
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Plan
+from golow.records.workload import Precision
+
+_building = threading.RLock()
+"""Plans of one GPU load and are captured on the same streams: one thread at a time."""
+
+
+class Arena:
+    """The memory of iterations of several plans, of which one runs at a time; size in bytes.
+    number: of these plans."""
+
+    def __init__(self, size: int, number: int) -> None:
+        self.region = Region(size)
+        self.turns = Turns() if number > 1 else None
+
+
+class CalledPlan:
+    """The plan of a lowered graph in inference, with its weights.
+
+    graph: after the level's passes. read(kind, target): a parameter, buffer or constant, as graphs
+    take it. engines: those of the GPU, for all sizes. given: types of inputs, by position, where
+    these are not the graph's. outputs: the type in which the caller gets each output. tune: whether
+    to choose engines by timing them, for up to some minutes. example: inputs to time them with, and
+    to run once. Raises `Unsupported` for operations without an engine, `MemoryError` if the GPU has
+    no room.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        read: Read,
+        engines: Engines,
+        *,
+        precision: Precision,
+        given: Mapping[str, str],
+        outputs: Sequence[str],
+        tune: bool,
+        example: Batch,
+    ) -> None:
+        self.gpu, self._outputs, self._example = engines.gpu, tuple(outputs), example
+        self._sources = {item.value.name: item for item in graph.inputs}
+
+        def built() -> Built:
+            return build_plan(graph, engines, TYPES[precision], 1, given)
+
+        with _building:
+            self.gpu.make_current()
+            self.built = built()
+            if tune and self._is_refined(engines, read):
+                self.built = built()
+            # Iterations run over other arenas.
+            self._weights = self._execution(self.built, read, arena=Region(0))
+
+    def _is_refined(self, engines: Engines, read: Read) -> bool:
+        """Whether other engines are faster in the whole iteration."""
+        execution = Execution(self.built, self.gpu, self._sources, [self._example], read)
+        execution.run(0)
+        return refine(execution, engines)
+
+    def _execution(self, built: Built, read: Read, arena: Region) -> Execution:
+        return Execution(built, self.gpu, self._sources, [], read, arena=arena)
+
+    @property
+    def plan(self) -> Plan:
+        """Its steps and memory."""
+        return self.built.plan
+
+    def share(self, memory: SharedWeights) -> None:
+        """Keep the weights in a memory that other plans of the same network share; before the first
+        `running`."""
+        with _building:
+            memory.take(self.gpu, self.plan, self._weights.memory)
+
+    def load(self, read: Read) -> None:
+        """Take other weights, in the memory of the present ones. No call may run meanwhile."""
+        with _building:
+            self._weights.fill(read)
+
+    def running(self, arena: Arena, current_stream: Callable[[], int]) -> RunningPlan:
+        """The plan over an arena, which must be as large as `plan` says, and these weights.
+        current_stream: the stream of the caller."""
+        with _building:
+            self.gpu.make_current()
+            execution = Execution(
+                self.built,
+                self.gpu,
+                self._sources,
+                [],
+                _no_weights,
+                arena=arena.region,
+                weights=self._weights,
+            )
+            return RunningPlan(execution, self._example, self._outputs, arena.turns, current_stream)
+
+
+class RunningPlan:
+    """A plan over one arena. Iterations follow one another: a call may be made before the one
+    before it has ended."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        example: Batch,
+        outputs: Sequence[str],
+        turns: Turns | None,
+        current_stream: Callable[[], int],
+    ) -> None:
+        self._execution, self._gpu, self._stream = execution, execution.gpu, current_stream
+        built = execution.built
+        self._reads = [int(target) for kind, target in built.inputs if kind == "input"]
+        made = sorted(
+            (int(t), tensor) for (kind, t), tensor in built.outputs.items() if kind == "output"
+        )
+        tensors = [tensor for _, tensor in made]
+        landings = [
+            Region(ITEM_BYTES[dtype] * math.prod(tensor.shape))
+            for tensor, dtype in zip(tensors, outputs, strict=True)
+        ]
+        places = [
+            execution.memory.input(built.inputs["input", str(position)].buffer)
+            for position in self._reads
+        ]
+        execution.take_batches([example])
+
+        def enqueue() -> None:
+            execution.enqueue()
+            for tensor, dtype, landing in zip(tensors, outputs, landings, strict=True):
+                self._copy_out(tensor, dtype, landing.address)
+
+        enqueue()  # libraries load their kernels on first use, not inside a graph
+        self._gpu.synchronize()
+        self._graph = PointedGraph(self._gpu, enqueue, [*places, *landings], turns)
+        self._require_pointed(len(places) + len(landings))
+        execution.memory.forget_inputs()
+
+    def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Enqueue an iteration on inputs at these addresses, that writes the outputs to those, on
+        the caller's stream."""
+        self._graph.launch([*(inputs[k] for k in self._reads), *outputs], self._stream())
+
+    def _copy_out(self, tensor: Tensor, dtype: str, address: int) -> None:
+        if not math.prod(tensor.shape):
+            return
+        there = View(dtype, Layout(dtype).strides(tensor.shape))
+        here = View(tensor.dtype, tensor.layout.strides(tensor.shape))
+        kernel = strided_copy(here, there, tensor.shape)
+        self._gpu.launch(kernel, [self._execution.address(tensor), address])
+
+    def _require_pointed(self, number: int) -> None:
+        missing = set(range(number)) - self._graph.pointed
+        if missing:
+            raise LookupError(f"no kernel of the graph has the addresses {sorted(missing)}")
+
+
+def _no_weights(kind: str, target: str) -> np.ndarray:
+    raise LookupError(f"{kind} {target}: the weights are another execution's")
