@@ -59,7 +59,7 @@ FASTEST = (
 
 def test_the_recommended_level_is_a_plan_if_it_is_a_direct_one() -> None:
     f = result(*FASTEST).compile(quiet=True)
-    assert isinstance(f, CompiledModule) and f.threads == 1
+    assert isinstance(f, CompiledModule) and f.target.threads == 1
     assert close(f(X), network()(X))
 
 
@@ -71,6 +71,7 @@ def test_the_recommended_level_is_a_plan_if_it_is_a_direct_one() -> None:
         (FASTEST, "eager", "eager"),
         (FASTEST, "torchscript", "torchscript"),
         (FASTEST, "direct", ""),
+        ((run("onednn:called", ratio(0.5, "faster")),), None, ""),
     ],
 )
 def test_another_level_that_matched_may_be_named(

@@ -126,11 +126,11 @@ def _on_device(made: Material, device: Device) -> Material:
     """The module and its inputs where the comparison ran; a copy, unless they are there."""
     if device == "cpu":
         return made
-    from golow.compiled.at_level import copied, device_of
+    from golow.compiled.at_level import copied
     from golow.lower.capture.module_outputs import mapped
 
     module = made.module
-    if device_of(module) != device:
+    if any(tensor.device.type != device for tensor in module.state_dict().values()):
         module = copied(module).to(device)
     inputs: Inputs = mapped(lambda tensor: tensor.to(device), made.inputs)
     return made._replace(module=module, inputs=inputs)

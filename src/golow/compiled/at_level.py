@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from golow.compiled.call_inputs import CallInputs
 from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_direct
 from golow.compiled.compile_module import compile_module
 from golow.compiled.compiled_module import CompiledModule
 from golow.compiled.exported import built_from_export
 from golow.compiled.handed_over import HandedOver
 from golow.compiled.in_torch import built_in_torch
-from golow.compiled.one_size import by_position
+from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.one_size import by_position
+from golow.levels.called.target import device_of, require_inferring
 from golow.levels.ladder import choose
 from golow.levels.named_level import ChosenLevel
 from golow.observer import Observer
@@ -28,8 +28,8 @@ from golow.storage.cache import open_cache
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
-AUTOTUNE = ":autotune"
-"""The variant of a direct level that ``tune`` stands for."""
+PLANS = ("called", "autotune", "called-autotune")
+"""Variants of direct levels: what is handed over is called, and ``tune`` stands for the rest."""
 
 
 def compile_at_level(
@@ -50,15 +50,16 @@ def compile_at_level(
     request: of the comparison that measured this module, whose exported models are in the cache.
     """
     if is_direct(level):
+        base, _, variant = level.partition(":")
         return compile_module(
             module,
             example,
             observer,
-            level=level.removesuffix(AUTOTUNE),
+            level=base if variant in PLANS else level,
             batch=batch,
             precision=precision,
             threads=threads,
-            tune=tune or level.endswith(AUTOTUNE),
+            tune=tune or variant.endswith("autotune"),
             cache=cache,
         )
     if batch is not None or tune:
@@ -68,11 +69,12 @@ def compile_at_level(
         )
     if threads is not None and threads < 1:
         raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
-    _require_inference(module)
-    device = device_of(module)
+    require_inferring(module)
+    place = device_of(module, example)
+    device = _device(place)
     chosen = _chosen(level, device)
     require_device(device, precision)
-    inputs = CallInputs(module, example, None)
+    inputs = CallInputs(module, example, None, place)
     workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
     if chosen.level.name in EXPORTED:
         asked = request or Request(
@@ -87,12 +89,6 @@ def compile_at_level(
     return HandedOver(chosen.name, inputs, workload, built)
 
 
-def device_of(module: nn.Module) -> Device:
-    """The device of its first tensor; a module without any is on the CPU."""
-    first = next(chain(module.parameters(), module.buffers()), None)
-    return "cuda" if first is not None and first.is_cuda else "cpu"
-
-
 def copied(module: nn.Module) -> nn.Module:
     """A copy with tensors of its own. Raises `GolowError` for a module that cannot be copied."""
     try:
@@ -104,18 +100,22 @@ def copied(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _require_inference(module: nn.Module) -> None:
-    if not isinstance(module, nn.Module):
-        raise GolowError(
-            f"the model is {type(module).__name__}, not a torch.nn.Module",
-            "build the module first, and call its .eval().",
-        )
-    training = [name or "the module" for name, part in module.named_modules() if part.training]
-    if training:
-        raise GolowError(
-            f"{training[0]} is in training mode, and a compiled module infers",
-            "call the module's .eval() first.",
-        )
+def _device(place: torch.device) -> Device:
+    """The kind of device. Raises `GolowError` for one that golow does not know, and for a GPU that
+    is not PyTorch's current one."""
+    if place.type == "cpu":
+        return "cpu"
+    if place.type == "cuda":
+        if place.index not in (None, torch.cuda.current_device()):
+            raise GolowError(
+                f"the module is on {place}, which is not the current GPU",
+                f"call torch.cuda.set_device({place.index}) first.",
+            )
+        return "cuda"
+    raise GolowError(
+        f"the module is on {place}; golow.compile runs on the CPU and on NVIDIA GPUs",
+        "call the module's .cpu() or .cuda().",
+    )
 
 
 def _chosen(level: str, device: Device) -> ChosenLevel:

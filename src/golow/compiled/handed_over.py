@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from golow.compiled.call_inputs import CallInputs
 from golow.compiled.surroundings import as_in_a_worker
+from golow.levels.called.call_inputs import CallInputs
 from golow.records.errors import GolowError
 from golow.records.workload import Workload
 
