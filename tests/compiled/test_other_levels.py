@@ -264,7 +264,12 @@ def test_every_level_of_the_list_is_in_a_test() -> None:
         "cudagraph:channels_last",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("compile", "compile:cudagraphs", "compile:freezing-cudagraphs", "libtorch")
+            for name in (
+                "compile",
+                "compile:cudagraphs",
+                "compile:freezing-cudagraphs",
+                *EXPORTED[2:],
+            )
         ),
     ],
 )

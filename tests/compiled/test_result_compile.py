@@ -217,7 +217,7 @@ def test_it_has_the_precision_and_threads_that_were_measured() -> None:
         compared(),  # stays with eager
         compared(run("torchscript", ratio(0.9, "unclear"))),
         compared(run("jax", ratio(0.9, "faster"))),
-        compared(run("eager+no_grad", ratio(0.9, "faster"))),
+        compared(run("compile:freezing+no_grad", ratio(0.9, "faster"))),
         compared(run("onednn", ratio(0.9, "faster"), verdict="differs")),
         compared(run("torchscript", ratio(0.9, "faster")), mode="train"),
     ],
