@@ -67,6 +67,8 @@ def test_every_level_gives_the_modules_output(level: str) -> None:
         assert close(f(other.numpy()), module(other))
         assert close(first, module(X))
         assert torch.equal(first, kept)  # a later call does not change it
+        assert not first.requires_grad
+        assert first.is_inference() == (level not in ("onnxruntime", "openvino"))
         assert f.level == level
 
 

@@ -89,7 +89,8 @@ def _opened_package(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[L
     half = HALVES.get(workload.precision)
 
     def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
-        found: list[Tensor] = runner.run([_cast(item, half) for item in inputs])
+        with torch.inference_mode():
+            found: list[Tensor] = runner.run([_cast(item, half) for item in inputs])
         return found
 
     return leaves, runner
@@ -110,7 +111,8 @@ def _opened_library(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[L
     handle = operators.open(workload.device, workload.precision, list(state), list(state.values()))
 
     def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
-        found: list[Tensor] = operators.step(handle, list(inputs))
+        with torch.inference_mode():
+            found: list[Tensor] = operators.step(handle, list(inputs))
         return found
 
     weakref.finalize(leaves, operators.close, handle)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-import torch
 from torch import Tensor
 
 from golow.compiled.surroundings import as_in_a_worker
@@ -26,7 +25,7 @@ class Built(NamedTuple):
 
 
 class HandedOver:
-    """A module at a level, called as golow's worker calls it: in inference mode, with the threads
+    """A module at a level, called as golow's worker calls it: without gradients, with the threads
     and the precision of the comparison.
 
     Call it as the module: tensors in, tensors out. level: its name. called: PyTorch's own object
@@ -51,7 +50,7 @@ class HandedOver:
         try:
             if self._run is None:
                 raise GolowError("the compiled module is closed")
-            with torch.inference_mode(), as_in_a_worker(self._workload):
+            with as_in_a_worker(self._workload):
                 return self._run(tensors)
         finally:
             self._lock.release()
