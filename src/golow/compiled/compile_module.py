@@ -28,7 +28,8 @@ def compile_module(
 ) -> CompiledModule:
     """Build a plan for each size and load the module's weights; the arguments are those of
     `golow.compile`. Raises `GolowError` for what cannot be run, before anything is built."""
-    parts = built(
+    return built(
+        CompiledModule,
         module,
         example,
         observer,
@@ -39,4 +40,3 @@ def compile_module(
         tune=tune,
         cache=cache,
     )
-    return CompiledModule(parts)

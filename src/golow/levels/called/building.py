@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from golow.levels.called.assembly import Assembly
 from golow.levels.called.call_inputs import CallInputs
-from golow.levels.called.called_module import Parts
+from golow.levels.called.called_module import CalledModule, Parts
 from golow.levels.called.gpu import OneGpu
-from golow.levels.called.one_size import by_position, lowered
-from golow.levels.called.outputs import Outputs
+from golow.levels.called.one_size import by_position
 from golow.levels.called.padding import require_independent_rows
 from golow.levels.called.processor import Processor
-from golow.levels.called.target import Target, device_of, require_inferring, roomy
-from golow.lower.capture.module_outputs import flattened
+from golow.levels.called.target import Target, device_of, require_inferring
 from golow.observer import Observer
-from golow.records.errors import GolowError, Unsupported
+from golow.records.errors import GolowError
 from golow.records.workload import Precision
 from golow.storage.cache import open_cache
 
+Made = TypeVar("Made", bound=CalledModule)
 LEVELS = ("direct", "vendor", "onednn", "cudnn")
 
 
 def built(
+    kind: Callable[[Parts], Made],
     module: nn.Module,
     example: Any,
     observer: Observer,
@@ -38,45 +37,24 @@ def built(
     threads: int | None = None,
     tune: bool = False,
     cache: Path | None = None,
-) -> Parts:
-    """Build a plan for each size and load the module's weights; the arguments are those of
-    `golow.compile`. Raises `GolowError` for what cannot be run, before anything is built."""
+) -> Made:
+    """Build a plan for each size and load the module's weights; return them as a callable of this
+    kind. The other arguments are those of `golow.compile`. Raises `GolowError` for what cannot be
+    run, before anything is built."""
     require_inferring(module)
     target = _target(module, example, level, precision, threads)
     inputs = CallInputs(module, example, batch, target.device)
     view = by_position(module, inputs.keywords)
-    _require_running(view, inputs)
+    assembly = Assembly(view, inputs, target, open_cache(cache), tune, observer)
+    assembly.run_module(inputs.batch)
     if inputs.pads and inputs.sizes[-1] > 1:
         require_independent_rows(view, inputs)
-    sizes, outputs = {}, {}
-    captured = target.captured_as(view)
-    for size in inputs.sizes:
-        observer.stage(f"capturing batch {size}")
-        sample = inputs.sample(size)
-        with torch.inference_mode():
-            leaves, structure = flattened(view(*sample))
-        _require_tensors(leaves)
-        outputs[size] = leaves
-        sizes[size] = lowered(captured, target.captured_with(sample), target.threads, target.passes)
-        with _explained(target.level):
-            target.require_runnable(sizes[size].graph)
-    target.building()
-    plans, weights = {}, target.shared_weights()
-    state = module.state_dict()
-    for size, one in sizes.items():
-        observer.stage(f"building the plan of batch {size}")
-        with _explained(target.level), roomy():
-            plans[size] = target.build(
-                one.graph,
-                one.reading(state),
-                inputs.sample(size),
-                outputs[size],
-                open_cache(cache),
-                tune,
-            )
-            plans[size].share(weights)
-    made = Outputs(structure, outputs, target.device)
-    return Parts(view, inputs, made, sizes, plans, weights, target)
+    made = kind(assembly.parts())
+    if assembly.kept and not assembly.agrees(made):
+        # Something that the digest of a module does not see is another than when it was kept.
+        made.close()
+        made = kind(assembly.parts(anew=True))
+    return made
 
 
 def _target(
@@ -102,37 +80,3 @@ def _target(
             f"call the module's {move}, or leave level= out.",
         )
     return OneGpu(module, device, precision) if on_gpu else Processor(module, precision, threads)
-
-
-def _require_running(module: nn.Module, inputs: CallInputs) -> None:
-    """Raise `GolowError` if the module itself does not take the example."""
-    try:
-        with torch.inference_mode():
-            module(*inputs.sample(inputs.batch))
-    except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        raise GolowError(
-            f"the module does not run on the example: {type(error).__name__}: {first}",
-            "give inputs that the module takes.",
-        ) from error
-
-
-def _require_tensors(leaves: Sequence[Any]) -> None:
-    other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
-    if other:
-        raise GolowError(
-            f"the module returns {other[0]}, which is no tensor",
-            "wrap the module in one that returns tensors alone.",
-        )
-
-
-@contextmanager
-def _explained(level: str) -> Iterator[None]:
-    """Turn what the level does not support into an error that names the levels to ask."""
-    try:
-        yield
-    except Unsupported as error:
-        raise GolowError(
-            f"{level} cannot run it: {error}",
-            "golow levels --support MODEL lists the levels that run it.",
-        ) from error

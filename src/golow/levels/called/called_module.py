@@ -92,8 +92,12 @@ class CalledModule:
     def memory(self) -> dict[str, int]:
         """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
         context has once."""
-        arenas = [plan.plan.sizes["arena"] for plan in self.plans.values()]
-        return {"weights": self._weights.bytes, "iteration": max(arenas, default=0)}
+        sizes = [plan.plan.sizes for plan in self.plans.values()]
+        alone = sizes[0]["constant"] if len(sizes) == 1 else 0  # one plan has weights of its own
+        return {
+            "weights": self._weights.bytes or alone,
+            "iteration": max((places["arena"] for places in sizes), default=0),
+        }
 
     def close(self) -> None:
         """Give all memory back. A later call is an error."""

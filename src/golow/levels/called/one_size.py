@@ -1,9 +1,9 @@
-"""From a module to the lowered graph of one batch size, and the arrays that its plan reads."""
+"""The lowered graph of one batch size, and the arrays that its plan reads."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.direct.bundle_arrays import Read, in_pairs
-from golow.lower.capture.capture import capture_inference
-from golow.lower.ir.clean_up import CLEAN_UP
-from golow.lower.ir.graph import Graph, Pass
-from golow.lower.ir.pass_runner import apply
-from golow.records.workload import ModelSource, Workload
+from golow.lower.ir.graph import Graph
 from golow.workload.keywords import accept_keywords
 
 
@@ -33,28 +29,6 @@ class OneSize(NamedTuple):
             return in_pairs(_widened(tensor.detach()).cpu().contiguous().numpy())
 
         return read
-
-
-def lowered(
-    module: nn.Module,
-    inputs: tuple[Tensor, ...],
-    threads: int,
-    passes: Callable[[Workload], tuple[Pass, ...]],
-) -> OneSize:
-    """Capture ``module(*inputs)`` and run a level's passes. Raises `GolowError` for what torch
-    cannot capture."""
-    name = type(module).__name__
-    captured = capture_inference(name, module, inputs)
-    workload = Workload(
-        model=name,
-        source=ModelSource(kind="pickle", name=name),
-        mode="infer",
-        batch=inputs[0].shape[0] if inputs[0].dim() else 1,
-        inputs=(),
-        threads=threads,
-    )
-    graph = apply(apply(captured.graph, CLEAN_UP), passes(workload))
-    return OneSize(graph, captured.constants)
 
 
 def _widened(tensor: Tensor) -> Tensor:

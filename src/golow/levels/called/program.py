@@ -39,7 +39,8 @@ class Called(TorchProgram):
             self._called.load_state_dict(module.state_dict())
             return self._called
         on_gpu = self.device.type == "cuda"
-        parts = built(
+        self._called = built(
+            CalledModule,
             module,
             inputs,
             Silent(),
@@ -47,7 +48,6 @@ class Called(TorchProgram):
             threads=None if on_gpu else self.workload.threads,
             tune=(self._tune or not on_gpu) and not Path(os.environ[BUILT_BEFORE]).exists(),
         )
-        self._called = CalledModule(parts)
         return self._called
 
     def _read(self, bundle: Bundle) -> None:

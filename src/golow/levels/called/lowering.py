@@ -1,0 +1,29 @@
+"""From a module to the lowered graph of one batch size. Importing this takes PyTorch a second."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from golow.levels.called.one_size import OneSize
+from golow.levels.called.target import Target
+from golow.lower.capture.capture import capture_inference
+from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.pass_runner import apply
+from golow.records.workload import ModelSource, Workload
+
+
+def lowered(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> OneSize:
+    """Capture ``module(*inputs)`` and run the level's passes. Raises `GolowError` for what torch
+    cannot capture."""
+    name = type(module).__name__
+    captured = capture_inference(name, module, inputs)
+    workload = Workload(
+        model=name,
+        source=ModelSource(kind="pickle", name=name),
+        mode="infer",
+        batch=inputs[0].shape[0] if inputs[0].dim() else 1,
+        inputs=(),
+        threads=target.threads,
+    )
+    graph = apply(apply(captured.graph, CLEAN_UP), target.passes(workload))
+    return OneSize(graph, captured.constants)
