@@ -81,7 +81,7 @@ class Assembly:
             with _explained(target.level), roomy():
                 plans[size] = target.build(
                     one.graph,
-                    one.reading(state),
+                    one.reading(state, target.array),
                     inputs.sample(size),
                     self._outputs[size],
                     self._cache,
