@@ -270,7 +270,7 @@ def test_every_level_of_the_list_is_in_a_test() -> None:
                 "compile",
                 "compile:cudagraphs",
                 "compile:freezing-cudagraphs",
-                *EXPORTED[2:],
+                "libtorch",
             )
         ),
     ],

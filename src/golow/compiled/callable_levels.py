@@ -13,6 +13,8 @@ LEVELS = (*DIRECT_LEVELS, *IN_TORCH, *EXPORTED)
 
 # The check's reference; and what only golow's own worker does.
 LEFT_OUT = ("eager:float64", "aotinductor:cudagraph")
+# Sessions take arrays of the host; the runner of torch 2.11 for a GPU ends the process from Python.
+ON_CPU_ALONE = ("onnxruntime", "aotinductor")
 
 
 def is_direct(name: str) -> bool:
@@ -23,7 +25,7 @@ def is_direct(name: str) -> bool:
 
 def is_callable(name: str, device: Device) -> bool:
     """Whether `golow.compile` hands over the level of that name on the device."""
-    if name in LEFT_OUT or (name == "onnxruntime" and device == "cuda"):
+    if name in LEFT_OUT or (name in ON_CPU_ALONE and device == "cuda"):
         return False
     return name.partition(":")[0] in LEVELS and "+" not in name
 

@@ -21,7 +21,6 @@ from golow.levels.libtorch import level as libtorch
 from golow.levels.named_level import ChosenLevel
 from golow.levels.peers import onnxruntime, openvino
 from golow.levels.peers.exported_program import VARIABLE
-from golow.levels.torch.device import HALVES
 from golow.lower.capture.module_outputs import flattened
 from golow.observer import Observer
 from golow.records.errors import GolowError, Unsupported
@@ -80,24 +79,14 @@ def _opened_package(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[L
     """A package of AOTInductor, by PyTorch's own runner."""
     folder = aotinductor.compiled_package(bundle, cache).folder
     named = msgspec.json.decode((folder / DESCRIPTION).read_bytes())
-    library, workload = str(folder / named["library"]), bundle.workload
-    runners: Any = torch._C._aoti
-    if workload.device == "cuda":
-        runner = runners.AOTIModelContainerRunnerCuda(library, 1, "cuda", str(folder))
-    else:
-        runner = runners.AOTIModelContainerRunnerCpu(library, 1)
-    half = HALVES.get(workload.precision)
+    runner: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(folder / named["library"]), 1)
 
     def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
         with torch.inference_mode():
-            found: list[Tensor] = runner.run([_cast(item, half) for item in inputs])
+            found: list[Tensor] = runner.run(list(inputs))
         return found
 
     return leaves, runner
-
-
-def _cast(tensor: Tensor, half: torch.dtype | None) -> Tensor:
-    return tensor.to(half) if half is not None and tensor.is_floating_point() else tensor
 
 
 def _opened_library(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[Leaves, Any]:
