@@ -23,6 +23,7 @@ def compile(
     *,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
@@ -35,14 +36,16 @@ def compile(
     model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
     sequence of tensors, or tensors by the names of the forward pass. level: ``direct``, or
     ``onednn`` by its name. batch: the size, or sizes, to build plans for; a batch between two runs
-    in the larger one, padded. Without it the only size is that of the example. precision:
-    ``default`` or ``ieee``, which are float32 here. threads: of every call; PyTorch's number by
-    default. tune: whether to choose layouts by measuring, for some seconds a size; they are kept in
-    the cache. cache: folder for what is built; golow's own by default. quiet: shows no progress.
+    in the larger one, padded. Without it the only size is that of the example. sequence: the
+    length, or lengths, of text to build plans for, in the same way; the length is the second axis
+    of the inputs. precision: ``default`` or ``ieee``, which are float32 here. threads: of every
+    call; PyTorch's number by default. tune: whether to choose layouts by measuring, for some
+    seconds a size; they are kept in the cache. cache: folder for what is built; golow's own by
+    default. quiet: shows no progress.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
-    operation that the level lacks, and for one that mixes the samples of a batch if ``batch`` is
-    given.
+    operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
+    and for one that mixes padding into tokens if ``sequence`` is given.
     """
     from golow.compiled.compile_module import compile_module
 
@@ -53,6 +56,7 @@ def compile(
             display,
             level=level,
             batch=batch,
+            sequence=sequence,
             precision=precision,
             threads=threads,
             tune=tune,

@@ -16,6 +16,7 @@ from golow.levels.called.called_module import CalledModule, Parts
 from golow.levels.called.kept_graphs import KeptGraphs
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
+from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Target, roomy
 from golow.lower.capture.module_outputs import Structure, flattened, leaves_of
 from golow.observer import Observer
@@ -26,7 +27,8 @@ FLOAT, HALF, TINY = 1e-3, 5e-2, 1e-30
 
 
 class Assembly:
-    """The plans of a module, under way. kept: whether a graph came from the cache."""
+    """The plans of a module, under way. kept: whether a graph came from the cache. length_axes: for
+    each output, the axes that have the length of text."""
 
     def __init__(
         self,
@@ -41,16 +43,17 @@ class Assembly:
         self._cache, self._tune, self._observer = cache, tune, observer
         forms = target.level, target.precision, target.threads, inputs.names, inputs.forms
         self._graphs = KeptGraphs(cache, module, *forms)
-        self._outputs: dict[int, list[Tensor]] = {}
+        self._outputs: dict[Size, list[Tensor]] = {}
+        self.length_axes: Sequence[tuple[int, ...]] = ()
         self._structure: Structure
         self.kept = False
 
-    def run_module(self, size: int) -> None:
+    def run_module(self, size: Size) -> None:
         """Run the module once: what it returns is what its plan must return. Raises `GolowError`
         if it does not take the example, or returns what is no tensor."""
         if size in self._outputs:
             return
-        self._observer.stage(f"running the module on batch {size}")
+        self._observer.stage(f"running the module on {in_words(size)}")
         with torch.inference_mode():
             output = self._output(self._inputs.sample(size))
         leaves, self._structure = flattened(output)
@@ -77,7 +80,7 @@ class Assembly:
         plans, weights = {}, target.shared_weights()
         state = self._module.state_dict()
         for size, one in sizes.items():
-            self._observer.stage(f"building the plan of batch {size}")
+            self._observer.stage(f"building the plan of {in_words(size)}")
             with _explained(target.level), roomy():
                 plans[size] = target.build(
                     one.graph,
@@ -89,7 +92,7 @@ class Assembly:
                 )
                 if len(sizes) > 1:
                     plans[size].share(weights)
-        outputs = Outputs(self._structure, self._outputs, target.device)
+        outputs = Outputs(self._structure, self._outputs, target.device, self.length_axes)
         return Parts(self._module, inputs, outputs, sizes, plans, weights, target)
 
     def agrees(self, made: CalledModule) -> bool:
@@ -103,14 +106,14 @@ class Assembly:
                 return False
         return True
 
-    def _lowered(self, size: int, anew: bool) -> OneSize:
+    def _lowered(self, size: Size, anew: bool) -> OneSize:
         kept = None if anew else self._graphs.read(size)
         if kept is not None:
             self.kept = True
             return kept
         from golow.levels.called.lowering import lowered
 
-        self._observer.stage(f"capturing batch {size}")
+        self._observer.stage(f"capturing {in_words(size)}")
         target = self._target
         one = lowered(self._captured, target.captured_with(self._inputs.sample(size)), target)
         with _explained(target.level):

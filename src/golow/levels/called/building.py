@@ -12,10 +12,12 @@ from golow.levels.called.assembly import Assembly
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.called_module import CalledModule, Parts
 from golow.levels.called.gpu import OneGpu
+from golow.levels.called.length_padding import require_harmless_padding
 from golow.levels.called.one_size import by_position
 from golow.levels.called.padding import require_independent_rows
 from golow.levels.called.processor import Processor
 from golow.levels.called.target import Target, device_of, require_inferring
+from golow.levels.called.text_inputs import TextInputs
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Precision
@@ -33,6 +35,7 @@ def built(
     *,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
@@ -43,18 +46,32 @@ def built(
     run, before anything is built."""
     require_inferring(module)
     target = _target(module, example, level, precision, threads)
-    inputs = CallInputs(module, example, batch, target.device)
+    inputs = _inputs(module, example, batch, sequence, target)
     view = by_position(module, inputs.keywords)
     assembly = Assembly(view, inputs, target, open_cache(cache), tune, observer)
-    assembly.run_module(inputs.batch)
-    if inputs.pads and inputs.sizes[-1] > 1:
+    assembly.run_module((inputs.batch, inputs.length))
+    if inputs.pads and inputs.batches[-1] > 1:
         require_independent_rows(view, inputs)
+    if isinstance(inputs, TextInputs):
+        assembly.length_axes = require_harmless_padding(view, inputs)
     made = kind(assembly.parts())
     if assembly.kept and not assembly.agrees(made):
         # Something that the digest of a module does not see is another than when it was kept.
         made.close()
         made = kind(assembly.parts(anew=True))
     return made
+
+
+def _inputs(
+    module: nn.Module,
+    example: Any,
+    batch: int | Sequence[int] | None,
+    sequence: int | Sequence[int] | None,
+    target: Target,
+) -> CallInputs:
+    if sequence is None:
+        return CallInputs(module, example, batch, target.device)
+    return TextInputs(module, example, batch, sequence, target.device)
 
 
 def _target(

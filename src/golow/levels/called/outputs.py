@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from golow.levels.called.call_inputs import is_plain
+from golow.levels.called.sizes import Size
 from golow.lower.capture.module_outputs import Structure, flattened
 from golow.records.errors import GolowError
 
@@ -17,24 +18,29 @@ class Outputs:
     """The outputs of the module: its structure, and each tensor's shape at each size."""
 
     def __init__(
-        self, structure: Structure, forms: Mapping[int, Sequence[Tensor]], device: torch.device
+        self,
+        structure: Structure,
+        forms: Mapping[Size, Sequence[Tensor]],
+        device: torch.device,
+        lengths: Sequence[tuple[int, ...]],
     ) -> None:
-        """forms: for each size, tensors like the outputs; their content does not matter."""
+        """forms: for each size, tensors like the outputs; their content does not matter. lengths:
+        for each output, the axes that have the length of text."""
         self._structure, self._device = structure, device
-        self._is_tensor = structure.is_tensor
+        self._is_tensor, self._lengths = structure.is_tensor, lengths
         self._forms = {
             size: [(tuple(item.shape), item.dtype) for item in items]
             for size, items in forms.items()
         }
 
-    def new(self, size: int) -> list[Tensor]:
+    def new(self, size: Size) -> list[Tensor]:
         """Memory for the outputs at that size."""
         device = self._device
         return [
             torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._forms[size]
         ]
 
-    def given(self, out: Any, size: int) -> list[Tensor]:
+    def given(self, out: Any, size: Size) -> list[Tensor]:
         """The tensors of the caller's own memory. Raises `GolowError` for those that do not fit."""
         leaves, structure = flattened(out)
         forms = self._forms[size]
@@ -50,10 +56,23 @@ class Outputs:
                 )
         return leaves
 
-    def filled(self, tensors: Sequence[Tensor], size: int, rows: int) -> Any:
-        """The module's output with these tensors, without the rows of padding."""
-        if rows != size:
-            tensors = [item[: item.shape[0] * rows // size] for item in tensors]
+    def filled(self, tensors: Sequence[Tensor], size: Size, given: Size) -> Any:
+        """The module's output with these tensors, without padding. given: the size of the call."""
+        if given != size:
+            tensors = self._cut(tensors, size, given)
         if self._is_tensor:
             return tensors[0]
         return self._structure.filled(tensors)
+
+    def _cut(self, tensors: Sequence[Tensor], size: Size, given: Size) -> list[Tensor]:
+        (batch, length), (rows, real) = size, given
+        found = [
+            item[: item.shape[0] * rows // batch] if rows != batch else item for item in tensors
+        ]
+        if real == length:
+            return found
+        for place, axes in enumerate(self._lengths):
+            for axis in axes:
+                found[place] = found[place].narrow(axis, 0, real)
+        # Row-major, as what eager returns: callers use .view() on it.
+        return [item.contiguous() for item in found]
