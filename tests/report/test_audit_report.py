@@ -151,6 +151,26 @@ def test_a_level_that_failed_says_why() -> None:
 # ---------------------------------------------------------------- how to set it
 
 
+def test_a_level_is_called_by_a_line_unless_a_setting_belongs_around_it() -> None:
+    freezing = price("inductor_mode", "freezing", level="compile")
+    named = msgspec.structs.replace(freezing.run, level="compile:freezing")
+    kept, recorded = price(), price("gradient_mode", "recorded", level="torchscript")
+    text = printed(
+        audit(
+            [
+                level("compile", [msgspec.structs.replace(freezing, run=named)]),
+                level("libtorch", [kept]),
+                level("torchscript", [recorded]),
+            ]
+        )
+    )
+    lines = [" ".join(one.split()) for one in text.splitlines() if "golow.compile(" in one]
+    assert lines == [
+        f'call f = golow.compile(model, x, level="{name}", threads=4000)'
+        for name in ("compile:freezing", "libtorch")
+    ]
+
+
 def test_lines_to_paste_are_those_of_the_level() -> None:
     def lines(name: str) -> str:
         return words(audit([level(name, [price(level=name)])]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from golow.compiled.callable_levels import line_to_paste
 from golow.levels.ladder import DEFAULT
 from golow.measure.environment import environment
 from golow.programs.comparison.figures import counted, percentiles, throughput
@@ -31,7 +33,9 @@ from golow.records.comparison import (
 from golow.records.errors import GolowError
 from golow.records.workload import ModelSource, TensorType, Workload
 from golow.report.comparison.advice import advice
+from golow.report.comparison.formats import document
 from golow.report.comparison.table import render
+from golow.report.page import comparison as page
 from golow.report.records import records_in
 from golow.report.units import bytes_text, count_text, seconds_text
 from support.examples import examples
@@ -238,6 +242,23 @@ def test_advice_names_the_fastest_level_and_the_soonest_to_pay() -> None:
     assert "20.0 ms of 40.0 ms" in text
     assert "pays off after 1,000 iterations" in text
     assert "torchscript (25% saved) pays off after 50" in text
+
+
+def test_every_format_ends_its_advice_with_the_line_to_paste() -> None:
+    shown = comparison(run("eager", 0.04, 1.0, "same"), run("onednn", 0.02, 0.5, "faster"))
+    line = line_to_paste(shown.workload, "onednn")
+    assert line.startswith('f = golow.compile(model, x, level="onednn"')
+    assert f"\n  {line}\n" in printed(shown, width=40)
+    assert f"\n```python\n{line}\n```\n" in document(shown, "markdown")
+    assert f"<pre>{escape(line)}</pre>" in document(shown, "html")
+    answer, ladder, _ = page.sections(shown, "r0")
+    assert [one["text"] for one in answer["blocks"] if one["kind"] == "code"] == [line]
+    [eager, fastest] = ladder["blocks"][0]["details"]
+    assert next(one["text"] for one in fastest if one["kind"] == "code") == line
+    assert "golow.compile" not in str(eager)  # the module as it is
+    slower = comparison(run("eager", 0.04, 1.0, "same"), run("onednn", 0.08, 2.0, "slower"))
+    for text in (printed(slower), document(slower, "markdown"), document(slower, "html")):
+        assert "golow.compile" not in text
 
 
 def test_advice_never_names_a_level_that_differs_or_is_unclear() -> None:

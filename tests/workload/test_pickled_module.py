@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -61,3 +62,21 @@ def test_models_from_another_process_record_their_states(
     assert isinstance(data, bytes) and not table
     unpickled(data)
     assert table == {str(Recording): {"hidden_states": "Layer"}}
+
+
+def test_equal_modules_are_equal_bytes_wherever_their_tensors_are() -> None:
+    """The digest of a workload covers them, and the caches of exported models its digest."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 1), torch.nn.BatchNorm2d(3))
+    module.register_buffer("scale", torch.randn(4, dtype=torch.bfloat16)[1:])
+    module.register_buffer("empty", torch.empty(0))
+    copied = copy.deepcopy(module)
+    data = pickled(module, "the module")
+    assert data == pickled(copied, "the module")
+    with torch.no_grad():
+        copied[0].weight[0, 0] += 1
+    assert data != pickled(copied, "the module")
+    assert isinstance(data, bytes)
+    found = unpickled(data).state_dict()
+    assert all(torch.equal(found[name], item) for name, item in module.state_dict().items())
+    assert found["scale"].dtype == torch.bfloat16

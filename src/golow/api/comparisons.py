@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas
     from torch import nn
 
+    from golow.compiled.compiled_module import CompiledModule
+    from golow.compiled.handed_over import HandedOver
     from golow.levels.choices import Choice
     from golow.programs.life.life_record import LifeCycle
     from golow.workload.request import Inputs
@@ -69,10 +71,12 @@ class LifeResult(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What `compare` returns: the record, and ways to look at it. life: if it was asked for."""
+    """What `compare` returns: the record, and ways to look at it and to use it. life: if it was
+    asked for. request: what was compared; None for a record that was loaded."""
 
     comparison: Comparison
     life: LifeResult | None = None
+    request: Request | None = None
 
     def table(self) -> None:
         """Print the table and the advice, and the life cycle if there is one."""
@@ -115,6 +119,37 @@ class Result(NamedTuple):
             life_store.save(self.life.cycle, written)
             write_tables(self.life.cycle, written)
         return written
+
+    def compile(
+        self,
+        model: nn.Module | None = None,
+        inputs: Inputs | None = None,
+        *,
+        level: str | None = None,
+        cache: Path | None = None,
+        observer: Observer | None = None,
+        quiet: bool = False,
+    ) -> CompiledModule | HandedOver:
+        """Return the module at the recommended level as a callable, as `golow.compile` does, with
+        the precision and the threads of the comparison.
+
+        model, inputs: what to compile instead of what was compared. A record that was loaded needs
+        them, unless its model is one that golow builds by its name. level: another one that
+        matched. Raises `GolowError` for a level that did not match, was not compared or is not
+        handed over, and for a comparison of training steps.
+        """
+        from golow.api.handing_over import compile_result
+
+        return compile_result(
+            self.comparison,
+            self.request,
+            model,
+            inputs,
+            level=level,
+            cache=cache,
+            observer=observer,
+            quiet=quiet,
+        )
 
     def run(self, level: str) -> Run:
         """The record of one level; raises KeyError for one that did not take part."""
@@ -223,7 +258,7 @@ def compare(
         if turn is not None and turn.is_shared:
             raise GolowError("lives cannot be measured while others use the GPU", "leave out turn.")
     with shown_progress("comparison", observer, quiet) as display:
-        result = Result(run(request, settings, display))
+        result = Result(run(request, settings, display), request=request)
     if result.comparison.race.stopped_because == "interrupted":
         raise Interrupted(result)
     if life:

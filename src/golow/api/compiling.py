@@ -1,4 +1,4 @@
-"""`golow.compile`: a module's plan in the user's own program."""
+"""`golow.compile`: a module at a level in the user's own program."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from golow.compiled.compiled_module import CompiledModule
+    from golow.compiled.handed_over import HandedOver
 
 
 def compile(
@@ -30,27 +31,30 @@ def compile(
     cache: Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
-) -> CompiledModule:
-    """Return the module as a callable that runs a direct level's plan in this process.
+) -> CompiledModule | HandedOver:
+    """Return the module as a callable that runs a level in this process.
 
     model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
     sequence of tensors, or tensors by the names of the forward pass. level: ``direct``, or
-    ``onednn`` by its name. batch: the size, or sizes, to build plans for; a batch between two runs
-    in the larger one, padded. Without it the only size is that of the example. sequence: the
-    length, or lengths, of text to build plans for, in the same way; the length is the second axis
-    of the inputs. precision: ``default`` or ``ieee``, which are float32 here. threads: of every
-    call; PyTorch's number by default. tune: whether to choose layouts by measuring, for some
-    seconds a size; they are kept in the cache. cache: folder for what is built; golow's own by
-    default. quiet: shows no progress.
+    ``onednn`` by its name; or ``eager``, ``torchscript``, ``compile``, ``cudagraph``,
+    ``onnxruntime``, ``openvino``, ``aotinductor`` or ``libtorch``, with its variants
+    (``compile:freezing``), called as golow's worker calls it. batch, of a direct level: the size,
+    or sizes, to build plans for; a batch between two runs in the larger one, padded. Without it the
+    only size is that of the example. sequence, of a direct level: the length, or lengths, of text
+    to build plans for, in the same way; the length is the second axis of the inputs. precision:
+    ``default`` or ``ieee``, which are float32 here. threads: of every call; PyTorch's number by
+    default. tune, of a direct level: whether to choose layouts by measuring, for some seconds a
+    size; they are kept in the cache. cache: folder for what is built; golow's own by default.
+    quiet: shows no progress.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
     and for one that mixes padding into tokens if ``sequence`` is given.
     """
-    from golow.compiled.compile_module import compile_module
+    from golow.compiled.at_level import compile_at_level
 
     with shown_progress("comparison", observer, quiet) as display:
-        return compile_module(
+        return compile_at_level(
             model,
             inputs,
             display,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 from golow.records.errors import GolowError
@@ -19,14 +22,37 @@ def pickled(live: object, what: str) -> bytes | GolowError:
     what cannot be pickled, so this is called first."""
     import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, item: Any) -> Any:
+            # PyTorch would write the storage's address, so that equal modules had other digests.
+            if isinstance(item, torch.TypedStorage):
+                return _storage, (_bytes(item._untyped_storage), item.dtype)
+            return super().reducer_override(item)
+
+    written = io.BytesIO()
     try:
-        data: bytes = cloudpickle.dumps(live)
+        Pickler(written).dump(live)
     except Exception as error:
         return GolowError(
             f"{what} cannot be sent to another process: {type(error).__name__}: {error}",
             "put it into a file and name it as file.py:Name.",
         )
+    return written.getvalue()
+
+
+def _bytes(storage: torch.UntypedStorage) -> bytes:
+    flat = torch.empty(0, dtype=torch.uint8).set_(storage.cpu())  # type: ignore[no-untyped-call]
+    data: bytes = flat.numpy().tobytes()
     return data
+
+
+def _storage(data: bytes, dtype: torch.dtype) -> torch.TypedStorage:
+    """The storage of `_bytes`, on the CPU."""
+    copied = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+    untyped = copied.untyped_storage()
+    return torch.TypedStorage(  # type: ignore[no-untyped-call]
+        wrap_storage=untyped, dtype=dtype, _internal=True
+    )
 
 
 def unpickled(data: bytes) -> Any:

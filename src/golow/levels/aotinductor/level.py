@@ -42,9 +42,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         if headers is None:
             raise Unsupported("aotinductor", NO_HEADERS)
         system = (headers,) if variant == "cudagraph" else ()
-    package = exported_program.exported(
-        bundle, "aotinductor", EXPORTER, (), cache, machine(workload)
-    )
+    package = compiled_package(bundle, cache)
     source = SOURCES / PROGRAMS[variant]
     artifact = build.build_from(source, cache, workload.device, system)
     return Launch(
@@ -55,6 +53,12 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         artifact_bytes=package.bytes + artifact.bytes,
         notes=(*package.notes, *artifact.notes),
     )
+
+
+def compiled_package(bundle: Bundle, cache: Path) -> exported_program.Exported:
+    """The folder with the package, compiled unless the cache holds it."""
+    here = machine(bundle.workload)
+    return exported_program.exported(bundle, "aotinductor", EXPORTER, (), cache, here)
 
 
 def cuda_headers() -> Path | None:

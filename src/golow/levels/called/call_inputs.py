@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -76,6 +77,41 @@ class CallInputs:
             )
             for label, item in zip(labels, self.example, strict=True)
         )
+
+    @cached_property
+    def _exact(self) -> Mapping[tuple[torch.Size, ...], Size]:
+        return {self.shapes(size): size for size in self.sizes}
+
+    def shapes(self, size: Size) -> tuple[torch.Size, ...]:
+        """The shapes of the inputs at that size."""
+        return tuple(
+            torch.Size((size[0], *form.shape[1:]) if form.batched else form.shape)
+            for form in self.forms
+        )
+
+    def exact(self, given: Sequence[Any]) -> tuple[Size, list[int]] | None:
+        """Return the size of these inputs and their addresses, if a plan can read each as it is: a
+        short way for the common case. None says nothing."""
+        try:
+            size = self._exact.get(tuple([item.shape for item in given]))
+            if size is None or self.keywords:
+                return None
+            device, addresses = self.device, []
+            for item, form in zip(given, self.forms, strict=True):
+                if (
+                    type(item) is not Tensor
+                    or item.dtype is not form.dtype
+                    or item.device != device
+                    or not item.is_contiguous()
+                    or item.requires_grad
+                    or item.is_neg()
+                    or item.is_conj()
+                ):
+                    return None
+                addresses.append(item.data_ptr())
+        except (AttributeError, RuntimeError):  # no tensor, or one without plain memory
+            return None
+        return size, addresses
 
     @property
     def sizes(self) -> tuple[Size, ...]:

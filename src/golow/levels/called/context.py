@@ -43,10 +43,21 @@ class Context:
                 "another thread is calling this context", "give each thread its own: f.context()."
             )
         try:
-            return self._call(given, named, out)
+            known = None if named else self._inputs.exact(given)
+            if known is None or known[0] not in self._running or self._forks != len(_forks):
+                return self._call(given, named, out)
+            size, addresses = known
+            if out is not None:
+                outputs = self._outputs.given(out, size)
+                self._running[size](addresses, [item.data_ptr() for item in outputs])
+                return out
+            outputs = self._outputs.new(size)
+            self._running[size](addresses, [item.data_ptr() for item in outputs])
+            return self._outputs.whole(outputs)
         finally:
             self._lock.release()
 
+    # The long way, for all but inputs of a size that was compiled for, as they are.
     def _call(self, given: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
         if not self._running:
             raise GolowError("the compiled module is closed")

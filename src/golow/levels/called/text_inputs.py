@@ -38,6 +38,13 @@ class TextInputs(CallInputs):
             item.dim() > 1 and item.shape[1] == self.length for item in self.example
         )
 
+    def shapes(self, size: Size) -> tuple[torch.Size, ...]:
+        """The shapes of the inputs at that size."""
+        return tuple(
+            torch.Size((*shape[:1], size[1], *shape[2:]) if long else shape)
+            for shape, long in zip(super().shapes(size), self.is_long, strict=True)
+        )
+
     def sample(self, size: Size) -> tuple[Tensor, ...]:
         """The example at that size, repeated along both axes as often as it takes."""
         index = torch.arange(size[1], device=self.device) % self.length

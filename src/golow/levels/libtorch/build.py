@@ -1,7 +1,8 @@
 """Builds the program of a graph: emits, compiles, links, and caches the result by its content.
 
-The worker's file is compiled once per torch and compiler, the network's file once per network. Both
-jobs run in parallel, as argument lists, never through a shell.
+The frame, golow's file around the network (the worker, or a library for the caller's process), is
+compiled once per torch and compiler, the network's file once per network. Both jobs run in
+parallel, as argument lists, never through a shell.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from golow.storage.cache import building_sealed, discard_damaged, is_sealed
 from golow.storage.files import write_whole
 from golow.storage.interrupts import uninterrupted
 
-__all__ = ["Artifact", "build", "probe"]
+__all__ = ["Artifact", "build", "build_library", "probe"]
 
 SOURCES = Path(__file__).parent / "sources"
 LOG_LINES = 20
@@ -69,17 +70,30 @@ def build_from(
     return _built(tools, code, "\0".join((code, *beside)), cache / "libtorch")
 
 
-def _built(tools: Toolchain, code: str, identity: str, home: Path) -> Artifact:
+def build_library(graph: Graph, cache: Path, device: Device = "cpu") -> Artifact:
+    """The inference program of that graph as a library of PyTorch's operators, see
+    ``sources/library.cpp``; like `build`."""
+    from golow.levels.libtorch.emit import emit_program, without_comments
+
+    tools = find_toolchain(device)
+    shared = tools._replace(compiler=(*tools.compiler, "-fPIC", "-shared"))
+    code = emit_program(graph, device)
+    return _built(shared, code, without_comments(code), cache / "libtorch", "library")
+
+
+def _built(
+    tools: Toolchain, code: str, identity: str, home: Path, frame: str = "worker"
+) -> Artifact:
     """The program with that code. identity: the text that says whether two programs are the
     same."""
-    folder = home / _key(tools, identity)
+    folder = home / _key(tools, identity, frame)
     notes: list[str] = []
     discard_damaged(folder, notes)
     if found := _find_artifact(folder):
         return found
     start = time.perf_counter()
     with building_sealed(folder, "building-") as work:
-        _compile(tools, code, work, home, notes)
+        _compile(tools, code, work, home, notes, frame)
         seconds = time.perf_counter() - start
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
     made = _find_artifact(folder)
@@ -98,14 +112,14 @@ def _find_artifact(folder: Path) -> Artifact | None:
     return Artifact(program, seconds["seconds"], True, program.stat().st_size)
 
 
-def _key(tools: Toolchain, code: str) -> str:
+def _key(tools: Toolchain, code: str, frame: str = "worker") -> str:
     """Hash of everything that the compiled code depends on."""
     digest = hashlib.sha256(code.encode())
     parts = [tools.torch_version, str(tools.torch), tools.compiler_version, *tools.compiler]
     for part in [*parts, f"cuda {tools.cuda}"] if tools.cuda else parts:
         digest.update(b"\0" + part.encode())
     digest.update(" ".join((*FLAGS, str(tools.standard))).encode())
-    for path in (SOURCES / "worker.cpp", *sorted(SOURCES.glob("*.h"))):
+    for path in (SOURCES / f"{frame}.cpp", *sorted(SOURCES.glob("*.h"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:32]
 
@@ -113,22 +127,24 @@ def _key(tools: Toolchain, code: str) -> str:
 # ---------------------------------------------------------------- compiling
 
 
-def _compile(tools: Toolchain, code: str, work: Path, home: Path, notes: list[str]) -> None:
-    """Compile and link in the folder ``work``; the worker's object is kept for later programs."""
+def _compile(
+    tools: Toolchain, code: str, work: Path, home: Path, notes: list[str], frame: str
+) -> None:
+    """Compile and link in the folder ``work``; the frame's object is kept for later programs."""
     source = work / "program.cpp"
     source.write_text(code, encoding="utf-8")
-    # The worker's object is the same for every device; only the libraries it is linked with differ.
-    worker = home / f"worker-{_key(tools._replace(cuda='', headers=()), 'worker')}"
-    discard_damaged(worker, notes)
-    folders = (SOURCES, *tools.headers)
+    # The frame's object is the same for every device; only the libraries it is linked with differ.
+    around = home / f"{frame}-{_key(tools._replace(cuda='', headers=()), frame, frame)}"
+    discard_damaged(around, notes)
+    folders, built = (SOURCES, *tools.headers), f"{frame}.o"
     jobs = {"program": tools.compile_command(source, work / "program.o", *folders)}
-    if not is_sealed(worker):
-        jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)
+    if not is_sealed(around):
+        jobs[frame] = tools.compile_command(SOURCES / f"{frame}.cpp", work / built, SOURCES)
     _run_side_by_side(jobs, work, home)
-    if "worker" in jobs:
-        with building_sealed(worker, "building-") as made:
-            (work / "worker.o").rename(made / "worker.o")
-    objects = [work / "program.o", worker / "worker.o"]
+    if frame in jobs:
+        with building_sealed(around, "building-") as made:
+            (work / built).rename(made / built)
+    objects = [work / "program.o", around / built]
     _run_side_by_side({"link": tools.link_command(objects, work / "program")}, work, home)
     for leftover in (work / "program.o", *work.glob("*.log")):
         leftover.unlink()

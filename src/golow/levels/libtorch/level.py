@@ -67,6 +67,13 @@ def _step(bundle: Bundle) -> Graph:
     return step_for_both(bundle, graph, last, _graph(last))
 
 
+def inference_library(bundle: Bundle, cache: Path) -> Path:
+    """The network as a library of PyTorch's operators, compiled unless the cache holds it."""
+    from golow.levels.libtorch import build
+
+    return build.build_library(_step(bundle), cache, bundle.workload.device).program
+
+
 def _graph(bundle: Bundle) -> Graph:
     from golow.levels.libtorch.placement import products, with_casts
     from golow.lower.ir.clean_up import CLEAN_UP

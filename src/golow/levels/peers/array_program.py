@@ -60,6 +60,19 @@ class ArrayProgram(Chooser):
         """The outputs of the last run of batch ``index``, in tree order."""
         raise NotImplementedError
 
+    # ------------------------------------------------------------ in the caller's process
+
+    @property
+    def opened(self) -> Any:
+        """The runtime's own object for the model."""
+        raise NotImplementedError
+
+    def answer(self, inputs: list[Array]) -> list[Array]:
+        """Run on these arrays; the results are the caller's own."""
+        self.bind(0, inputs)
+        self.run(0)
+        return [np.array(result, order="C") for result in self.results(0)]
+
     # ------------------------------------------------------------ the protocol's requests
 
     def load(self, bundle: Path) -> LoadReport:

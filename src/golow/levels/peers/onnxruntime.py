@@ -87,6 +87,10 @@ def program(variant: str) -> ArrayProgram:
     from golow.levels.peers.array_program import ArrayProgram
 
     class OnnxRuntime(ArrayProgram):
+        @property
+        def opened(self) -> Any:
+            return self.session
+
         def open(self, folder: Path, workload: Workload) -> None:
             self.bindings: dict[int, Any] = {}
             options = session_options(onnxruntime, workload, self.settings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
 from golow.levels.torch import eager
-from golow.records.workload import Mode
+from golow.records.workload import Mode, Workload
 from golow.storage.cache import discard_damaged
 from golow.workload.bundle import Bundle
 
@@ -66,8 +66,10 @@ def program(variant: str) -> TorchProgram:
     import torch
     from torch import Tensor, nn
 
+    from golow.levels.torch.own_code import with_own_code
     from golow.levels.torch.program import TorchProgram
     from golow.levels.torch.step import Lowered, Parts
+    from golow.lower.capture.module_outputs import mapped
 
     options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
     # The smaller last batch of an epoch gets its own code. By default PyTorch would react to a
@@ -87,10 +89,23 @@ def program(variant: str) -> TorchProgram:
                 # They check the inputs at each call, which takes longer than a small network.
                 module._forward_pre_hooks.clear()
                 module._forward_hooks.clear()
-            if self.constant_weights:  # else the code with the old weights would be reused
+            if self.constant_weights and hasattr(self, "call"):
+                # Else the code with the old weights would be reused.
                 torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
             return compiled
+
+        def adopt(self, module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload) -> None:
+            from torch._inductor import config
+
+            super().adopt(with_own_code(module), inputs, workload)
+            # The first call compiles. In a worker an environment variable sets this.
+            with config.patch(freezing="freezing" in variant):
+                self.infer(inputs)
+
+        def infer(self, inputs: tuple[Tensor, ...]) -> Any:
+            output = super().infer(inputs)
+            return mapped(Tensor.clone, output) if self._in_graphs() else output
 
         def _stand_in(self) -> None:
             # The compiler notes what it finds under PyTorch's names when it is imported. It takes

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import known_memory, optimizers
@@ -19,6 +19,7 @@ from golow.levels.torch.step import Parts
 from golow.lower.capture.module_outputs import mapped
 from golow.records.comparison import LayerTime
 from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Workload
 from golow.worker.protocol import LoadReport
 
 # Iterations before the capture, in which libraries initialise; the number is from PyTorch's
@@ -69,10 +70,7 @@ class CapturedProgram(TorchProgram):
         self._graphs = {}
         report = super().load(bundle)
         start = time.perf_counter()
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._static = self._static_batches()
-        self._warm_up()
-        self._capture()
+        self._record()
         captured = time.perf_counter() - start
         self._reset()
         phases = {
@@ -80,6 +78,16 @@ class CapturedProgram(TorchProgram):
             "capture": report.phases["capture"] + captured,
         }
         return msgspec.structs.replace(report, phases={**report.phases, **phases})
+
+    def adopt(self, module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload) -> None:
+        """Take a module as eager does, then capture."""
+        self._graphs = {}
+        super().adopt(module, inputs, workload)
+        self._record()
+
+    def infer(self, inputs: tuple[Tensor, ...]) -> Any:
+        """A copy of the output, which the next replay would overwrite."""
+        return mapped(Tensor.clone, super().infer(inputs))
 
     def allocated_peak(self) -> int | None:
         """Bytes that the graph of a whole batch holds beyond weights, gradients and state; a
@@ -91,6 +99,12 @@ class CapturedProgram(TorchProgram):
         raise Unsupported("", "a CUDA graph is replayed as a whole")
 
     # ------------------------------------------------------------ implementation
+
+    def _record(self) -> None:
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._static = self._static_batches()
+        self._warm_up()
+        self._capture()
 
     def _iterate_in_parts(self, parts: Parts) -> None:
         self.iterate()

@@ -58,6 +58,8 @@ class TorchStep(Chooser):
 
     workload: Workload
     module: nn.Module
+    inputs: list[tuple[Tensor, ...]]
+    targets: list[tuple[Tensor, ...]]
     call: Lowered
     loss: Callable[..., Tensor]
     optimizer: torch.optim.Optimizer
@@ -80,20 +82,29 @@ class TorchStep(Chooser):
         self.position = iteration
         self.source.seek(iteration % len(self.inputs))
 
+    # ------------------------------------------------------------ in the caller's process
+
+    def adopt(self, module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload) -> None:
+        """Take a module instead of a bundle, for inference on inputs like these, and lower it. Its
+        tensors are converted in place."""
+        self._set_up(workload)
+        self._take(module)
+        self.inputs, self.targets = [inputs], [()]
+        self._lower()
+
+    def infer(self, inputs: tuple[Tensor, ...]) -> Any:
+        """The output for these inputs, in memory that later calls leave alone."""
+        return self._infer(inputs)
+
     # ------------------------------------------------------------ implementation
 
     def _read(self, bundle: Bundle) -> None:
-        self.workload = bundle.workload
-        torch.set_num_threads(self.habits.thread_count(self.workload.threads))
-        self.train = self.workload.mode == "train"
+        torch.set_num_threads(self.habits.thread_count(bundle.workload.threads))
         self.bundle = bundle
-        self.device = torch.device(self.workload.device)
-        self.arithmetic = torch_device.arithmetic(self.workload, self.dtype, self.habits)
+        self._set_up(bundle.workload)
         if self.workload.draws or any(map(is_dropout_call, self.workload.random_layers)):
             self._stand_in()
-        self.module = torch_bundle.module(bundle)
-        place(self.module, self.device, self.arithmetic.storage, self.memory_format)
-        self.module.train(self.train)
+        self._take(torch_bundle.module(bundle))
         if self.habits.frozen and not self.train:
             self.module.requires_grad_(False)
         self.inputs = self._batches("input", self.device)
@@ -108,6 +119,17 @@ class TorchStep(Chooser):
         self._weights: list[Tensor] | None = None
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
         self._settled: dict[str, Any] | None = None
+
+    def _set_up(self, workload: Workload) -> None:
+        self.workload = workload
+        self.train = workload.mode == "train"
+        self.device = torch.device(workload.device)
+        self.arithmetic = torch_device.arithmetic(workload, self.dtype, self.habits)
+
+    def _take(self, module: nn.Module) -> None:
+        self.module = module
+        place(module, self.device, self.arithmetic.storage, self.memory_format)
+        module.train(self.train)
 
     def _stand_in(self) -> None:
         """Let functions stand in for the random ones that this model calls, before its code is

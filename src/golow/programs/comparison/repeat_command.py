@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from golow.levels.ladder import LADDER
 from golow.models import ZOO, Entry
+from golow.programs.comparison.repeat_request import sequence_of
 from golow.records.workload import ModelSource, Workload
 from golow.worker.cores import default_threads
 from golow.workload.request import CALLERS_INPUTS
@@ -80,8 +81,8 @@ def _model(workload: Workload) -> Iterator[str]:
     entry = _entry(source)
     if entry is None or entry.takes_images:
         yield from ("--input", "x".join(map(str, workload.inputs[0].shape[1:])))
-    elif entry.sequence:
-        yield from ("--sequence", str(workload.inputs[0].shape[1]))
+    elif (tokens := sequence_of(workload)) is not None:
+        yield from ("--sequence", str(tokens))
     if "classes" in source.arguments:
         yield from ("--classes", str(source.arguments["classes"]))
     if workload.loss not in ("", entry.loss if entry is not None else "cross_entropy"):
@@ -98,13 +99,10 @@ def _of_hub(workload: Workload) -> Iterator[str]:
     yield "--pretrained" if source.pretrained else "--random-weights"
     if workload.mode == "train":
         yield from ("--mode", "train")
-    text = next((i for i, name in enumerate(source.keywords) if name == "input_ids"), None)
     if workload.phase:
         yield from ("--phase", workload.phase)
-    if workload.phase == "decode":
-        yield from ("--sequence", str(workload.inputs[1].shape[2]))
-    elif text is not None:
-        yield from ("--sequence", str(workload.inputs[text].shape[1]))
+    if (tokens := sequence_of(workload)) is not None:
+        yield from ("--sequence", str(tokens))
 
 
 def _entry(source: ModelSource) -> Entry | None:

@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from golow.compiled.callable_levels import line_to_paste
 from golow.levels.choices import Alternative
 from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.programs.comparison.repeat_command import again
@@ -29,6 +30,7 @@ def setting_lines(audit: Audit, level: AuditedLevel, width: int) -> Iterator[str
             what = f"{price.alternative} ({price.choice}): {gain(effect, level.run.time)}"
             yield from _wrapped(what, width, "")
         found = alternative_of(price.choice, price.alternative)
+        yield from _called(audit, price.run, [found] if found else [], width)
         yield from pasted(level.level, [found] if found else [], width)
         yield from _labelled("note", " ".join(_costs(level, price)), width)
         yield from command_of(audit, [level.level, price.run.level], width)
@@ -51,8 +53,9 @@ def best_lines(audit: Audit, level: AuditedLevel, width: int) -> Iterator[str]:
         width,
         "",
     )
-    found = (alternative_of("", name) for name in best.alternatives)
-    yield from pasted(level.level, [one for one in found if one], width)
+    found = [one for name in best.alternatives if (one := alternative_of("", name))]
+    yield from _called(audit, best.run, found, width)
+    yield from pasted(level.level, found, width)
     yield from _labelled("note", " ".join(_changes(level, best.run)), width)
     yield from command_of(audit, [level.level, best.level], width)
 
@@ -82,6 +85,14 @@ def pasted(level: str, found: Sequence[Alternative], width: int) -> Iterator[str
         yield from _labelled(
             "C++" if in_cpp else "Python", one.cpp if in_cpp else one.python, width
         )
+
+
+def _called(audit: Audit, run: Run, found: Sequence[Alternative], width: int) -> Iterator[str]:
+    """The line that gives the level in a program of the reader's; none if one of its alternatives
+    is neither a variant nor a variable of the environment, which the program gets as well."""
+    if all(one.variant or (one.environment and one.call is None) for one in found):
+        plain = run.level.partition("+")[0]
+        yield from _labelled("call", line_to_paste(audit.workload, plain), width)
 
 
 def _shell(alternative: Alternative) -> str:

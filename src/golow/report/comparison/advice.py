@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from golow.compiled import callable_levels
+from golow.programs.comparison.recommended import faster, recommended
 from golow.records.comparison import Comparison, Run
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
@@ -13,15 +15,22 @@ def advice(comparison: Comparison) -> str:
     return " ".join([_which_level(comparison), *gpu_advice(comparison)])
 
 
+def line_to_paste(comparison: Comparison) -> str:
+    """The line that gives the recommended level in the reader's own program; empty where there is
+    none: for eager, which needs no line, a training step, or a level that is not handed over."""
+    best = recommended(comparison)
+    return "" if best is None else callable_levels.line_to_paste(comparison.workload, best.level)
+
+
 def _which_level(comparison: Comparison) -> str:
     runs = {run.level: run for run in comparison.runs}
     eager = runs.get("eager")
     if eager is None or eager.time is None:
         return "No advice: eager was not timed, so there is nothing to compare with."
     proven = [r for r in comparison.runs if r.check.verdict == "match" and r.ratio is not None]
-    faster = [r for r in proven if r.ratio is not None and r.ratio.word == "faster"]
+    best = recommended(comparison)
     what = {"infer": "inference", "train": "training"}[comparison.workload.mode]
-    if not faster:
+    if best is None:
         others = [run.level for run in proven if run.level != "eager"]
         if not others:
             return "No advice: no level other than eager passed the check and has enough rounds."
@@ -34,8 +43,8 @@ def _which_level(comparison: Comparison) -> str:
         verb = "is" if len(others) == 1 else "are"
         stay = f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."
         return " ".join([stay, *untried_advice(comparison, proven)])
-    best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0)
-    return " ".join([_use(best, eager, what), *_costs(best), *_cheaper(best, faster)])
+    cheaper = _cheaper(best, faster(comparison))
+    return " ".join([_use(best, eager, what), *_costs(best), *cheaper])
 
 
 def _use(best: Run, eager: Run, what: str) -> str:

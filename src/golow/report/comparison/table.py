@@ -13,7 +13,7 @@ from rich.text import Text
 from golow.lower.ir.graph import Graph
 from golow.records.comparison import Comparison, Run
 from golow.records.workload import Workload
-from golow.report.comparison.advice import advice
+from golow.report.comparison.advice import advice, line_to_paste
 from golow.report.comparison.columns import (
     FALLING,
     STYLES,
@@ -50,6 +50,8 @@ def render(
             console.print(where + Text(f": {run.check.words}", style="not bold default"))
     console.print()
     console.print(Text(advice(comparison)))
+    if line := line_to_paste(comparison):
+        console.print(Text(f"  {line}", style="bold"), soft_wrap=True)
     for footnote in footnotes(comparison):
         console.print(Text(footnote, style="dim"))
     remarks = [*comparison.notes, *(f"{r.level}: {n}" for r in comparison.runs for n in r.notes)]

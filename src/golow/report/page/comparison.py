@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from golow.programs.comparison.recommended import recommended
 from golow.records.comparison import Comparison, Run, TensorError
-from golow.report.comparison.advice import advice
+from golow.report.comparison.advice import advice, line_to_paste
 from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
 from golow.report.comparison.table import conditions, footnotes, heading, workload_text
 from golow.report.page import blocks
@@ -40,6 +41,8 @@ def sections(found: Comparison, name: str) -> list[Block]:
 
 def _answer(found: Comparison) -> Iterator[Block]:
     yield blocks.paragraph(advice(found), style="lead")
+    if line := line_to_paste(found):
+        yield blocks.code(line)
     yield blocks.paragraph(" ".join([_interval(found), _proved(found), _trust(found)]).strip())
     yield blocks.paragraph(f"{heading(found)}\n{conditions(found)}", style="note")
     for note in found.notes:
@@ -48,9 +51,7 @@ def _answer(found: Comparison) -> Iterator[Block]:
 
 def _interval(found: Comparison) -> str:
     """The interval of the fastest level that is proved."""
-    faster = [run for run in found.runs if run.ratio is not None and run.ratio.word == "faster"]
-    proved = [run for run in faster if run.check.verdict == "match"]
-    best = min(proved, key=lambda run: run.ratio.value if run.ratio else 1.0, default=None)
+    best = recommended(found)
     if best is None or best.ratio is None:
         return ""
     low, high = ratio_text(best.ratio.low), ratio_text(best.ratio.high)

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from statistics import median, quantiles
 
+from golow.compiled.callable_levels import line_to_paste
 from golow.programs.comparison.figures import percentiles, used_blocks
 from golow.programs.comparison.repeat_command import again
 from golow.records.comparison import Block as Measured
@@ -33,6 +34,10 @@ def details(run: Run) -> Iterator[Block]:
     if run.blocks:
         yield blocks.paragraph(_said(run), style="note")
         yield blocks.side_by_side(_charts(run))
+    line = line_to_paste(run.workload, run.level)
+    if line and run.check.verdict == "match":
+        yield blocks.paragraph("How to call it: in a program that has the model and an input.")
+        yield blocks.code(line)
     yield from getting(run.workload, run.level)
     command = again("compare", run.workload, levels=list(dict.fromkeys(("eager", run.level))))
     if command:

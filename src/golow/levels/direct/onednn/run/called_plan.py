@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
-from golow.levels.direct.onednn.steps.built_plan import Built, Switches
+from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, Switches, Tensor
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 from golow.storage.cache import write_sealed
@@ -79,6 +79,8 @@ class CalledPlan:
 
     def running(self, arena: Region) -> RunningPlan:
         """The plan over an arena, which must be as large as `plan` says, and these weights."""
+        outputs = _outputs(self._built)
+        given = {tensor.buffer for tensor in outputs if is_written_in_place(self._built, tensor)}
         execution = Execution(
             self._built,
             self._engine,
@@ -86,8 +88,9 @@ class CalledPlan:
             self._workshop,
             arena=arena,
             weights=self._weights,
+            given=given,
         )
-        return RunningPlan(execution, self._built)
+        return RunningPlan(execution, outputs, given)
 
     def _build(self, graph: Graph, layouts: tuning.Layouts) -> Built:
         generates = self._workshop is not None
@@ -99,27 +102,65 @@ class CalledPlan:
 
 
 class RunningPlan:
-    """A plan over one arena. One call may run at a time."""
+    """A plan over one arena. One call may run at a time.
 
-    def __init__(self, execution: Execution, built: Built) -> None:
-        inputs = sorted({int(target) for kind, target in built.inputs if kind == "input"})
-        keys = [("input", str(position)) for position in range(max(inputs, default=-1) + 1)]
-        self._point = execution.pointing_to(keys)
-        self._inputs = len(keys)
+    outputs: in their order. given: buffers of those that are written where the caller wants them;
+    others are copied there.
+    """
+
+    def __init__(
+        self, execution: Execution, outputs: Sequence[Tensor], given: Collection[int]
+    ) -> None:
+        inputs = _inputs(execution.built)
+        self._inputs = len(inputs)
+        self._written = [k for k, tensor in enumerate(outputs) if tensor.buffer in given]
+        self._point = execution.pointing_to([*inputs, *(outputs[k] for k in self._written)])
+        self._at: list[int] = []
         self.run = execution.run
-        made = sorted(
-            (int(target), held[0])
-            for (kind, target), held in built.outputs.items()
-            if kind == "output"
-        )
-        self._copies = [execution.copying(tensor) for _, tensor in made]
+        self._copies = [
+            (k, execution.copying(tensor))
+            for k, tensor in enumerate(outputs)
+            if tensor.buffer not in given
+        ]
 
     def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on inputs at these addresses, and write the outputs to those."""
-        self._point(inputs[: self._inputs])
+        at = [*inputs[: self._inputs], *[outputs[k] for k in self._written]]
+        if at != self._at:
+            self._point(at)
+            self._at = at
         self.run()
-        for copy, address in zip(self._copies, outputs, strict=True):
-            copy(address)
+        for k, copy in self._copies:
+            copy(outputs[k])
+
+
+def is_written_in_place(built: Built, tensor: Tensor) -> bool:
+    """Whether the steps can write an output where the caller wants it: it fills a buffer of its own
+    in PyTorch's order, which no step of NumPy's and no other output has."""
+    if tensor.descriptor is not None and not tensor.layout.is_plain:
+        return False
+    buffer = built.plan.buffers[tensor.buffer]
+    alone = sum(other.buffer == tensor.buffer for other in _outputs(built)) == 1
+    fills = tensor.offset == 0 and tensor.bytes == buffer.bytes
+    by_numpy = any(
+        isinstance(call, ArrayCall) and any(t.buffer == tensor.buffer for t in call.arguments)
+        for call in built.calls
+    )
+    return buffer.place == "arena" and alone and fills and not by_numpy
+
+
+def _outputs(built: Built) -> list[Tensor]:
+    made = {
+        int(target): held[0] for (kind, target), held in built.outputs.items() if kind == "output"
+    }
+    return [made[position] for position in sorted(made)]
+
+
+def _inputs(built: Built) -> list[Tensor | None]:
+    read = {
+        int(target): tensor for (kind, target), tensor in built.inputs.items() if kind == "input"
+    }
+    return [read.get(position) for position in range(max(read, default=-1) + 1)]
 
 
 _current = threading.local()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -43,12 +43,14 @@ class Execution:
         *,
         arena: Region | None = None,
         weights: Execution | None = None,
+        given: Collection[int] = (),
     ) -> None:
         """read(kind, target) returns a parameter or buffer as an array.
 
         arena: the memory of an iteration, at least as large as the plan's; plans that never run at
         the same time may share it. weights: an execution of the same plan whose weights this one
-        reads, too; it must live as long.
+        reads, too; it must live as long. given: buffers of outputs that are the caller's memory, as
+        inputs are: `pointing_to` says where.
         """
         self.built, self.engine = built, engine
         self._functions = workshop.functions(built.codes) if workshop is not None else {}
@@ -59,11 +61,13 @@ class Execution:
         for place in ("constant", "state"):
             new = Region(self.plan.sizes[place]) if weights is None else weights.region(place)
             self._regions[place] = new
+        self._given = frozenset(given)
         self._inputs: dict[int, Region] = {}
         self._memories: list[Memory] = []
         self._arguments: list[Any] = []
-        self._of_input: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
-        self._pointers_to_input: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
+        # What has the address of an input, or of a given output, by its buffer.
+        self._of_given: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
+        self._pointers_to_given: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
         if weights is None:
             self.load(read)
         bound = [
@@ -121,9 +125,9 @@ class Execution:
             tensor, address = self.built.inputs.get(key), int(array.ctypes.data)
             if tensor is None:  # the graph does not read it
                 continue
-            for memory, offset in self._of_input[tensor.buffer]:
+            for memory, offset in self._of_given[tensor.buffer]:
                 memories.append((memory.handle, ctypes.c_void_p(address + offset)))
-            for places, position, offset in self._pointers_to_input[tensor.buffer]:
+            for places, position, offset in self._pointers_to_given[tensor.buffer]:
                 pointers.append((places, position, address + offset))
             if tensor.buffer in self._inputs:  # a NumPy step reads it
                 copies.append((self.array(tensor), array))
@@ -140,19 +144,19 @@ class Execution:
 
         return point
 
-    def pointing_to(self, keys: Sequence[tuple[str, str]]) -> Callable[[Sequence[int]], None]:
-        """Return what lets iterations read these inputs at the addresses that it is given, one for
-        each key. Arrays there are row-major and stay until the iteration is over."""
+    def pointing_to(self, tensors: Sequence[Tensor | None]) -> Callable[[Sequence[int]], None]:
+        """Return what lets iterations read inputs, and write given outputs, at the addresses that
+        it is given, one for each tensor. Arrays there are row-major and stay until the iteration is
+        over. None stands for an input that the graph does not read."""
         ends: list[tuple[list[Any], list[tuple[Any, int, int]], tuple[int, int] | None]] = []
-        for key in keys:
-            tensor = self.built.inputs.get(key)
-            if tensor is None:  # the graph does not read it
+        for tensor in tensors:
+            if tensor is None:
                 ends.append(([], [], None))
                 continue
-            memories = [(memory.handle, offset) for memory, offset in self._of_input[tensor.buffer]]
+            memories = [(memory.handle, offset) for memory, offset in self._of_given[tensor.buffer]]
             region = self._inputs.get(tensor.buffer)  # a NumPy step reads it
             copied = None if region is None else (region.address, tensor.bytes)
-            ends.append((memories, self._pointers_to_input[tensor.buffer], copied))
+            ends.append((memories, self._pointers_to_given[tensor.buffer], copied))
         point_memory = library().dnnl_memory_set_data_handle
 
         def point(addresses: Sequence[int]) -> None:
@@ -221,10 +225,14 @@ class Execution:
     # ------------------------------------------------------------ binding
 
     def address(self, tensor: Tensor) -> int:
-        """Where a tensor's first element is; 0 for an input."""
-        if self.plan.buffers[tensor.buffer].place == "input":
+        """Where a tensor's first element is; 0 for an input and a given output."""
+        if self._is_given(tensor):
             return 0  # `pointing` sets it before the first iteration
         return self._place(tensor.buffer).address + tensor.offset
+
+    def _is_given(self, tensor: Tensor) -> bool:
+        place = self.plan.buffers[tensor.buffer].place
+        return place == "input" or tensor.buffer in self._given
 
     def _place(self, index: int) -> Place:
         buffer = self.plan.buffers[index]
@@ -247,8 +255,8 @@ class Execution:
         for argument, tensor in call.arguments.items():
             memory = Memory(self.engine, tensor.layout, self.address(tensor))
             memories[argument] = memory
-            if self.plan.buffers[tensor.buffer].place == "input":
-                self._of_input[tensor.buffer].append((memory, tensor.offset))
+            if self._is_given(tensor):
+                self._of_given[tensor.buffer].append((memory, tensor.offset))
         self._memories += memories.values()
         arguments = _exec_arguments(memories)
         self._arguments.append(arguments)
@@ -259,9 +267,9 @@ class Execution:
         pointers = (ctypes.c_void_p * len(call.arguments))()
         for position, tensor in enumerate(call.arguments):
             pointers[position] = self.address(tensor)
-            if self.plan.buffers[tensor.buffer].place == "input":
+            if self._is_given(tensor):
                 pointer = (pointers, position, tensor.offset)
-                self._pointers_to_input[tensor.buffer].append(pointer)
+                self._pointers_to_given[tensor.buffer].append(pointer)
         numbers = (ctypes.c_long * len(call.kernel.numbers))(*call.kernel.numbers)
         self._arguments += pointers, numbers
         assert self._pool is not None  # noqa: S101 - there is a function, so there is a pool

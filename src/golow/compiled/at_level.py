@@ -1,0 +1,152 @@
+"""`golow.compile` at any level: a plan of a direct level, or what another level builds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_direct
+from golow.compiled.compile_module import compile_module
+from golow.compiled.compiled_module import CompiledModule
+from golow.compiled.exported import built_from_export
+from golow.compiled.handed_over import HandedOver
+from golow.compiled.in_torch import built_in_torch
+from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.one_size import by_position
+from golow.levels.called.target import device_of, require_inferring
+from golow.levels.ladder import choose
+from golow.levels.named_level import ChosenLevel
+from golow.observer import Observer
+from golow.records.errors import GolowError
+from golow.records.workload import Device, ModelSource, Precision, Workload
+from golow.storage.cache import open_cache
+from golow.workload.request import Request
+from golow.workload.trial import require_device
+
+PLANS = ("called", "autotune", "called-autotune")
+"""Variants of direct levels: what is handed over is called, and ``tune`` stands for the rest."""
+
+
+def compile_at_level(
+    module: nn.Module,
+    example: Any,
+    observer: Observer,
+    *,
+    level: str = "direct",
+    batch: int | Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
+    precision: Precision = "default",
+    threads: int | None = None,
+    tune: bool = False,
+    cache: Path | None = None,
+    request: Request | None = None,
+) -> CompiledModule | HandedOver:
+    """Build the level; the arguments are those of `golow.compile`.
+
+    request: of the comparison that measured this module, whose exported models are in the cache.
+    """
+    if is_direct(level):
+        base, _, variant = level.partition(":")
+        return compile_module(
+            module,
+            example,
+            observer,
+            level=base if variant in PLANS else level,
+            batch=batch,
+            sequence=sequence,
+            precision=precision,
+            threads=threads,
+            tune=tune or variant.endswith("autotune"),
+            cache=cache,
+        )
+    extra = {"tune=True": tune, "batch=": batch is not None, "sequence=": sequence is not None}
+    if any(extra.values()):
+        option = next(name for name, given in extra.items() if given)
+        raise GolowError(
+            f"{option} is for the direct levels; {level} runs inputs like the example",
+            "leave it out.",
+        )
+    if threads is not None and threads < 1:
+        raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
+    require_inferring(module)
+    place = device_of(module, example)
+    device = _device(place)
+    chosen = _chosen(level, device)
+    require_device(device, precision)
+    inputs = CallInputs(module, example, None, place)
+    workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
+    if chosen.level.name in EXPORTED:
+        asked = request or Request(
+            module, example, threads=workload.threads, device=device, precision=precision
+        )
+        built = built_from_export(chosen, asked, open_cache(cache), observer)
+    else:
+        observer.stage(f"building {chosen.name}")
+        own = by_position(copied(module), inputs.keywords)
+        sample = tuple(item.detach().contiguous() for item in inputs.example)
+        built = built_in_torch(chosen, own, sample, workload)
+    return HandedOver(chosen.name, inputs, workload, built)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy with tensors of its own. Raises `GolowError` for a module that cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # of the module's own code
+        raise GolowError(
+            f"the module cannot be copied: {type(error).__name__}: {error}",
+            "build it without what Python cannot copy, such as hooks that hold a lock.",
+        ) from error
+
+
+def _device(place: torch.device) -> Device:
+    """The kind of device. Raises `GolowError` for one that golow does not know, and for a GPU that
+    is not PyTorch's current one."""
+    if place.type == "cpu":
+        return "cpu"
+    if place.type == "cuda":
+        if place.index not in (None, torch.cuda.current_device()):
+            raise GolowError(
+                f"the module is on {place}, which is not the current GPU",
+                f"call torch.cuda.set_device({place.index}) first.",
+            )
+        return "cuda"
+    raise GolowError(
+        f"the module is on {place}; golow.compile runs on the CPU and on NVIDIA GPUs",
+        "call the module's .cpu() or .cuda().",
+    )
+
+
+def _chosen(level: str, device: Device) -> ChosenLevel:
+    chosen = choose(level, "infer", device)
+    if not is_callable(chosen.name, device):
+        why = "it is set by the lines that golow audit prints" if chosen.settings else ""
+        raise GolowError(
+            f"{chosen.name} cannot be handed over on {device}" + (f": {why}" if why else ""),
+            f"levels are {', '.join(LEVELS)}.",
+        )
+    probe = chosen.level.probe_on(device)
+    if not probe.available:
+        raise GolowError(f"{chosen.name}: {probe.missing}", probe.fix)
+    return chosen
+
+
+def _workload(
+    module: nn.Module, inputs: CallInputs, device: Device, precision: Precision, threads: int
+) -> Workload:
+    name = type(module).__name__
+    return Workload(
+        model=name,
+        source=ModelSource(kind="pickle", name=name),
+        mode="infer",
+        batch=inputs.batch,
+        inputs=(),
+        device=device,
+        precision=precision,
+        threads=threads,
+    )

@@ -1,0 +1,41 @@
+"""Which levels `golow.compile` hands over, and how a program names them. Imports no torch."""
+
+from __future__ import annotations
+
+from golow.levels.ladder import ALIASES, BASELINE, DIRECT
+from golow.records.workload import Device, Workload
+from golow.worker.cores import default_threads
+
+IN_TORCH = ("eager", "torchscript", "compile", "cudagraph")
+EXPORTED = ("onnxruntime", "openvino", "aotinductor", "libtorch")
+DIRECT_LEVELS = tuple(DIRECT.values())
+LEVELS = (*DIRECT_LEVELS, *IN_TORCH, *EXPORTED)
+
+# The check's reference; and what only golow's own worker does.
+LEFT_OUT = ("eager:float64", "aotinductor:cudagraph")
+
+
+def is_direct(name: str) -> bool:
+    """Whether it names a direct level, with a variant or by an alias."""
+    base = name.partition(":")[0]
+    return base in DIRECT_LEVELS or base in ALIASES
+
+
+def is_callable(name: str, device: Device) -> bool:
+    """Whether `golow.compile` hands over the level of that name on the device."""
+    if name in LEFT_OUT or (name == "onnxruntime" and device == "cuda"):
+        return False
+    return name.partition(":")[0] in LEVELS and "+" not in name
+
+
+def line_to_paste(workload: Workload, level: str) -> str:
+    """The line that gives this level in a program that has the model and an input; empty for eager,
+    which is the model, for a training step, and for a level that is not handed over."""
+    if level == BASELINE or workload.mode != "infer" or not is_callable(level, workload.device):
+        return ""
+    words = ["golow.compile(model, x", f'level="{level}"']
+    if workload.precision != "default":
+        words.append(f'precision="{workload.precision}"')
+    if workload.threads != default_threads():
+        words.append(f"threads={workload.threads}")
+    return f"f = {', '.join(words)})"

@@ -1,0 +1,139 @@
+"""Builds the levels that start from an exported model in the caller's process: ONNX Runtime,
+OpenVINO, AOTInductor and LibTorch, from the caches that their workers use."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from golow.compiled.handed_over import Built
+from golow.levels.aotinductor import level as aotinductor
+from golow.levels.aotinductor.compilation import DESCRIPTION
+from golow.levels.libtorch import level as libtorch
+from golow.levels.named_level import ChosenLevel
+from golow.levels.peers import onnxruntime, openvino
+from golow.levels.peers.exported_program import VARIABLE
+from golow.levels.torch.device import HALVES
+from golow.lower.capture.module_outputs import flattened
+from golow.observer import Observer
+from golow.records.errors import GolowError, Unsupported
+from golow.storage.scratch import scratch_folder
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.graph_capture import write_graph
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+Leaves = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
+
+
+def built_from_export(
+    chosen: ChosenLevel, request: Request, cache: Path, observer: Observer
+) -> Built:
+    """Export the module of the request, unless the cache has it, and open it. Raises `GolowError`
+    for what the level does not support."""
+    prepared = prepare(request)
+    if prepared.workload.draws:
+        raise GolowError(
+            f"the module draws random numbers, which {chosen.name} gets from golow",
+            'a level inside PyTorch draws them itself: level="eager".',
+        )
+    with torch.inference_mode():
+        _, structure = flattened(prepared.module(*prepared.batches[0].inputs))
+    with scratch_folder() as folder:
+        bundle, prepared = write_bundle(prepared, folder / "bundle")
+        if chosen.level.from_graph:
+            observer.stage("capturing the graph")
+            write_graph(prepared, bundle)
+        observer.stage(f"building {chosen.name}")
+        try:
+            leaves, called = OPEN[chosen.level.name](chosen, bundle, cache)
+        except Unsupported as error:
+            raise GolowError(
+                f"{chosen.name} cannot run it: {error.words}",
+                "golow levels --support MODEL lists the levels that run it.",
+            ) from error
+    return Built(lambda inputs: structure.filled(leaves(inputs)), called)
+
+
+def _opened_session(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[Leaves, Any]:
+    """A session of ONNX Runtime, or a compiled model of OpenVINO."""
+    launch = chosen.prepare(bundle, cache)
+    program = {"onnxruntime": onnxruntime, "openvino": openvino}[chosen.level.name].program("")
+    program.open(Path(launch.environment[VARIABLE]), bundle.workload)
+
+    def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        arrays = [item.numpy() for item in inputs]
+        return [torch.from_numpy(array) for array in program.answer(arrays)]
+
+    return leaves, program.opened
+
+
+def _opened_package(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[Leaves, Any]:
+    """A package of AOTInductor, by PyTorch's own runner."""
+    folder = aotinductor.compiled_package(bundle, cache).folder
+    named = msgspec.json.decode((folder / DESCRIPTION).read_bytes())
+    library, workload = str(folder / named["library"]), bundle.workload
+    runners: Any = torch._C._aoti
+    if workload.device == "cuda":
+        runner = runners.AOTIModelContainerRunnerCuda(library, 1, "cuda", str(folder))
+    else:
+        runner = runners.AOTIModelContainerRunnerCpu(library, 1)
+    half = HALVES.get(workload.precision)
+
+    def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        with torch.inference_mode():
+            found: list[Tensor] = runner.run([_cast(item, half) for item in inputs])
+        return found
+
+    return leaves, runner
+
+
+def _cast(tensor: Tensor, half: torch.dtype | None) -> Tensor:
+    return tensor.to(half) if half is not None and tensor.is_floating_point() else tensor
+
+
+def _opened_library(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[Leaves, Any]:
+    """The emitted program, as operators of PyTorch."""
+    operators = _defined(libtorch.inference_library(bundle, cache))
+    state = load_file(bundle.file("weights.safetensors"))
+    constants = bundle.file("constants.safetensors")
+    if constants.exists():
+        state |= load_file(constants)
+    workload = bundle.workload
+    handle = operators.open(workload.device, workload.precision, list(state), list(state.values()))
+
+    def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        with torch.inference_mode():
+            found: list[Tensor] = operators.step(handle, list(inputs))
+        return found
+
+    weakref.finalize(leaves, operators.close, handle)
+    return leaves, operators
+
+
+_DEFINED: dict[Path, Any] = {}
+"""The operators of each library that this process has loaded, which defines them once."""
+
+
+def _defined(library: Path) -> Any:
+    if library not in _DEFINED:
+        space = f"golow_{library.parent.name}"
+        ctypes.CDLL(str(library)).golow_define(space.encode())
+        _DEFINED[library] = getattr(torch.ops, space)
+    return _DEFINED[library]
+
+
+OPEN: dict[str, Callable[[ChosenLevel, Bundle, Path], tuple[Leaves, Any]]] = {
+    "onnxruntime": _opened_session,
+    "openvino": _opened_session,
+    "aotinductor": _opened_package,
+    "libtorch": _opened_library,
+}

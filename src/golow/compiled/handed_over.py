@@ -1,0 +1,80 @@
+"""A module at a level that is not a direct one, as a callable in the caller's process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+from torch import Tensor
+
+from golow.compiled.surroundings import as_in_a_worker
+from golow.levels.called.call_inputs import CallInputs
+from golow.records.errors import GolowError
+from golow.records.workload import Workload
+
+Run = Callable[[tuple[Tensor, ...]], Any]
+
+
+class Built(NamedTuple):
+    """What a level made of a module: a function from inputs to the module's output, and what it
+    calls: PyTorch's own object, or the runtime's."""
+
+    run: Run
+    called: Any
+
+
+class HandedOver:
+    """A module at a level, called as golow's worker calls it: without gradients, with the threads
+    and the precision of the comparison.
+
+    Call it as the module: tensors in, tensors out. level: its name. called: PyTorch's own object
+    (the module, what torch.compile or torch.jit returned), or the session of the runtime. It has
+    weights of its own: one that is changed in the module afterwards does not change it.
+    """
+
+    def __init__(self, level: str, inputs: CallInputs, workload: Workload, built: Built) -> None:
+        self.level, self.inputs, self.called = level, inputs, built.called
+        self._workload = workload
+        self._run: Run | None = built.run
+        self._lock = threading.Lock()
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """Run the module on inputs as it takes them, and return what it returns; a later call does
+        not change that. Raises `GolowError` for inputs that do not fit."""
+        tensors = self._fitting(given, named)
+        if not self._lock.acquire(blocking=False):
+            raise GolowError(
+                "another thread is calling this module", "give each thread its own golow.compile."
+            )
+        try:
+            if self._run is None:
+                raise GolowError("the compiled module is closed")
+            with as_in_a_worker(self._workload):
+                return self._run(tensors)
+        finally:
+            self._lock.release()
+
+    def _fitting(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
+        ordered = self.inputs.ordered(given, named)
+        try:
+            return tuple(self.inputs.fitting(ordered)[0])
+        except GolowError as error:
+            if "batch=" not in error.hint:
+                raise
+            hint = "compile the module again for other shapes."
+            raise GolowError(error.message, hint) from None
+
+    def close(self) -> None:
+        """Give all memory back. A later call is an error."""
+        with self._lock:
+            self._run = self.called = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<module at the level {self.level}>"
