@@ -14,7 +14,7 @@ from golow.workload.request import Inputs
 if TYPE_CHECKING:
     from torch import nn
 
-    from golow.compiled.compiled_module import CompiledModule
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
 
 
@@ -31,7 +31,7 @@ def compile(
     cache: Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
-) -> CompiledModule | HandedOver:
+) -> ExplainedModule | HandedOver:
     """Return the module as a callable that runs a level in this process.
 
     model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
@@ -51,10 +51,12 @@ def compile(
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
     and for one that mixes padding into tokens if ``sequence`` is given.
     """
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
 
     with shown_progress("comparison", observer, quiet) as display:
         return compile_at_level(
+            ExplainedModule,
             model,
             inputs,
             display,

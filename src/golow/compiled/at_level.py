@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_direct
-from golow.compiled.compile_module import compile_module
-from golow.compiled.compiled_module import CompiledModule
+from golow.compiled.compile_module import Made, compile_module
 from golow.compiled.exported import built_from_export
 from golow.compiled.handed_over import HandedOver
 from golow.compiled.in_torch import built_in_torch
@@ -33,6 +32,7 @@ PLANS = ("called", "autotune", "called-autotune")
 
 
 def compile_at_level(
+    kind: type[Made],
     module: nn.Module,
     example: Any,
     observer: Observer,
@@ -45,14 +45,16 @@ def compile_at_level(
     tune: bool = False,
     cache: Path | None = None,
     request: Request | None = None,
-) -> CompiledModule | HandedOver:
+) -> Made | HandedOver:
     """Build the level; the arguments are those of `golow.compile`.
 
-    request: of the comparison that measured this module, whose exported models are in the cache.
+    kind: of what a direct level gives. request: of the comparison that measured this module, whose
+    exported models are in the cache.
     """
     if is_direct(level):
         base, _, variant = level.partition(":")
         return compile_module(
+            kind,
             module,
             example,
             observer,

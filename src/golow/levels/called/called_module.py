@@ -82,7 +82,14 @@ class CalledModule:
     def plan(self, batch: int | None = None, sequence: int | None = None) -> str:
         """Return the steps of the plan, a line each; batch and sequence: of which size, by default
         the largest. Raises `GolowError` for a size that it was not compiled for."""
-        return "\n".join(table_lines(self.plans[self._size(batch, sequence)].plan))
+        return "\n".join(table_lines(self.plans[self.size(batch, sequence)].plan))
+
+    def step_seconds(self, size: Size) -> dict[int, float]:
+        """Return what each step of the plan of a size takes on the example, by its position; empty
+        if the level times no steps here."""
+        self._require_open()
+        sample = [item.contiguous() for item in self.inputs.sample(size)]
+        return self.target.step_seconds(self.plans[size], sample, self.outputs.new(size))
 
     def memory(self) -> dict[str, int]:
         """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
@@ -107,8 +114,9 @@ class CalledModule:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _size(self, batch: int | None, sequence: int | None) -> Size:
-        """The size that its caller names. Raises `GolowError` if there is no plan for it."""
+    def size(self, batch: int | None, sequence: int | None) -> Size:
+        """Return the size of so many; without a number, the largest. Raises `GolowError` if there
+        is no plan for it."""
         self._require_open()
         batches, lengths = self.inputs.batches, self.inputs.lengths
         size = (

@@ -123,6 +123,12 @@ class OneGpu:
         raw = torch._C._cuda_getCurrentRawStream  # the public one makes an object of each stream
         return plan.running(arena, partial(raw, self.device.index))
 
+    def step_seconds(
+        self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> dict[int, float]:
+        """Nothing: steps of a CUDA graph are timed in golow's worker alone."""
+        return {}
+
 
 def _engines(home: Path, ordinal: int, tune: bool) -> Engines:
     from golow.levels.direct.cudnn.engines.engines import Engines

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +22,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
 
 PRECISIONS = ("default", "ieee")
+SECONDS = 0.5  # of timing steps
 
 
 class Processor:
@@ -99,3 +103,17 @@ class Processor:
             run(inputs, outputs)
 
         return call
+
+    def step_seconds(
+        self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> dict[int, float]:
+        """The medians of some iterations, over a memory of their own."""
+        self.building()
+        run = plan.running(self.arena(plan.plan.sizes["arena"], 1))
+        run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])
+        taken: dict[int, list[int]] = defaultdict(list)
+        end = time.perf_counter() + SECONDS
+        while not taken or time.perf_counter() < end:
+            for position, nanoseconds in run.timed():
+                taken[position].append(nanoseconds)
+        return {position: median(each) / 1e9 for position, each in taken.items()}

@@ -87,6 +87,12 @@ class Target(Protocol):
     def running(self, plan: Any, arena: Any) -> Run:
         """The plan over a memory for iterations."""
 
+    def step_seconds(
+        self, plan: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> dict[int, float]:
+        """What each step of an iteration takes, by its position in the plan; empty if the level
+        times no steps here."""
+
 
 def require_inferring(module: nn.Module) -> None:
     """Raise `GolowError` for what is no module, and for one in training mode."""

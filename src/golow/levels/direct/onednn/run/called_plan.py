@@ -116,7 +116,7 @@ class RunningPlan:
         self._written = [k for k, tensor in enumerate(outputs) if tensor.buffer in given]
         self._point = execution.pointing_to([*inputs, *(outputs[k] for k in self._written)])
         self._at: list[int] = []
-        self.run = execution.run
+        self.run, self.timed = execution.run, execution.run_timed
         self._copies = [
             (k, execution.copying(tensor))
             for k, tensor in enumerate(outputs)
