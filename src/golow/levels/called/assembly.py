@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.called_module import CalledModule, Parts
+from golow.levels.called.changed_inputs import places_changed, returning_changes
 from golow.levels.called.kept_graphs import KeptGraphs
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
@@ -41,8 +42,6 @@ class Assembly:
     ) -> None:
         self._module, self._inputs, self._target = module, inputs, target
         self._cache, self._tune, self._observer = cache, tune, observer
-        forms = target.level, target.precision, target.threads, inputs.names, inputs.forms
-        self._graphs = KeptGraphs(cache, module, *forms)
         self._outputs: dict[Size, list[Tensor]] = {}
         self.length_axes: Sequence[tuple[int, ...]] = ()
         self._structure: Structure
@@ -54,11 +53,20 @@ class Assembly:
         if size in self._outputs:
             return
         self._observer.stage(f"running the module on {in_words(size)}")
+        sample = [item.detach().clone() for item in self._inputs.sample(size)]
+        before = [item._version for item in sample]
         with torch.inference_mode():
-            output = self._output(self._inputs.sample(size))
+            output = self._output(sample)
         leaves, self._structure = flattened(output)
         _require_tensors(leaves)
         self._outputs[size] = leaves
+        changed = places_changed(before, sample) | {*self._inputs.changed}
+        self._inputs.changed = tuple(sorted(changed))
+
+    @property
+    def module(self) -> nn.Module:
+        """The module as one that also returns the inputs that it changes."""
+        return returning_changes(self._module, self._inputs.changed)
 
     def _output(self, sample: Sequence[Tensor]) -> Any:
         try:
@@ -82,11 +90,12 @@ class Assembly:
         for size, one in sizes.items():
             self._observer.stage(f"building the plan of {in_words(size)}")
             with _explained(target.level), roomy():
+                sample = inputs.sample(size)
                 plans[size] = target.build(
                     one.graph,
                     one.reading(state),
-                    inputs.sample(size),
-                    self._outputs[size],
+                    sample,
+                    [*self._outputs[size], *(sample[place] for place in inputs.changed)],
                     self._cache,
                     self._tune,
                 )
@@ -122,8 +131,14 @@ class Assembly:
         return one
 
     @cached_property
+    def _graphs(self) -> KeptGraphs:
+        target, inputs = self._target, self._inputs
+        forms = target.level, target.precision, target.threads, inputs.names, inputs.forms
+        return KeptGraphs(self._cache, self._module, *forms, inputs.changed)
+
+    @cached_property
     def _captured(self) -> nn.Module:
-        return self._target.captured_as(self._module)
+        return self._target.captured_as(self.module)
 
 
 def _is_near(found: Tensor, wanted: Tensor, limit: float) -> bool:

@@ -51,9 +51,9 @@ def built(
     assembly = Assembly(view, inputs, target, open_cache(cache), tune, observer)
     assembly.run_module((inputs.batch, inputs.length))
     if inputs.pads and inputs.batches[-1] > 1:
-        require_independent_rows(view, inputs)
+        require_independent_rows(assembly.module, inputs)
     if isinstance(inputs, TextInputs):
-        assembly.length_axes = require_harmless_padding(view, inputs)
+        assembly.length_axes = require_harmless_padding(assembly.module, inputs)
     made = kind(assembly.parts())
     if assembly.kept and not assembly.agrees(made):
         # Something that the digest of a module does not see is another than when it was kept.

@@ -32,7 +32,8 @@ class InputForm(NamedTuple):
 class CallInputs:
     """The inputs of a module, in the order of the example.
 
-    names: the parameters of the module's forward pass that take them.
+    names: the parameters of the module's forward pass that take them. changed: places of those that
+    the module changes.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class CallInputs:
         self.batch = self.example[0].shape[0] if self.example[0].dim() else 1
         self.pads = sizes is not None
         self.batches = ascending("batch", sizes) if sizes is not None else (self.batch,)
+        self.changed: tuple[int, ...] = ()
         self.length = 0
         self.lengths: tuple[int, ...] = (0,)
         labels = self.keywords or tuple(str(place) for place in range(len(self.example)))
@@ -80,7 +82,7 @@ class CallInputs:
 
     @cached_property
     def _exact(self) -> Mapping[tuple[torch.Size, ...], Size]:
-        return {self.shapes(size): size for size in self.sizes}
+        return {} if self.changed else {self.shapes(size): size for size in self.sizes}
 
     def shapes(self, size: Size) -> tuple[torch.Size, ...]:
         """The shapes of the inputs at that size."""
@@ -126,7 +128,7 @@ class CallInputs:
         """The example at that size, repeated as often as it takes."""
         index = torch.arange(size[0], device=self.device) % self.batch
         return tuple(
-            item.index_select(0, index) if form.batched else item
+            item.index_select(0, index) if form.batched else item.clone()
             for item, form in zip(self.example, self.forms, strict=True)
         )
 
@@ -177,6 +179,22 @@ class CallInputs:
             item.index_select(0, index) if form.batched else item
             for item, form in zip(tensors, self.forms, strict=True)
         ]
+
+    def name_of(self, place: int, number: int) -> str:
+        """The name of an output in messages, of so many with the changed inputs behind them."""
+        first = number - len(self.changed)
+        if place < first:
+            return f"output {place}"
+        return f"{self.forms[self.changed[place - first]].label}, which the module changes,"
+
+    def write_back(self, given: Sequence[Any], changes: Sequence[Tensor]) -> None:
+        """Write the inputs that the module changes into the caller's memory, without padding.
+        Raises `GolowError` for an array that cannot be written."""
+        for place, change in zip(self.changed, changes, strict=True):
+            tensor = _writable(self.forms[place].label, given[place])
+            for axis, size in enumerate(tensor.shape):
+                change = change.narrow(axis, 0, size)
+            tensor.copy_(change)
 
     def _rows_of(self, tensors: Sequence[Tensor]) -> int:
         pairs = zip(tensors, self.forms, strict=True)
@@ -261,6 +279,19 @@ def as_tensor(label: str, item: Any) -> Tensor:
     raise GolowError(
         f"{label} is {type(item).__name__}, not a tensor",
         "a compiled module takes tensors; wrap the module in one that sets everything else.",
+    )
+
+
+def _writable(label: str, item: Any) -> Tensor:
+    """A tensor over the memory of an input, which is written."""
+    if isinstance(item, Tensor):
+        return item
+    with suppress(BufferError, RuntimeError, TypeError):
+        # PyTorch also gives a tensor over an array of NumPy's that is read-only.
+        if not getattr(item, "__array_interface__", {"data": (0, False)})["data"][1]:
+            return from_dlpack(item)
+    raise GolowError(
+        f"the module changes {label}, an array that is read-only", "call it with a copy."
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words
@@ -66,7 +68,8 @@ class Context:
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
             )
-        tensors, found = self._inputs.fitting(self._inputs.ordered(given, named))
+        ordered = self._inputs.ordered(given, named)
+        tensors, found = self._inputs.fitting(ordered)
         size = found if found in self._running else self._inputs.size_for(found)
         if found != size:
             tensors = self._inputs.padded(tensors, size)
@@ -80,9 +83,12 @@ class Context:
                 f"{in_words(size)}",
                 "add it to the sizes of golow.compile.",
             )
+        changes = [torch.empty_like(tensors[place]) for place in self._inputs.changed]
         self._running[size](
-            [item.data_ptr() for item in tensors], [item.data_ptr() for item in outputs]
+            [item.data_ptr() for item in tensors],
+            [item.data_ptr() for item in (*outputs, *changes)],
         )
+        self._inputs.write_back(ordered, changes)
         return self._outputs.filled(outputs, size, found) if out is None else out
 
     @contextmanager

@@ -37,7 +37,8 @@ def require_harmless_padding(module: nn.Module, inputs: TextInputs) -> list[Axes
             found.append(axes)
     for place, several in enumerate(zip(*found, strict=True)):
         if len(set(several)) > 1:
-            raise GolowError(f"output {place} has the length only for some lengths", ALONE)
+            name = inputs.name_of(place, len(found[0]))
+            raise GolowError(f"{name} has the length only for some lengths", ALONE)
     return found[0]
 
 
@@ -66,7 +67,7 @@ class _Trial:
     """A text of ``real`` tokens, alone and padded to ``length``."""
 
     def __init__(self, module: InDouble, inputs: TextInputs, real: int, length: int) -> None:
-        self._module, self._real, self._length = module, real, length
+        self._module, self._inputs, self._real, self._length = module, inputs, real, length
         rows = min(2, inputs.batches[-1]) if inputs.pads else inputs.batch
         self._alone = inputs.sample((rows, real))
         self._padded = inputs.padded(self._alone, (rows, length))
@@ -101,8 +102,8 @@ class _Trial:
             if axes is None:
                 shapes = ["x".join(map(str, item.shape)) or "one number" for item in (one, other)]
                 raise GolowError(
-                    f"output {place} is {shapes[0]} for a length of {self._real} and {shapes[1]} "
-                    f"for {self._length}, so that padding cannot be cut off",
+                    f"{self._name(place)} is {shapes[0]} for a length of {self._real} and "
+                    f"{shapes[1]} for {self._length}, so that padding cannot be cut off",
                     ALONE,
                 )
             found.append(axes)
@@ -115,11 +116,14 @@ class _Trial:
             if not _equal(one, _cut(other, long, self._real)):
                 layer = self._first_that_mixes()
                 raise GolowError(
-                    f"output {place} depends on padding behind the text"
+                    f"{self._name(place)} depends on padding behind the text"
                     + (f": {layer} mixes it into tokens" if layer else ""),
                     "give the module an input that masks padding: 1 or true at tokens, 0 or false "
                     f"at padding; or {ALONE}",
                 )
+
+    def _name(self, place: int) -> str:
+        return self._inputs.name_of(place, len(self._outputs[0]))
 
     def _first_that_mixes(self) -> str:
         with recorded(self._module.module) as alone:

@@ -25,7 +25,8 @@ class Outputs:
         lengths: Sequence[tuple[int, ...]],
     ) -> None:
         """forms: for each size, tensors like the outputs; their content does not matter. lengths:
-        for each output, the axes that have the length of text."""
+        for each output, the axes that have the length of text; those behind them are not
+        read."""
         self._structure, self._device = structure, device
         self._is_tensor, self._lengths = structure.is_tensor, lengths
         self._forms = {
@@ -80,7 +81,7 @@ class Outputs:
         ]
         if real == length:
             return found
-        for place, axes in enumerate(self._lengths):
+        for place, axes in enumerate(self._lengths[: len(found)]):
             for axis in axes:
                 found[place] = found[place].narrow(axis, 0, real)
         # Row-major, as what eager returns: callers use .view() on it.

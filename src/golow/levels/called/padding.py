@@ -27,19 +27,20 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
     with torch.inference_mode():
         larger = leaves_of(module(*inputs.sample((4, inputs.length))))
     with torch.inference_mode(), recorded(module) as seen:
-        first = leaves_of(module(*copied))
+        first = leaves_of(module(*[item.clone() for item in copied]))
         before, seen[:] = list(seen), []
-        second = leaves_of(module(*mixed))
+        second = leaves_of(module(*[item.clone() for item in mixed]))
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
+        name = inputs.name_of(place, len(first))
         if not one.dim() or larger[place].shape[0] != 2 * one.shape[0] or not one.shape[0]:
             raise GolowError(
-                f"output {place} has no batch in its first axis, so that padding cannot be cut off",
+                f"{name} has no batch in its first axis, so that padding cannot be cut off",
                 "leave batch= out, and compile for each size alone.",
             )
         if not _same_row(one, other):
             layer = first_difference(before, seen, _agree)
             raise GolowError(
-                f"output {place} of a sample depends on the other samples of its batch"
+                f"{name} of a sample depends on the other samples of its batch"
                 + (f": {layer} mixes them" if layer else "")
                 + "; rows of padding would change it",
                 "leave batch= out, and compile for each size alone.",
