@@ -28,6 +28,7 @@ def compile(
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
@@ -44,8 +45,10 @@ def compile(
     to build plans for, in the same way; the length is the second axis of the inputs. precision:
     ``default`` or ``ieee``, which are float32 here. threads: of every call; PyTorch's number by
     default. tune, of a direct level: whether to choose layouts by measuring, for some seconds a
-    size; they are kept in the cache. cache: folder for what is built; golow's own by default.
-    quiet: shows no progress.
+    size; they are kept in the cache. share, of ``onednn``: read the module's own weights, so that
+    what changes them in place changes the result; refused if a weight must be folded or be in
+    another layout. cache: folder for what is built; golow's own by default. quiet: shows no
+    progress.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
@@ -66,5 +69,6 @@ def compile(
             precision=precision,
             threads=threads,
             tune=tune,
+            share=share,
             cache=cache,
         )

@@ -43,6 +43,7 @@ def compile_at_level(
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
     request: Request | None = None,
 ) -> Made | HandedOver:
@@ -64,9 +65,15 @@ def compile_at_level(
             precision=precision,
             threads=threads,
             tune=tune or variant.endswith("autotune"),
+            share=share,
             cache=cache,
         )
-    extra = {"tune=True": tune, "batch=": batch is not None, "sequence=": sequence is not None}
+    extra = {
+        "tune=True": tune,
+        "share=True": share,
+        "batch=": batch is not None,
+        "sequence=": sequence is not None,
+    }
     if any(extra.values()):
         option = next(name for name, given in extra.items() if given)
         raise GolowError(

@@ -28,6 +28,7 @@ def compile_module(
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
 ) -> Made:
     """Build a plan for each size and load the module's weights, as an object of this class; the
@@ -44,5 +45,6 @@ def compile_module(
         precision=precision,
         threads=threads,
         tune=tune,
+        share=share,
         cache=cache,
     )

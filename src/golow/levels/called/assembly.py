@@ -99,7 +99,7 @@ class Assembly:
                     self._cache,
                     self._tune,
                 )
-                if len(sizes) > 1:
+                if len(sizes) > 1 or target.shares:
                     plans[size].share(weights)
         outputs = Outputs(self._structure, self._outputs, target.device, self.length_axes)
         return Parts(self._module, inputs, outputs, sizes, plans, weights, target)

@@ -39,13 +39,19 @@ def built(
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
 ) -> Made:
     """Build a plan for each size and load the module's weights; return them as a callable of this
     kind. The other arguments are those of `golow.compile`. Raises `GolowError` for what cannot be
     run, before anything is built."""
     require_inferring(module)
-    target = _target(module, example, level, precision, threads)
+    if tune and share:
+        raise GolowError(
+            "tune=True chooses layouts of weights, and share=True takes the module's",
+            "leave one of them out.",
+        )
+    target = _target(module, example, level, precision, threads, share)
     inputs = _inputs(module, example, batch, sequence, target)
     view = by_position(module, inputs.keywords)
     assembly = Assembly(view, inputs, target, open_cache(cache), tune, observer)
@@ -75,7 +81,12 @@ def _inputs(
 
 
 def _target(
-    module: nn.Module, example: Any, level: str, precision: Precision, threads: int | None
+    module: nn.Module,
+    example: Any,
+    level: str,
+    precision: Precision,
+    threads: int | None,
+    share: bool,
 ) -> Target:
     """The level of the module's device. Raises `GolowError` if ``level`` is another one."""
     if level not in LEVELS:
@@ -96,4 +107,8 @@ def _target(
             f"the module is on {device}, where there is no {level}",
             f"call the module's {move}, or leave level= out.",
         )
-    return OneGpu(module, device, precision) if on_gpu else Processor(module, precision, threads)
+    if not on_gpu:
+        return Processor(module, precision, threads, share)
+    if share:
+        raise GolowError("share=True is for the CPU; a plan on a GPU has its own weights")
+    return OneGpu(module, device, precision)

@@ -62,6 +62,11 @@ class CalledModule:
         no context is being called. Raises `GolowError` for weights of another module, before
         anything changes."""
         self._require_open()
+        if self.target.shares:
+            raise GolowError(
+                "the weights are the module's own (share=True)",
+                "call the module's load_state_dict.",
+            )
         missing = [name for name in self._shapes if name not in state]
         unknown = [name for name in state if name not in self._shapes]
         if missing or unknown:
@@ -92,10 +97,11 @@ class CalledModule:
         return self.target.step_seconds(self.plans[size], sample, self.outputs.new(size))
 
     def memory(self) -> dict[str, int]:
-        """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
-        context has once."""
+        """Return bytes: ``weights``, once for all sizes and contexts, without those that are the
+        module's own, and ``iteration``, which each context has once."""
         sizes = [plan.plan.sizes for plan in self.plans.values()]
-        alone = sizes[0]["constant"] if len(sizes) == 1 else 0  # one plan has weights of its own
+        only = len(sizes) == 1 and not self.target.shares
+        alone = sizes[0]["constant"] if only else 0  # one plan has weights of its own
         return {
             "weights": self._weights.bytes or alone,
             "iteration": max((places["arena"] for places in sizes), default=0),

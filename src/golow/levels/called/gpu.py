@@ -35,6 +35,7 @@ class OneGpu:
 
     level = "cudnn"
     threads = 1
+    shares = False
 
     def __init__(self, module: nn.Module, device: torch.device, precision: Precision) -> None:
         probe = cudnn.probe()

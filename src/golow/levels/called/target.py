@@ -44,12 +44,14 @@ class SharedMemory(Protocol):
 
 
 class Target(Protocol):
-    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call."""
+    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call. shares:
+    whether plans read the module's own weights."""
 
     level: str
     device: torch.device
     threads: int
     precision: Precision
+    shares: bool
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
         """The level's passes."""
