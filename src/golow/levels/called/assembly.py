@@ -93,7 +93,7 @@ class Assembly:
                 sample = inputs.sample(size)
                 plans[size] = target.build(
                     one.graph,
-                    one.reading(state),
+                    one.reading(state, target.array),
                     sample,
                     [*self._outputs[size], *(sample[place] for place in inputs.changed)],
                     self._cache,

@@ -81,7 +81,7 @@ class CalledModule:
             for context in self._contexts:
                 calls.enter_context(context.held())
             for size, plan in self.plans.items():
-                plan.load(self._sizes[size].reading(state))
+                plan.load(self._sizes[size].reading(state, self.target.array))
             self._state = dict(state)
 
     def plan(self, batch: int | None = None, sequence: int | None = None) -> str:

@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from golow.levels.called.target import Run
 from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.cudnn.planning import require_runnable
+from golow.levels.direct.cudnn.problems.element_types import C_TYPES
 from golow.levels.torch.device import HALVES
 from golow.lower.ir.graph import Graph, Pass
 from golow.records.errors import GolowError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
     from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.levels.direct.cudnn.run.called_plan import Arena, CalledPlan
+    from golow.levels.direct.cudnn.run.device_array import DeviceArray
     from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
 
 PRECISION_OF: dict[torch.dtype, Precision] = {dtype: name for name, dtype in HALVES.items()}
@@ -75,6 +78,21 @@ class OneGpu:
     def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs for that copy."""
         return tuple(map(_on_cpu, sample))
+
+    def array(self, tensor: Tensor) -> DeviceArray | np.ndarray:
+        """The tensor where it is on the GPU; a copy there of one that is elsewhere, or that kernels
+        cannot read; an array of NumPy's of a type that no kernel has."""
+        from golow.levels.direct.cudnn.run.device_array import ALIGNMENT, DeviceArray
+
+        if _name(tensor) not in C_TYPES:
+            return _host(_real(tensor))
+        there = _real(tensor).to(self.device).contiguous()
+        if there.data_ptr() % ALIGNMENT:
+            there = there.clone()
+        passing = there.data_ptr() != tensor.data_ptr()
+        if passing:
+            torch.cuda.current_stream(self.device).synchronize()
+        return DeviceArray(there.data_ptr(), _name(there), partial(_host, there), passing)
 
     def building(self) -> None:
         """Wait for what may still write the weights. Let torch give back memory that it keeps in
@@ -151,6 +169,11 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.buffers()
     for layer in module.modules():
         yield from (item for item in vars(layer).values() if isinstance(item, Tensor))
+
+
+def _host(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = _on_cpu(tensor).numpy()
+    return array
 
 
 def _widened(tensor: Tensor) -> torch.dtype:

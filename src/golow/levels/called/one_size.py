@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from golow.levels.direct.bundle_arrays import Read, in_pairs
+from golow.levels.direct.bundle_arrays import Read
 from golow.lower.ir.graph import Graph
 from golow.workload.keywords import accept_keywords
 
@@ -21,19 +19,14 @@ class OneSize(NamedTuple):
     graph: Graph
     constants: Mapping[str, Tensor]
 
-    def reading(self, state: Mapping[str, Tensor]) -> Read:
-        """Return what gives a plan its parameters and buffers from a state dict."""
+    def reading(self, state: Mapping[str, Tensor], array: Callable[[Tensor], Any]) -> Read:
+        """Return what gives a plan its parameters and buffers from a state dict. array: a tensor as
+        the level's plans take it."""
 
-        def read(kind: str, target: str) -> np.ndarray:
-            tensor = self.constants[target] if kind == "constant" else state[target]
-            return in_pairs(_widened(tensor.detach()).cpu().contiguous().numpy())
+        def read(kind: str, target: str) -> Any:
+            return array((self.constants[target] if kind == "constant" else state[target]).detach())
 
         return read
-
-
-def _widened(tensor: Tensor) -> Tensor:
-    """Half precision as float32, as graphs have it."""
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def by_position(module: nn.Module, keywords: tuple[str, ...]) -> nn.Module:

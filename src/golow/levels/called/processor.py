@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from golow.levels.called.target import Run
-from golow.levels.direct.bundle_arrays import Read
+from golow.levels.direct.bundle_arrays import Read, in_pairs
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.levels.direct.onednn.run.borrowed_weights import Lent
@@ -72,6 +73,10 @@ class Processor:
     def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs themselves."""
         return tuple(sample)
+
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """The tensor as an array of NumPy's."""
+        return in_pairs(tensor.cpu().contiguous().numpy())
 
     def building(self) -> None:
         """Let this thread build and load with that many threads."""

@@ -65,6 +65,9 @@ class Target(Protocol):
     def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs for that module."""
 
+    def array(self, tensor: Tensor) -> Any:
+        """A weight as plans of this level read it."""
+
     def building(self) -> None:
         """Prepare this thread for building plans and loading weights."""
 

@@ -3,6 +3,7 @@ that runs them all."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -16,6 +17,7 @@ from golow.levels.direct.cudnn.build.branches import joins, runs_beside
 from golow.levels.direct.cudnn.build.training_state import KEPT, is_of
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, Layout, packed, unpacked
+from golow.levels.direct.cudnn.run.device_array import DeviceArray
 from golow.levels.direct.cudnn.run.plan_memory import PlanMemory
 from golow.levels.direct.cudnn.shared_kernels.cast import cast
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
@@ -60,8 +62,9 @@ class Execution:
         weights: Execution | None = None,
     ) -> None:
         """sources: the graph's inputs by the names of their values. read(kind, target) returns a
-        parameter, buffer or constant as an array. arena, weights: see `PlanMemory`; an execution
-        with another one's weights reads none, and that one must live as long."""
+        parameter, buffer or constant as an array, which may be on the device. arena, weights: see
+        `PlanMemory`; an execution with another one's weights reads none, and that one must live as
+        long."""
         self.built, self.gpu, self.plan = built, gpu, built.plan
         self.memory: PlanMemory = PlanMemory(
             self.plan, arena=arena, weights=None if weights is None else weights.memory
@@ -210,8 +213,15 @@ class Execution:
         found = self.gpu.download(self.address(tensor), (1,), NUMPY_TYPES[tensor.dtype])
         return float(unpacked(found, (1,), Layout(tensor.dtype))[0])
 
-    def write(self, tensor: Tensor, array: np.ndarray) -> None:
+    def write(self, tensor: Tensor, array: np.ndarray | DeviceArray) -> None:
         """Fill a tensor with an array in PyTorch's order."""
+        if isinstance(array, DeviceArray):
+            if tensor.layout.elements(tensor.shape) != math.prod(tensor.shape):  # it has padding
+                self.gpu.fill(self.address(tensor), tensor.layout.bytes(tensor.shape))
+            self.gpu.launch(array.copy_to(tensor), [array.address, self.address(tensor)])
+            if array.passing:
+                self.gpu.synchronize()
+            return
         self.gpu.upload(self.address(tensor), packed(array.reshape(tensor.shape), tensor.layout))
 
     def write_cell(self, cell: Cell, content: np.ndarray) -> None:
@@ -273,13 +283,17 @@ class Execution:
     def fill(self, read: Read) -> None:
         """Write what iterations only read: weights, and values computed from weights alone."""
 
-        def value(name: str) -> np.ndarray:
+        def on_host(name: str) -> np.ndarray:
+            found = value(name)
+            return found.host() if isinstance(found, DeviceArray) else found
+
+        def value(name: str) -> np.ndarray | DeviceArray:
             if (source := self._sources.get(name)) is not None:
                 return read(source.kind, source.target)
             if (made := self.built.made.get(name)) is not None:
                 write([made.buffer])  # of a weight that no step has read
                 return self.read(made)
-            return computed(self.built.constants[name], value)
+            return computed(self.built.constants[name], on_host)
 
         def write(buffers: Iterable[int]) -> None:
             for wanted, tensor in filter(None, (waiting.pop(index, None) for index in buffers)):
