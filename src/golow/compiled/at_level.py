@@ -12,7 +12,6 @@ from torch import nn
 
 from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_direct
 from golow.compiled.compile_module import Made, compile_module
-from golow.compiled.exported import built_from_export
 from golow.compiled.handed_over import HandedOver
 from golow.compiled.in_torch import built_in_torch
 from golow.levels.called.call_inputs import CallInputs
@@ -90,6 +89,8 @@ def compile_at_level(
     inputs = CallInputs(module, example, None, place)
     workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
     if chosen.level.name in EXPORTED:
+        from golow.compiled.exported import built_from_export  # a second, for torch's tracer
+
         asked = request or Request(
             module, example, threads=workload.threads, device=device, precision=precision
         )
