@@ -188,7 +188,8 @@ def page(comparisons: Sequence[Comparison]) -> Iterator[str]:
     where = ", ".join(machine.gpu or (f"{machine.cpu_model}, {first.workload.threads} threads",))
     yield f"{where}; inference, batches as given; microseconds an iteration."
     yield ""
-    yield "| network | in golow's worker | called | a call adds | called / worker | rival / called |"
+    columns = "network", "in golow's worker", "called", "a call adds", "called / worker"
+    yield f"| {' | '.join(columns)} | rival / called |"
     yield "|---|---|---|---|---|---|"
     yield from lines(comparisons)
     gains = [row.gain.value for row in rows(comparisons) if row.gain is not None]
