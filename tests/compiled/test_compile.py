@@ -120,7 +120,7 @@ def test_out_takes_the_output(f: CompiledModule, module: nn.Module) -> None:
         f(X, out=torch.empty(5, 4).T)
     with pytest.raises(GolowError, match="another structure"):
         f(X, out=(out,))
-    with pytest.raises(GolowError, match="3 is padded to 4"):
+    with pytest.raises(GolowError, match="batch 3 is padded to batch 4"):
         f(X[:3], out=torch.empty(3, 5))
 
 

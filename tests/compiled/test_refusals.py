@@ -36,7 +36,7 @@ if not probe().available:
         (lambda f: f(), "input input is missing"),
         (lambda f: f(X, X), "2 inputs are too many; this was compiled for input"),
         (lambda f: f(images=X), "images is no input; this was compiled for input"),
-        (lambda f: f.plan(3), "no plan for a batch of 3"),
+        (lambda f: f.plan(3), "no plan for batch 3"),
     ],
 )
 def test_what_does_not_fit_is_named(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
     from torch import nn
 
-    from golow.compiled.compiled_module import CompiledModule
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
     from golow.levels.choices import Choice
     from golow.programs.life.life_record import LifeCycle
@@ -129,7 +129,7 @@ class Result(NamedTuple):
         cache: Path | None = None,
         observer: Observer | None = None,
         quiet: bool = False,
-    ) -> CompiledModule | HandedOver:
+    ) -> ExplainedModule | HandedOver:
         """Return the module at the recommended level as a callable, as `golow.compile` does, with
         the precision and the threads of the comparison.
 

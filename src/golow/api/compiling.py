@@ -14,7 +14,7 @@ from golow.workload.request import Inputs
 if TYPE_CHECKING:
     from torch import nn
 
-    from golow.compiled.compiled_module import CompiledModule
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
 
 
@@ -24,13 +24,15 @@ def compile(
     *,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
-) -> CompiledModule | HandedOver:
+) -> ExplainedModule | HandedOver:
     """Return the module as a callable that runs a level in this process.
 
     model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
@@ -39,26 +41,34 @@ def compile(
     ``onnxruntime``, ``openvino``, ``aotinductor`` or ``libtorch``, with its variants
     (``compile:freezing``), called as golow's worker calls it. batch, of a direct level: the size,
     or sizes, to build plans for; a batch between two runs in the larger one, padded. Without it the
-    only size is that of the example. precision: ``default`` or ``ieee``, which are float32 here.
-    threads: of every call; PyTorch's number by default. tune, of a direct level: whether to choose
-    layouts by measuring, for some seconds a size; they are kept in the cache. cache: folder for
-    what is built; golow's own by default. quiet: shows no progress.
+    only size is that of the example. sequence, of a direct level: the length, or lengths, of text
+    to build plans for, in the same way; the length is the second axis of the inputs. precision:
+    ``default`` or ``ieee``, which are float32 here. threads: of every call; PyTorch's number by
+    default. tune, of a direct level: whether to choose layouts by measuring, for some seconds a
+    size; they are kept in the cache. share, of ``onednn``: read the module's own weights, so that
+    what changes them in place changes the result; refused if a weight must be folded or be in
+    another layout. cache: folder for what is built; golow's own by default. quiet: shows no
+    progress.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
-    operation that the level lacks, and for one that mixes the samples of a batch if ``batch`` is
-    given.
+    operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
+    and for one that mixes padding into tokens if ``sequence`` is given.
     """
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
 
     with shown_progress("comparison", observer, quiet) as display:
         return compile_at_level(
+            ExplainedModule,
             model,
             inputs,
             display,
             level=level,
             batch=batch,
+            sequence=sequence,
             precision=precision,
             threads=threads,
             tune=tune,
+            share=share,
             cache=cache,
         )

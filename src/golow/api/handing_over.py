@@ -19,7 +19,7 @@ from golow.workload.request import Inputs, Request
 if TYPE_CHECKING:
     from torch import nn
 
-    from golow.compiled.compiled_module import CompiledModule
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
 
 HOW_TO_GIVE = "give both, as to golow.compile: result.compile(model, x)."
@@ -43,16 +43,18 @@ def compile_result(
     cache: Path | None,
     observer: Observer | None,
     quiet: bool,
-) -> CompiledModule | HandedOver:
+) -> ExplainedModule | HandedOver:
     """Build a level of the comparison again, here; the arguments are those of `Result.compile`.
     request: what was compared, None for a record that was loaded."""
     name = _level(comparison, level)
+    from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
 
     with shown_progress("comparison", observer, quiet) as display:
         display.stage("building the model")
         made = _on_device(_material(comparison, request, model, inputs), comparison.workload.device)
         return compile_at_level(
+            ExplainedModule,
             made.module,
             made.inputs,
             display,

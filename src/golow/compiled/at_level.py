@@ -11,9 +11,7 @@ import torch
 from torch import nn
 
 from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_direct
-from golow.compiled.compile_module import compile_module
-from golow.compiled.compiled_module import CompiledModule
-from golow.compiled.exported import built_from_export
+from golow.compiled.compile_module import Made, compile_module
 from golow.compiled.handed_over import HandedOver
 from golow.compiled.in_torch import built_in_torch
 from golow.levels.called.call_inputs import CallInputs
@@ -33,39 +31,53 @@ PLANS = ("called", "autotune", "called-autotune")
 
 
 def compile_at_level(
+    kind: type[Made],
     module: nn.Module,
     example: Any,
     observer: Observer,
     *,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
     request: Request | None = None,
-) -> CompiledModule | HandedOver:
+) -> Made | HandedOver:
     """Build the level; the arguments are those of `golow.compile`.
 
-    request: of the comparison that measured this module, whose exported models are in the cache.
+    kind: of what a direct level gives. request: of the comparison that measured this module, whose
+    exported models are in the cache.
     """
     if is_direct(level):
         base, _, variant = level.partition(":")
         return compile_module(
+            kind,
             module,
             example,
             observer,
             level=base if variant in PLANS else level,
             batch=batch,
+            sequence=sequence,
             precision=precision,
             threads=threads,
             tune=tune or variant.endswith("autotune"),
+            share=share,
             cache=cache,
         )
-    if batch is not None or tune:
-        given = "tune=True is" if tune else "batch= is"
+    extra = {
+        "tune=True": tune,
+        "share=True": share,
+        "batch=": batch is not None,
+        "sequence=": sequence is not None,
+    }
+    if any(extra.values()):
+        option = next(name for name, given in extra.items() if given)
         raise GolowError(
-            f"{given} for the direct levels; {level} runs batches like the example", "leave it out."
+            f"{option} is for the direct levels; {level} runs inputs like the example",
+            "leave it out.",
         )
     if threads is not None and threads < 1:
         raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
@@ -77,6 +89,8 @@ def compile_at_level(
     inputs = CallInputs(module, example, None, place)
     workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
     if chosen.level.name in EXPORTED:
+        from golow.compiled.exported import built_from_export  # a second, for torch's tracer
+
         asked = request or Request(
             module, example, threads=workload.threads, device=device, precision=precision
         )

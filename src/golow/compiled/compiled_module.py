@@ -18,6 +18,8 @@ class CompiledModule(CalledModule):
     def check(self, *given: Any, **named: Any) -> Checked:
         """Compare what it gives on these inputs with the module in float64, by golow's rule: no
         farther from it than rounding explains. The weights are those that were loaded last."""
-        tensors, _ = self.inputs.fitting(self.inputs.ordered(given, named))
+        ordered = self.inputs.ordered(given, named)
+        tensors = [item.clone() for item in self.inputs.fitting(ordered)[0]]
         found = self(*given, **named)
+        self.inputs.write_back(ordered, [tensors[place] for place in self.inputs.changed])
         return checked(self._module, self._state, found, tensors, self.target)

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.called_module import CalledModule, Parts
+from golow.levels.called.changed_inputs import places_changed, returning_changes
 from golow.levels.called.kept_graphs import KeptGraphs
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
+from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Target, roomy
 from golow.lower.capture.module_outputs import Structure, flattened, leaves_of
 from golow.observer import Observer
@@ -26,7 +28,8 @@ FLOAT, HALF, TINY = 1e-3, 5e-2, 1e-30
 
 
 class Assembly:
-    """The plans of a module, under way. kept: whether a graph came from the cache."""
+    """The plans of a module, under way. kept: whether a graph came from the cache. length_axes: for
+    each output, the axes that have the length of text."""
 
     def __init__(
         self,
@@ -39,23 +42,31 @@ class Assembly:
     ) -> None:
         self._module, self._inputs, self._target = module, inputs, target
         self._cache, self._tune, self._observer = cache, tune, observer
-        forms = target.level, target.precision, target.threads, inputs.names, inputs.forms
-        self._graphs = KeptGraphs(cache, module, *forms)
-        self._outputs: dict[int, list[Tensor]] = {}
+        self._outputs: dict[Size, list[Tensor]] = {}
+        self.length_axes: Sequence[tuple[int, ...]] = ()
         self._structure: Structure
         self.kept = False
 
-    def run_module(self, size: int) -> None:
+    def run_module(self, size: Size) -> None:
         """Run the module once: what it returns is what its plan must return. Raises `GolowError`
         if it does not take the example, or returns what is no tensor."""
         if size in self._outputs:
             return
-        self._observer.stage(f"running the module on batch {size}")
+        self._observer.stage(f"running the module on {in_words(size)}")
+        sample = [item.detach().clone() for item in self._inputs.sample(size)]
+        before = [item._version for item in sample]
         with torch.inference_mode():
-            output = self._output(self._inputs.sample(size))
+            output = self._output(sample)
         leaves, self._structure = flattened(output)
         _require_tensors(leaves)
         self._outputs[size] = leaves
+        changed = places_changed(before, sample) | {*self._inputs.changed}
+        self._inputs.changed = tuple(sorted(changed))
+
+    @property
+    def module(self) -> nn.Module:
+        """The module as one that also returns the inputs that it changes."""
+        return returning_changes(self._module, self._inputs.changed)
 
     def _output(self, sample: Sequence[Tensor]) -> Any:
         try:
@@ -77,19 +88,20 @@ class Assembly:
         plans, weights = {}, target.shared_weights()
         state = self._module.state_dict()
         for size, one in sizes.items():
-            self._observer.stage(f"building the plan of batch {size}")
+            self._observer.stage(f"building the plan of {in_words(size)}")
             with _explained(target.level), roomy():
+                sample = inputs.sample(size)
                 plans[size] = target.build(
                     one.graph,
                     one.reading(state, target.array),
-                    inputs.sample(size),
-                    self._outputs[size],
+                    sample,
+                    [*self._outputs[size], *(sample[place] for place in inputs.changed)],
                     self._cache,
                     self._tune,
                 )
-                if len(sizes) > 1:
+                if len(sizes) > 1 or target.shares:
                     plans[size].share(weights)
-        outputs = Outputs(self._structure, self._outputs, target.device)
+        outputs = Outputs(self._structure, self._outputs, target.device, self.length_axes)
         return Parts(self._module, inputs, outputs, sizes, plans, weights, target)
 
     def agrees(self, made: CalledModule) -> bool:
@@ -103,14 +115,14 @@ class Assembly:
                 return False
         return True
 
-    def _lowered(self, size: int, anew: bool) -> OneSize:
+    def _lowered(self, size: Size, anew: bool) -> OneSize:
         kept = None if anew else self._graphs.read(size)
         if kept is not None:
             self.kept = True
             return kept
         from golow.levels.called.lowering import lowered
 
-        self._observer.stage(f"capturing batch {size}")
+        self._observer.stage(f"capturing {in_words(size)}")
         target = self._target
         one = lowered(self._captured, target.captured_with(self._inputs.sample(size)), target)
         with _explained(target.level):
@@ -119,8 +131,14 @@ class Assembly:
         return one
 
     @cached_property
+    def _graphs(self) -> KeptGraphs:
+        target, inputs = self._target, self._inputs
+        forms = target.level, target.precision, target.threads, inputs.names, inputs.forms
+        return KeptGraphs(self._cache, self._module, *forms, inputs.changed)
+
+    @cached_property
     def _captured(self) -> nn.Module:
-        return self._target.captured_as(self._module)
+        return self._target.captured_as(self.module)
 
 
 def _is_near(found: Tensor, wanted: Tensor, limit: float) -> bool:

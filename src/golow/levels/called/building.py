@@ -12,10 +12,12 @@ from golow.levels.called.assembly import Assembly
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.called_module import CalledModule, Parts
 from golow.levels.called.gpu import OneGpu
+from golow.levels.called.length_padding import require_harmless_padding
 from golow.levels.called.one_size import by_position
 from golow.levels.called.padding import require_independent_rows
 from golow.levels.called.processor import Processor
 from golow.levels.called.target import Target, device_of, require_inferring
+from golow.levels.called.text_inputs import TextInputs
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Precision
@@ -33,22 +35,31 @@ def built(
     *,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
+    sequence: int | Sequence[int] | None = None,
     precision: Precision = "default",
     threads: int | None = None,
     tune: bool = False,
+    share: bool = False,
     cache: Path | None = None,
 ) -> Made:
     """Build a plan for each size and load the module's weights; return them as a callable of this
     kind. The other arguments are those of `golow.compile`. Raises `GolowError` for what cannot be
     run, before anything is built."""
     require_inferring(module)
-    target = _target(module, example, level, precision, threads)
-    inputs = CallInputs(module, example, batch, target.device)
+    if tune and share:
+        raise GolowError(
+            "tune=True chooses layouts of weights, and share=True takes the module's",
+            "leave one of them out.",
+        )
+    target = _target(module, example, level, precision, threads, share)
+    inputs = _inputs(module, example, batch, sequence, target)
     view = by_position(module, inputs.keywords)
     assembly = Assembly(view, inputs, target, open_cache(cache), tune, observer)
-    assembly.run_module(inputs.batch)
-    if inputs.pads and inputs.sizes[-1] > 1:
-        require_independent_rows(view, inputs)
+    assembly.run_module((inputs.batch, inputs.length))
+    if inputs.pads and inputs.batches[-1] > 1:
+        require_independent_rows(assembly.module, inputs)
+    if isinstance(inputs, TextInputs):
+        assembly.length_axes = require_harmless_padding(assembly.module, inputs)
     made = kind(assembly.parts())
     if assembly.kept and not assembly.agrees(made):
         # Something that the digest of a module does not see is another than when it was kept.
@@ -57,8 +68,25 @@ def built(
     return made
 
 
+def _inputs(
+    module: nn.Module,
+    example: Any,
+    batch: int | Sequence[int] | None,
+    sequence: int | Sequence[int] | None,
+    target: Target,
+) -> CallInputs:
+    if sequence is None:
+        return CallInputs(module, example, batch, target.device)
+    return TextInputs(module, example, batch, sequence, target.device)
+
+
 def _target(
-    module: nn.Module, example: Any, level: str, precision: Precision, threads: int | None
+    module: nn.Module,
+    example: Any,
+    level: str,
+    precision: Precision,
+    threads: int | None,
+    share: bool,
 ) -> Target:
     """The level of the module's device. Raises `GolowError` if ``level`` is another one."""
     if level not in LEVELS:
@@ -79,4 +107,8 @@ def _target(
             f"the module is on {device}, where there is no {level}",
             f"call the module's {move}, or leave level= out.",
         )
-    return OneGpu(module, device, precision) if on_gpu else Processor(module, precision, threads)
+    if not on_gpu:
+        return Processor(module, precision, threads, share)
+    if share:
+        raise GolowError("share=True is for the CPU; a plan on a GPU has its own weights")
+    return OneGpu(module, device, precision)

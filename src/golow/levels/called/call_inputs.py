@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
+from golow.levels.called.sizes import Size, ascending, next_size, wanted_batches
 from golow.records.errors import GolowError
 
 
@@ -30,7 +32,8 @@ class InputForm(NamedTuple):
 class CallInputs:
     """The inputs of a module, in the order of the example.
 
-    names: the parameters of the module's forward pass that take them.
+    names: the parameters of the module's forward pass that take them. changed: places of those that
+    the module changes.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class CallInputs:
             tensors = [example] if isinstance(example, Tensor) else list(example)
             self.names = tuple(parameters[: len(tensors)])
         self.device = device
-        self.example = tuple(_as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
+        self.example = tuple(as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
         if not self.example:
             raise GolowError("there is no example input", "give the tensors that the module takes.")
         for place, item in enumerate(self.example):
@@ -62,10 +65,10 @@ class CallInputs:
         self._order = parameters
         self.batch = self.example[0].shape[0] if self.example[0].dim() else 1
         self.pads = sizes is not None
-        sizes = [sizes] if isinstance(sizes, int) else sizes
-        self.sizes = tuple(sorted(set(sizes))) if sizes is not None else (self.batch,)
-        if self.sizes[0] < 1:
-            raise GolowError(f"a batch of {self.sizes[0]} has no sample in it", "use 1 or more.")
+        self.batches = ascending("batch", sizes) if sizes is not None else (self.batch,)
+        self.changed: tuple[int, ...] = ()
+        self.length = 0
+        self.lengths: tuple[int, ...] = (0,)
         labels = self.keywords or tuple(str(place) for place in range(len(self.example)))
         self.forms = tuple(
             InputForm(
@@ -76,15 +79,19 @@ class CallInputs:
             )
             for label, item in zip(labels, self.example, strict=True)
         )
-        self._exact = {
-            tuple(
-                torch.Size((size, *form.shape[1:]) if form.batched else form.shape)
-                for form in self.forms
-            ): size
-            for size in self.sizes
-        }
 
-    def exact(self, given: Sequence[Any]) -> tuple[int, list[int]] | None:
+    @cached_property
+    def _exact(self) -> Mapping[tuple[torch.Size, ...], Size]:
+        return {} if self.changed else {self.shapes(size): size for size in self.sizes}
+
+    def shapes(self, size: Size) -> tuple[torch.Size, ...]:
+        """The shapes of the inputs at that size."""
+        return tuple(
+            torch.Size((size[0], *form.shape[1:]) if form.batched else form.shape)
+            for form in self.forms
+        )
+
+    def exact(self, given: Sequence[Any]) -> tuple[Size, list[int]] | None:
         """Return the size of these inputs and their addresses, if a plan can read each as it is: a
         short way for the common case. None says nothing."""
         try:
@@ -108,11 +115,20 @@ class CallInputs:
             return None
         return size, addresses
 
-    def sample(self, rows: int) -> tuple[Tensor, ...]:
-        """The example with so many rows, repeated as often as it takes."""
-        index = torch.arange(rows, device=self.device) % self.batch
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The sizes to build plans for, the largest last."""
+        return tuple((batch, length) for batch in self.batches for length in self.lengths)
+
+    def size_for(self, given: Size) -> Size:
+        """The smallest size that holds what was given."""
+        return next_size(given[0], self.batches), next_size(given[1], self.lengths)
+
+    def sample(self, size: Size) -> tuple[Tensor, ...]:
+        """The example at that size, repeated as often as it takes."""
+        index = torch.arange(size[0], device=self.device) % self.batch
         return tuple(
-            item.index_select(0, index) if form.batched else item
+            item.index_select(0, index) if form.batched else item.clone()
             for item, form in zip(self.example, self.forms, strict=True)
         )
 
@@ -134,14 +150,14 @@ class CallInputs:
             raise GolowError(f"{what}; this was compiled for {', '.join(self.names)}")
         return [found[name] for name in self.names]
 
-    def fitting(self, given: Sequence[Any]) -> tuple[list[Tensor], int]:
-        """The inputs as tensors that a plan may read, row-major on the device, and their rows.
+    def fitting(self, given: Sequence[Any]) -> tuple[list[Tensor], Size]:
+        """The inputs as tensors that a plan may read, row-major on the device, and their size.
         Raises `GolowError` for what does not fit, with the input's name."""
-        device, rows = self.device, self.sizes[-1]
+        device, rows = self.device, self.batches[-1]
         found = []
         first = True
         for item, form in zip(given, self.forms, strict=True):
-            tensor = item if isinstance(item, Tensor) else _as_tensor(form.label, item)
+            tensor = item if isinstance(item, Tensor) else as_tensor(form.label, item)
             shape = tensor.shape
             if form.batched:
                 if first:
@@ -154,22 +170,38 @@ class CallInputs:
             if tensor.device != device or not is_plain(tensor):
                 tensor = self._prepared(form, tensor)
             found.append(tensor)
-        return found, rows
+        return found, (rows, 0)
 
-    def padded(self, tensors: Sequence[Tensor], size: int) -> list[Tensor]:
+    def padded(self, tensors: Sequence[Tensor], size: Size) -> list[Tensor]:
         """The same with the last row repeated up to that size."""
-        index = torch.arange(size, device=self.device).clamp_(max=self._rows_of(tensors) - 1)
+        index = torch.arange(size[0], device=self.device).clamp_(max=self._rows_of(tensors) - 1)
         return [
             item.index_select(0, index) if form.batched else item
             for item, form in zip(tensors, self.forms, strict=True)
         ]
+
+    def name_of(self, place: int, number: int) -> str:
+        """The name of an output in messages, of so many with the changed inputs behind them."""
+        first = number - len(self.changed)
+        if place < first:
+            return f"output {place}"
+        return f"{self.forms[self.changed[place - first]].label}, which the module changes,"
+
+    def write_back(self, given: Sequence[Any], changes: Sequence[Tensor]) -> None:
+        """Write the inputs that the module changes into the caller's memory, without padding.
+        Raises `GolowError` for an array that cannot be written."""
+        for place, change in zip(self.changed, changes, strict=True):
+            tensor = _writable(self.forms[place].label, given[place])
+            for axis, size in enumerate(tensor.shape):
+                change = change.narrow(axis, 0, size)
+            tensor.copy_(change)
 
     def _rows_of(self, tensors: Sequence[Tensor]) -> int:
         pairs = zip(tensors, self.forms, strict=True)
         return next(item.shape[0] for item, form in pairs if form.batched)
 
     def _takes(self, rows: int) -> bool:
-        return 1 <= rows <= self.sizes[-1] if self.pads else rows == self.batch
+        return 1 <= rows <= self.batches[-1] if self.pads else rows == self.batch
 
     def _prepared(self, form: InputForm, tensor: Tensor) -> Tensor:
         require_on(form.label, tensor, self.device)
@@ -196,10 +228,9 @@ class CallInputs:
         if not form.batched:
             wanted = "x".join(map(str, form.shape)) or "one number"
             return GolowError(f"{form.label} is {found}; this was compiled for {wanted}")
-        sizes = ", ".join(map(str, self.sizes))
-        many = f"batches of {sizes}" if len(self.sizes) > 1 else f"a batch of {sizes}"
         return GolowError(
-            f"{form.label} is {found}; this was compiled for {many} of {sample}",
+            f"{form.label} is {found}; this was compiled for {wanted_batches(self.batches)} of "
+            f"{sample}",
             "compile for other sizes with batch=[...]; all inputs have the same batch.",
         )
 
@@ -233,8 +264,9 @@ def is_plain(tensor: Tensor) -> bool:
     )
 
 
-def _as_tensor(label: str, item: Any) -> Tensor:
-    """An array of NumPy, or of whatever speaks DLPack, as a tensor over the same memory."""
+def as_tensor(label: str, item: Any) -> Tensor:
+    """An array of NumPy, or of whatever speaks DLPack, as a tensor over the same memory. Raises
+    `GolowError` for anything else."""
     if isinstance(item, Tensor):
         return item
     if hasattr(item, "__dlpack__"):
@@ -247,6 +279,19 @@ def _as_tensor(label: str, item: Any) -> Tensor:
     raise GolowError(
         f"{label} is {type(item).__name__}, not a tensor",
         "a compiled module takes tensors; wrap the module in one that sets everything else.",
+    )
+
+
+def _writable(label: str, item: Any) -> Tensor:
+    """A tensor over the memory of an input, which is written."""
+    if isinstance(item, Tensor):
+        return item
+    with suppress(BufferError, RuntimeError, TypeError):
+        # PyTorch also gives a tensor over an array of NumPy's that is read-only.
+        if not getattr(item, "__array_interface__", {"data": (0, False)})["data"][1]:
+            return from_dlpack(item)
+    raise GolowError(
+        f"the module changes {label}, an array that is read-only", "call it with a copy."
     )
 
 

@@ -12,20 +12,20 @@ from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.context import Context
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
+from golow.levels.called.sizes import Size, in_words, wanted_batches, wanted_lengths
 from golow.levels.called.target import SharedMemory, Target, TargetPlan
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
 
 
 class Parts(NamedTuple):
-    """What a called module is made of. module: as it takes its inputs by position. sizes, plans: by
-    batch size."""
+    """What a called module is made of. module: as it takes its inputs by position."""
 
     module: nn.Module
     inputs: CallInputs
     outputs: Outputs
-    sizes: Mapping[int, OneSize]
-    plans: Mapping[int, TargetPlan]
+    sizes: Mapping[Size, OneSize]
+    plans: Mapping[Size, TargetPlan]
     weights: SharedMemory
     target: Target
 
@@ -62,6 +62,11 @@ class CalledModule:
         no context is being called. Raises `GolowError` for weights of another module, before
         anything changes."""
         self._require_open()
+        if self.target.shares:
+            raise GolowError(
+                "the weights are the module's own (share=True)",
+                "call the module's load_state_dict.",
+            )
         missing = [name for name in self._shapes if name not in state]
         unknown = [name for name in state if name not in self._shapes]
         if missing or unknown:
@@ -79,21 +84,24 @@ class CalledModule:
                 plan.load(self._sizes[size].reading(state, self.target.array))
             self._state = dict(state)
 
-    def plan(self, batch: int | None = None) -> str:
-        """Return the steps of the plan, a line each; batch: of which size, by default the
-        largest. Raises `GolowError` for a size that it was not compiled for."""
+    def plan(self, batch: int | None = None, sequence: int | None = None) -> str:
+        """Return the steps of the plan, a line each; batch and sequence: of which size, by default
+        the largest. Raises `GolowError` for a size that it was not compiled for."""
+        return "\n".join(table_lines(self.plans[self.size(batch, sequence)].plan))
+
+    def step_seconds(self, size: Size) -> dict[int, float]:
+        """Return what each step of the plan of a size takes on the example, by its position; empty
+        if the level times no steps here."""
         self._require_open()
-        size = self.inputs.sizes[-1] if batch is None else batch
-        if size not in self.plans:
-            known = ", ".join(map(str, self.inputs.sizes))
-            raise GolowError(f"there is no plan for a batch of {size}", f"sizes are {known}.")
-        return "\n".join(table_lines(self.plans[size].plan))
+        sample = [item.contiguous() for item in self.inputs.sample(size)]
+        return self.target.step_seconds(self.plans[size], sample, self.outputs.new(size))
 
     def memory(self) -> dict[str, int]:
-        """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
-        context has once."""
+        """Return bytes: ``weights``, once for all sizes and contexts, without those that are the
+        module's own, and ``iteration``, which each context has once."""
         sizes = [plan.plan.sizes for plan in self.plans.values()]
-        alone = sizes[0]["constant"] if len(sizes) == 1 else 0  # one plan has weights of its own
+        only = len(sizes) == 1 and not self.target.shares
+        alone = sizes[0]["constant"] if only else 0  # one plan has weights of its own
         return {
             "weights": self._weights.bytes or alone,
             "iteration": max((places["arena"] for places in sizes), default=0),
@@ -111,6 +119,21 @@ class CalledModule:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def size(self, batch: int | None, sequence: int | None) -> Size:
+        """Return the size of so many; without a number, the largest. Raises `GolowError` if there
+        is no plan for it."""
+        self._require_open()
+        batches, lengths = self.inputs.batches, self.inputs.lengths
+        size = (
+            batches[-1] if batch is None else batch,
+            lengths[-1] if sequence is None else sequence,
+        )
+        if size not in self.plans:
+            known = wanted_batches(batches)
+            known += f" and {wanted_lengths(lengths)}" if self.inputs.length else ""
+            raise GolowError(f"there is no plan for {in_words(size)}", f"this has {known}.")
+        return size
 
     def _require_open(self) -> None:
         if not self.plans:

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.outputs import Outputs
+from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Run, Target, TargetPlan, roomy
 from golow.records.errors import GolowError
 
@@ -23,18 +26,19 @@ class Context:
     calls of several contexts may run at once, in several threads."""
 
     def __init__(
-        self, inputs: CallInputs, outputs: Outputs, plans: Mapping[int, TargetPlan], target: Target
+        self, inputs: CallInputs, outputs: Outputs, plans: Mapping[Size, TargetPlan], target: Target
     ) -> None:
         self._lock = threading.Lock()
         self._running = _over_one_arena(target, plans)
-        self._sizes, self._inputs, self._outputs = inputs.sizes, inputs, outputs
+        self._inputs, self._outputs = inputs, outputs
         self._forks = len(_forks)
 
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """Run the module on inputs as it takes them, and return what it returns.
 
         out: memory for the outputs, in the structure of the module's output; nothing is allocated
-        then. The batch must be one of the sizes. Raises `GolowError` for inputs that do not fit.
+        then. Batch and length must then be sizes that were compiled for. Raises `GolowError` for
+        inputs that do not fit.
         """
         if not self._lock.acquire(blocking=False):
             raise GolowError(
@@ -64,26 +68,28 @@ class Context:
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",
             )
-        tensors, rows = self._inputs.fitting(self._inputs.ordered(given, named))
-        size = rows if rows in self._running else self._next_size(rows)
-        if rows != size:
+        ordered = self._inputs.ordered(given, named)
+        tensors, found = self._inputs.fitting(ordered)
+        size = found if found in self._running else self._inputs.size_for(found)
+        if found != size:
             tensors = self._inputs.padded(tensors, size)
         if out is None:
             outputs = self._outputs.new(size)
-        elif rows == size:
+        elif found == size:
             outputs = self._outputs.given(out, size)
         else:
             raise GolowError(
-                f"out= needs a batch that was compiled for, and {rows} is padded to {size}",
-                f"add {rows} to batch=[...].",
+                f"out= needs a size that was compiled for, and {in_words(found)} is padded to "
+                f"{in_words(size)}",
+                "add it to the sizes of golow.compile.",
             )
+        changes = [torch.empty_like(tensors[place]) for place in self._inputs.changed]
         self._running[size](
-            [item.data_ptr() for item in tensors], [item.data_ptr() for item in outputs]
+            [item.data_ptr() for item in tensors],
+            [item.data_ptr() for item in (*outputs, *changes)],
         )
-        return self._outputs.filled(outputs, size, rows) if out is None else out
-
-    def _next_size(self, rows: int) -> int:
-        return next(size for size in self._sizes if size >= rows)
+        self._inputs.write_back(ordered, changes)
+        return self._outputs.filled(outputs, size, found) if out is None else out
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -97,8 +103,8 @@ class Context:
             self._running = {}
 
 
-def _over_one_arena(target: Target, plans: Mapping[int, TargetPlan]) -> dict[int, Run]:
-    size = max(plan.plan.sizes["arena"] for plan in plans.values())
+def _over_one_arena(target: Target, plans: Mapping[Size, TargetPlan]) -> dict[Size, Run]:
+    room = max(plan.plan.sizes["arena"] for plan in plans.values())
     with roomy():
-        arena = target.arena(size, len(plans))
-        return {batch: target.running(plan, arena) for batch, plan in plans.items()}
+        arena = target.arena(room, len(plans))
+        return {size: target.running(plan, arena) for size, plan in plans.items()}

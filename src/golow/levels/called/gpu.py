@@ -38,6 +38,7 @@ class OneGpu:
 
     level = "cudnn"
     threads = 1
+    shares = False
 
     def __init__(self, module: nn.Module, device: torch.device, precision: Precision) -> None:
         probe = cudnn.probe()
@@ -140,6 +141,12 @@ class OneGpu:
         """The plan over a memory for iterations, on torch's current stream."""
         raw = torch._C._cuda_getCurrentRawStream  # the public one makes an object of each stream
         return plan.running(arena, partial(raw, self.device.index))
+
+    def step_seconds(
+        self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> dict[int, float]:
+        """Nothing: steps of a CUDA graph are timed in golow's worker alone."""
+        return {}
 
 
 def _engines(home: Path, ordinal: int, tune: bool) -> Engines:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from golow.levels.called.call_inputs import is_plain
+from golow.levels.called.sizes import Size
 from golow.lower.capture.module_outputs import Structure, flattened
 from golow.records.errors import GolowError
 
@@ -17,11 +18,17 @@ class Outputs:
     """The outputs of the module: its structure, and each tensor's shape at each size."""
 
     def __init__(
-        self, structure: Structure, forms: Mapping[int, Sequence[Tensor]], device: torch.device
+        self,
+        structure: Structure,
+        forms: Mapping[Size, Sequence[Tensor]],
+        device: torch.device,
+        lengths: Sequence[tuple[int, ...]],
     ) -> None:
-        """forms: for each size, tensors like the outputs; their content does not matter."""
+        """forms: for each size, tensors like the outputs; their content does not matter. lengths:
+        for each output, the axes that have the length of text; those behind them are not
+        read."""
         self._structure, self._device = structure, device
-        self._is_tensor = structure.is_tensor
+        self._is_tensor, self._lengths = structure.is_tensor, lengths
         self._forms = {
             size: [(tuple(item.shape), item.dtype) for item in items]
             for size, items in forms.items()
@@ -32,11 +39,11 @@ class Outputs:
             for size, items in self._forms.items()
         }
 
-    def new(self, size: int) -> list[Tensor]:
+    def new(self, size: Size) -> list[Tensor]:
         """Memory for the outputs at that size."""
         return list(map(torch.empty_like, self._like[size]))
 
-    def given(self, out: Any, size: int) -> list[Tensor]:
+    def given(self, out: Any, size: Size) -> list[Tensor]:
         """The tensors of the caller's own memory. Raises `GolowError` for those that do not fit."""
         if self._is_tensor and type(out) is Tensor:
             [(shape, dtype)] = self._forms[size]
@@ -63,8 +70,19 @@ class Outputs:
         """The module's output with these tensors."""
         return tensors[0] if self._is_tensor else self._structure.filled(tensors)
 
-    def filled(self, tensors: Sequence[Tensor], size: int, rows: int) -> Any:
-        """The module's output with these tensors, without the rows of padding."""
-        if rows != size:
-            tensors = [item[: item.shape[0] * rows // size] for item in tensors]
-        return self.whole(tensors)
+    def filled(self, tensors: Sequence[Tensor], size: Size, given: Size) -> Any:
+        """The module's output with these tensors, without padding. given: the size of the call."""
+        return self.whole(tensors if given == size else self._cut(tensors, size, given))
+
+    def _cut(self, tensors: Sequence[Tensor], size: Size, given: Size) -> list[Tensor]:
+        (batch, length), (rows, real) = size, given
+        found = [
+            item[: item.shape[0] * rows // batch] if rows != batch else item for item in tensors
+        ]
+        if real == length:
+            return found
+        for place, axes in enumerate(self._lengths[: len(found)]):
+            for axis in axes:
+                found[place] = found[place].narrow(axis, 0, real)
+        # Row-major, as what eager returns: callers use .view() on it.
+        return [item.contiguous() for item in found]

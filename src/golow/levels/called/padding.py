@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.layer_recording import first_difference, recorded
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.errors import GolowError
 
@@ -18,7 +17,7 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
     """Run the module on a sample next to a copy of itself, and next to another sample: its output
     for the first must be bitwise equal. Raises `GolowError` with the first layer that mixes
     rows, or with an output that has none."""
-    alone = inputs.sample(1)
+    alone = inputs.sample((1, inputs.length))
     copied = tuple(
         _beside(item, item) if _rows(inputs, k) else item for k, item in enumerate(alone)
     )
@@ -26,21 +25,22 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
         _beside(item, _other(item)) if _rows(inputs, k) else item for k, item in enumerate(alone)
     )
     with torch.inference_mode():
-        larger = leaves_of(module(*inputs.sample(4)))
-    with torch.inference_mode(), _recorded(module) as seen:
-        first = leaves_of(module(*copied))
+        larger = leaves_of(module(*inputs.sample((4, inputs.length))))
+    with torch.inference_mode(), recorded(module) as seen:
+        first = leaves_of(module(*[item.clone() for item in copied]))
         before, seen[:] = list(seen), []
-        second = leaves_of(module(*mixed))
+        second = leaves_of(module(*[item.clone() for item in mixed]))
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
+        name = inputs.name_of(place, len(first))
         if not one.dim() or larger[place].shape[0] != 2 * one.shape[0] or not one.shape[0]:
             raise GolowError(
-                f"output {place} has no batch in its first axis, so that padding cannot be cut off",
+                f"{name} has no batch in its first axis, so that padding cannot be cut off",
                 "leave batch= out, and compile for each size alone.",
             )
         if not _same_row(one, other):
-            layer = _first_that_mixes(before, seen)
+            layer = first_difference(before, seen, _agree)
             raise GolowError(
-                f"output {place} of a sample depends on the other samples of its batch"
+                f"{name} of a sample depends on the other samples of its batch"
                 + (f": {layer} mixes them" if layer else "")
                 + "; rows of padding would change it",
                 "leave batch= out, and compile for each size alone.",
@@ -72,41 +72,6 @@ def _same_row(one: Tensor, other: Tensor) -> bool:
     return torch.equal(
         torch.nan_to_num(one[:half], nan=12345.0), torch.nan_to_num(other[:half], nan=12345.0)
     )
-
-
-_Call = tuple[str, list[Tensor], list[Tensor]]
-
-
-@contextmanager
-def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
-    """Record inputs and outputs of the innermost layers, in order of execution."""
-    seen: list[_Call] = []
-    hooks = []
-    for path, layer in module.named_modules():
-        if path and not list(layer.children()):
-
-            def note(_: nn.Module, given: Any, output: Any, path: str = path) -> None:
-                seen.append((path, _tensors(given), _tensors(output)))
-
-            hooks.append(layer.register_forward_hook(note))
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf.clone() for leaf in leaves_of(tree) if isinstance(leaf, Tensor)]
-
-
-def _first_that_mixes(before: Sequence[_Call], after: Sequence[_Call]) -> str:
-    """The first layer whose inputs agree in the first row and whose outputs do not; empty if it is
-    none, but code between layers."""
-    for (path, given, made), (_, others, remade) in zip(before, after, strict=False):
-        if _agree(given, others) and not _agree(made, remade):
-            return path
-    return ""
 
 
 def _agree(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:

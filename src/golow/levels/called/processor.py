@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ from golow.levels.called.target import Run
 from golow.levels.direct.bundle_arrays import Read, in_pairs
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
+from golow.levels.direct.onednn.run.borrowed_weights import Lent
 from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.lower.ir.graph import Graph, Pass
@@ -20,16 +24,20 @@ from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
 
 PRECISIONS = ("default", "ieee")
+SECONDS = 0.5  # of timing steps
 
 
 class Processor:
-    """The CPU, with that many threads in each call. Raises `GolowError` for a precision that the
-    level does not have, and if the level is not installed."""
+    """The CPU, with that many threads in each call. shares: whether plans read the module's own
+    weights. Raises `GolowError` for a precision that the level does not have, and if the level is
+    not installed."""
 
     level = "onednn"
     device = torch.device("cpu")
 
-    def __init__(self, module: nn.Module, precision: Precision, threads: int | None) -> None:
+    def __init__(
+        self, module: nn.Module, precision: Precision, threads: int | None, shares: bool
+    ) -> None:
         if precision not in PRECISIONS:
             raise GolowError(
                 f"onednn computes in float32, not in {precision}", "leave precision= out."
@@ -47,7 +55,8 @@ class Processor:
         if not probe.available:
             raise GolowError(f"onednn: {probe.missing}", probe.fix)
         self.precision: Precision = precision
-        self.threads = threads or torch.get_num_threads()
+        self.threads, self.shares = threads or torch.get_num_threads(), shares
+        self._own = module.state_dict() if shares else {}
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
         """The level's passes."""
@@ -85,7 +94,23 @@ class Processor:
         """Build the plan of one size."""
         folder = onednn.write_graph(graph, self.threads, folder)
         example = {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(sample)}
-        return CalledPlan(graph, read, folder, tune=tune, example=example)
+        plan = CalledPlan(graph, read, folder, tune=tune, as_stored=self.shares, example=example)
+        if self.shares:
+            self._lend(plan)
+        return plan
+
+    def _lend(self, plan: CalledPlan) -> None:
+        """Let the plan read the module's weights. Raises `GolowError` if it has some of its own:
+        some that follow the module and some that do not would be wrong together."""
+        spread = [name for name, item in self._own.items() if not item.is_contiguous()]
+        found = next(iter(spread), None) or plan.prepared()
+        if found is not None:
+            raise GolowError(
+                f"share=True needs plans that read every weight where the module has it, and "
+                f"{found} is folded or in another layout",
+                "leave share= out, and call f.load_state_dict(model.state_dict()) after a change.",
+            )
+        plan.borrow(lambda name: Lent(self._own[name].data_ptr(), self._own[name]))
 
     def shared_weights(self) -> SharedWeights:
         """A new memory for weights."""
@@ -104,3 +129,17 @@ class Processor:
             run(inputs, outputs)
 
         return call
+
+    def step_seconds(
+        self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> dict[int, float]:
+        """The medians of some iterations, over a memory of their own."""
+        self.building()
+        run = plan.running(self.arena(plan.plan.sizes["arena"], 1))
+        run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])
+        taken: dict[int, list[int]] = defaultdict(list)
+        end = time.perf_counter() + SECONDS
+        while not taken or time.perf_counter() < end:
+            for position, nanoseconds in run.timed():
+                taken[position].append(nanoseconds)
+        return {position: median(each) / 1e9 for position, each in taken.items()}

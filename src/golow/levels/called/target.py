@@ -44,12 +44,14 @@ class SharedMemory(Protocol):
 
 
 class Target(Protocol):
-    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call."""
+    """level: its name. device: of inputs and outputs. threads: of the CPU, in a call. shares:
+    whether plans read the module's own weights."""
 
     level: str
     device: torch.device
     threads: int
     precision: Precision
+    shares: bool
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
         """The level's passes."""
@@ -89,6 +91,12 @@ class Target(Protocol):
 
     def running(self, plan: Any, arena: Any) -> Run:
         """The plan over a memory for iterations."""
+
+    def step_seconds(
+        self, plan: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> dict[int, float]:
+        """What each step of an iteration takes, by its position in the plan; empty if the level
+        times no steps here."""
 
 
 def require_inferring(module: nn.Module) -> None:

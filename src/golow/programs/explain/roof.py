@@ -7,7 +7,7 @@ bytes. Williams, Waterman and Patterson, "Roofline", https://doi.org/10.1145/149
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,9 +25,10 @@ from golow.programs.explain.explain_record import FORMAT_VERSION, Roof, StepRoof
 from golow.programs.explain.show_lowering import lower
 from golow.records.comparison import LayerTime, Run
 from golow.records.errors import GolowError
+from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.worker.turn import Turn
-from golow.workload.prepare import Prepared, prepare
+from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
 
@@ -56,26 +57,44 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     prepared = prepare(request)
     plan = lower(prepared, settings.level, settings.cache).plan
     assert plan is not None  # noqa: S101 - as _with_plan says
-    steps = [(p, step) for p, step in enumerate(plan.steps) if not step.once]
-    seconds = _seconds(steps, run)
+    seconds = _seconds(plan, run)
+    time = None if run is None or run.time is None else run.time.value
     observer.stage("measuring the machine's peak")
     with (settings.turn or Turn()).alone():
-        peak = _peak(prepared, [step for _, step in steps], run, open_cache(settings.cache))
-    found = [
-        step_roof(plan, position, peak, taken)
-        for (position, _), taken in zip(steps, seconds, strict=True)
-    ]
+        peak = _peak(prepared.workload, plan, time, open_cache(settings.cache))
     return Roof(
         format_version=FORMAT_VERSION,
         workload=prepared.workload,
         level=name,
         peak=peak,
-        steps=tuple(sorted(found, key=_order)),
+        steps=_ordered(plan, peak, seconds),
         environment=environment() if run is None else run.environment,
         time=None if run is None else run.time,
         life=() if run is None else run.life,
         build_cached=run is not None and run.build_cached,
         notes=() if run is None else run.notes,
+    )
+
+
+def plan_roof(
+    plan: Plan,
+    workload: Workload,
+    level: str,
+    seconds: Mapping[int, float],
+    cache: Path,
+    observer: Observer,
+) -> Roof:
+    """Set each step of a plan against the machine's roof. seconds: what steps take, by position;
+    empty if they were not measured. Raises `GolowError` for a peak that cannot be measured."""
+    observer.stage("measuring the machine's peak")
+    peak = _peak(workload, plan, sum(seconds.values()) or None, cache)
+    return Roof(
+        format_version=FORMAT_VERSION,
+        workload=workload,
+        level=level,
+        peak=peak,
+        steps=_ordered(plan, peak, seconds),
+        environment=environment(),
     )
 
 
@@ -138,27 +157,35 @@ def _measured(request: Request, settings: RoofSettings, observer: Observer) -> R
     return run
 
 
-def _seconds(steps: Sequence[tuple[int, Step]], run: Run | None) -> list[float | None]:
-    """The median time of each step. Raises `GolowError` if the plan that ran has other steps."""
+def _seconds(plan: Plan, run: Run | None) -> dict[int, float]:
+    """The median time of each step, by position. Raises `GolowError` if the plan that ran has other
+    steps."""
     if run is None:
-        return [None] * len(steps)
-    if [_key(step) for _, step in steps] != [_key(layer) for layer in run.layers]:
+        return {}
+    steps = _main(plan)
+    if [_key(plan.steps[position]) for position in steps] != [_key(layer) for layer in run.layers]:
         raise GolowError(
             f"{run.level}: the plan that ran has other steps than the one built here",
             "set OMP_NUM_THREADS to the number of --threads, which decides what the library takes.",
         )
-    return [median(layer.ns) / 1e9 for layer in run.layers]
+    return {
+        position: median(layer.ns) / 1e9 for position, layer in zip(steps, run.layers, strict=True)
+    }
+
+
+def _main(plan: Plan) -> list[int]:
+    """The positions of the steps of an iteration."""
+    return [position for position, step in enumerate(plan.steps) if not step.once]
 
 
 def _key(step: Step | LayerTime) -> tuple[str, tuple[str, ...], str]:
     return step.operation, step.modules, step.phase
 
 
-def _peak(prepared: Prepared, steps: Sequence[Step], run: Run | None, cache: Path) -> Peak:
-    """The peak of the machine, which the level did not exceed."""
-    workload, seen = prepared.workload, 0.0
-    if run is not None and run.time is not None and run.time.value > 0:
-        seen = sum(map(step_operations, steps)) / run.time.value
+def _peak(workload: Workload, plan: Plan, time: float | None, cache: Path) -> Peak:
+    """The peak of the machine, which a plan of so many seconds did not exceed."""
+    operations = sum(step_operations(plan.steps[position]) for position in _main(plan))
+    seen = operations / time if time else 0.0
     peak = measured_peak(workload.device, workload.precision, workload.threads, cache, seen)
     if peak is None:
         raise GolowError(
@@ -167,6 +194,12 @@ def _peak(prepared: Prepared, steps: Sequence[Step], run: Run | None, cache: Pat
             f"{workload.threads} says why.",
         )
     return peak
+
+
+def _ordered(plan: Plan, peak: Peak, seconds: Mapping[int, float]) -> tuple[StepRoof, ...]:
+    """The steps of an iteration: those that lose most time first."""
+    found = [step_roof(plan, p, peak, seconds.get(p)) for p in _main(plan)]
+    return tuple(sorted(found, key=_order))
 
 
 def _order(step: StepRoof) -> tuple[float, int]:

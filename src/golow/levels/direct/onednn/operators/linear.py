@@ -40,6 +40,9 @@ from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
+AS_STORED = -1
+"""Instead of a format tag: the weight is read in PyTorch's order."""
+
 
 class Product(NamedTuple):
     """rows, inner and columns: x is [rows, inner], the weight [columns, inner], the result [rows,
@@ -130,10 +133,11 @@ def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
 
 def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
     """The one that was chosen for this node. A weight that does not lie row-major is read as it
-    lies, or arranged by the inner product."""
-    if build.current.trains:
-        return _matrix_product
+    lies, or arranged by the inner product. In training, and where a plan has no weights of its own,
+    each is read as it is stored."""
     tag = build.layout_of(build.current.position)
+    if build.current.trains or tag == AS_STORED:
+        return _as_stored
     if tag == ANY:
         return _inner_product
     plain = build.values.tensor(product.weight).layout.is_plain
@@ -167,8 +171,13 @@ def _convolution(product: Product) -> Made:
     return Made(primitive, weight, x, bias, result)
 
 
-def _matrix_product(product: Product) -> Made:
-    """With the weight as it lies, unless the library wants blocks in inference."""
+def _as_stored(product: Product) -> Made:
+    """A matrix product with the weight in PyTorch's order."""
+    return _matrix_product(product, as_stored=True)
+
+
+def _matrix_product(product: Product, as_stored: bool = False) -> Made:
+    """With the weight as it lies, unless the library wants blocks."""
     build, turned = product.build, (product.inner, product.columns)
     x = Descriptor.plain((product.rows, product.inner))
     result = Descriptor.plain((product.rows, product.columns))
@@ -180,7 +189,7 @@ def _matrix_product(product: Product) -> Made:
             post_ops=product.after(result),
         )  # fmt: skip
 
-    if not build.current.trains:
+    if not as_stored:
         primitive = make(Descriptor.tagged(turned))
         wanted = primitive.descriptor(WEIGHTS)
         if wanted.blocks:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,9 +15,12 @@ import numpy as np
 
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import Batch, Read
+from golow.levels.direct.onednn.bindings.constants import ANY
 from golow.levels.direct.onednn.bindings.library import Engine
+from golow.levels.direct.onednn.operators.linear import AS_STORED
 from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
+from golow.levels.direct.onednn.run.borrowed_weights import Lent, borrowed, prepared, weights_of
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
@@ -33,8 +36,9 @@ class CalledPlan:
     graph: after the level's passes. read(kind, target): a parameter, buffer or constant, as graphs
     take it. folder: the level's cache folder for this graph. tune: whether to choose layouts by
     measuring with the example, for some seconds; otherwise the plan has the layouts that were
-    chosen in the folder before, or those that the library prefers. Raises `Unsupported` for shapes
-    that the library refuses.
+    chosen in the folder before, or those that the library prefers. as_stored: whether products read
+    their weights in PyTorch's order instead. Raises `Unsupported` for shapes that the library
+    refuses.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class CalledPlan:
         folder: Path,
         *,
         tune: bool = False,
+        as_stored: bool = False,
         example: Batch,
     ) -> None:
         self.notes: list[str] = []
@@ -52,7 +57,7 @@ class CalledPlan:
         self._workshop = Workshop(compiler, folder.parent) if compiler else None
 
         def loaded(layouts: tuning.Layouts) -> Execution:
-            execution = self._execution(self._build(graph, layouts), read)
+            execution = self._execution(self._build(graph, layouts.tag), read)
             execution.pointing(example)()
             return execution
 
@@ -60,13 +65,31 @@ class CalledPlan:
         if tune and (layouts is None or not layouts.clean):
             layouts = tuning.choose(arranged(graph, self._workshop is not None), loaded)
             write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
-        self._built = self._build(graph, layouts or tuning.Layouts(positions={}))
+        if as_stored:
+            self._built = self._build(graph, self._as_stored(graph))
+        else:
+            self._built = self._build(graph, (layouts or tuning.Layouts(positions={})).tag)
         self._weights = self._execution(self._built, read)
 
     @property
     def plan(self) -> Plan:
         """Its steps and memory."""
         return self._built.plan
+
+    def prepared(self) -> str | None:
+        """The first weight that iterations do not read as the state dict has it, with the reason;
+        None if they read all of them so."""
+        found = next(prepared(self._built), None)
+        return None if found is None else f"{found[0]} ({found[1]})"
+
+    def borrow(self, lent: Callable[[str], Lent]) -> None:
+        """Read weights where the caller has them, by their names; `prepared` must have found none.
+        To be followed by `share`, for all that is no weight."""
+        places = {
+            tensor.buffer: borrowed(lent(name), tensor)
+            for (_, name), tensor in weights_of(self._built).items()
+        }
+        self._weights.borrow(places)
 
     def share(self, memory: SharedWeights) -> None:
         """Keep the weights in a memory that other plans of the same network share; before the first
@@ -92,9 +115,13 @@ class CalledPlan:
         )
         return RunningPlan(execution, outputs, given)
 
-    def _build(self, graph: Graph, layouts: tuning.Layouts) -> Built:
+    def _build(self, graph: Graph, layout_of: Callable[[int], int]) -> Built:
         generates = self._workshop is not None
-        return build_plan(graph, self._engine, layouts.tag, Switches(0), generates)
+        return build_plan(graph, self._engine, layout_of, Switches(0), generates)
+
+    def _as_stored(self, graph: Graph) -> Callable[[int], int]:
+        layers = tuning.linear_layers(arranged(graph, self._workshop is not None))
+        return lambda position: AS_STORED if position in layers else ANY
 
     def _execution(self, built: Built, read: Read) -> Execution:
         # Its own arena is never touched, so that the system gives it no memory.
@@ -116,7 +143,7 @@ class RunningPlan:
         self._written = [k for k, tensor in enumerate(outputs) if tensor.buffer in given]
         self._point = execution.pointing_to([*inputs, *(outputs[k] for k in self._written)])
         self._at: list[int] = []
-        self.run = execution.run
+        self.run, self.timed = execution.run, execution.run_timed
         self._copies = [
             (k, execution.copying(tensor))
             for k, tensor in enumerate(outputs)

@@ -83,10 +83,15 @@ class Execution:
         """The memory of a place."""
         return self._regions[place]
 
+    def borrow(self, places: Mapping[int, Place]) -> None:
+        """Let buffers of weights be where the caller has them; `share` leaves them there."""
+        self._shared = places
+
     def share(self, memory: SharedWeights) -> None:
         """Move the weights into a memory that other plans share. This one cannot run any more;
         those that are made with its weights afterwards can."""
-        self._shared = memory.take(self.plan, self._regions["constant"])
+        taken = memory.take(self.plan, self._regions["constant"], self._shared)
+        self._shared = {**taken, **self._shared}
         self._regions["constant"] = Region(0)
         self._calls, self._joined = [], []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,9 @@ class Region:
     """
 
     def __init__(self, size: int) -> None:
-        self.map = mmap.mmap(-1, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.map: Any = mmap.mmap(
+            -1, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
         with suppress(OSError, AttributeError):
             self.map.madvise(mmap.MADV_HUGEPAGE)
         self.bytes = np.frombuffer(self.map, dtype=np.uint8)
@@ -53,10 +55,13 @@ class SharedWeights:
         self.bytes = 0
         self._known: dict[_Identity, Place] = {}
 
-    def take(self, plan: Plan, constants: Region) -> Mapping[int, Place]:
+    def take(
+        self, plan: Plan, constants: Region, elsewhere: Collection[int]
+    ) -> Mapping[int, Place]:
         """Copy the constants of a plan, but for what another plan has brought already; return where
-        each of its buffers is now."""
-        identities = dict(_identities(plan, constants))
+        each of its buffers is now. elsewhere: buffers that stay where they are."""
+        found = _identities(plan, constants)
+        identities = {index: key for index, key in found if index not in elsewhere}
         new = [index for index, identity in identities.items() if identity not in self._known]
         region = Region(sum(_rounded(plan.buffers[index].bytes) for index in new))
         offset = 0

@@ -1,0 +1,58 @@
+"""A module in float64, also where its code names another precision."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from golow.records.errors import GolowError
+
+LOWER = (torch.float32, torch.bfloat16, torch.float16)
+CASTS: dict[Any, Callable[..., Tensor]] = dict.fromkeys(
+    (Tensor.float, Tensor.half, Tensor.bfloat16), Tensor.double
+)
+
+
+class InDouble:
+    """A copy of the module. It takes tensors of the module's own types; its outputs are float64."""
+
+    def __init__(self, module: nn.Module) -> None:
+        """Raises `GolowError` for a module that cannot be copied."""
+        try:
+            self.module = copy.deepcopy(module).double()
+        except Exception as error:  # of the module's own code, or of what Python cannot copy
+            raise GolowError(
+                f"padding cannot be tried out on a copy of the module: {error}",
+                "leave sequence= out, and compile for each length alone.",
+            ) from error
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Any:
+        """Run it on copies of the inputs."""
+        given = [item.double() if item.dtype in LOWER else item.clone() for item in inputs]
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.inference_mode(), _Doubled():
+                return self.module(*given)
+        finally:
+            torch.set_default_dtype(before)
+
+
+class _Doubled(TorchFunctionMode):
+    """Float64 instead of every lower precision that a call asks for."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        args = tuple(map(_doubled, args))
+        named = {name: _doubled(item) for name, item in (kwargs or {}).items()}
+        return CASTS.get(function, function)(*args, **named)
+
+
+def _doubled(item: Any) -> Any:
+    return torch.float64 if isinstance(item, torch.dtype) and item in LOWER else item
