@@ -35,20 +35,20 @@ def compile(
 ) -> ExplainedModule | HandedOver:
     """Return the module as a callable that runs a level in this process.
 
-    model: in ``eval()``, on the CPU. inputs: an example, batch dimension first: a tensor, a
-    sequence of tensors, or tensors by the names of the forward pass. level: ``direct``, or
-    ``onednn`` by its name; or ``eager``, ``torchscript``, ``compile``, ``cudagraph``,
-    ``onnxruntime``, ``openvino``, ``aotinductor`` or ``libtorch``, with its variants
-    (``compile:freezing``), called as golow's worker calls it. batch, of a direct level: the size,
-    or sizes, to build plans for; a batch between two runs in the larger one, padded. Without it the
-    only size is that of the example. sequence, of a direct level: the length, or lengths, of text
-    to build plans for, in the same way; the length is the second axis of the inputs. precision:
-    ``default`` or ``ieee``, which are float32 here. threads: of every call; PyTorch's number by
-    default. tune, of a direct level: whether to choose layouts by measuring, for some seconds a
-    size; they are kept in the cache. share, of ``onednn``: read the module's own weights, so that
-    what changes them in place changes the result; refused if a weight must be folded or be in
-    another layout. cache: folder for what is built; golow's own by default. quiet: shows no
-    progress.
+    model: in ``eval()``, on a CPU or an NVIDIA GPU. inputs: an example on the same device, batch
+    dimension first: a tensor, a sequence of tensors, or tensors by the names of the forward pass.
+    level: ``direct``, or ``onednn`` or ``cudnn`` by its name; or ``eager``, ``torchscript``,
+    ``compile``, ``cudagraph``, ``onnxruntime``, ``openvino``, ``aotinductor`` or ``libtorch``, with
+    its variants (``compile:freezing``), called as golow's worker calls it. batch, of a direct
+    level: the size, or sizes, to build plans for; a batch between two runs in the larger one,
+    padded. Without it the only size is that of the example. sequence, of a direct level: the
+    length, or lengths, of text to build plans for, in the same way; the length is the second axis
+    of the inputs. precision: as of `compare`; on a CPU ``default`` or ``ieee``, which are float32
+    there. threads: of every call on a CPU; PyTorch's number by default. tune, of a direct level:
+    whether to choose layouts or engines by measuring, for some seconds to minutes a size; they are
+    kept in the cache. share, of ``onednn``: read the module's own weights, so that what changes
+    them in place changes the result; refused if a weight must be folded or be in another layout.
+    cache: folder for what is built; golow's own by default. quiet: shows no progress.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
