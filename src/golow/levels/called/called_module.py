@@ -46,9 +46,9 @@ class CalledModule:
         self._contexts: list[Context] = []
         self._call: Callable[..., Any] = self.context()
 
-    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
         """Run the module, as `Context.__call__` does."""
-        return self._call(*given, out=out, **named)
+        return self._call(*given, out=out, borrow=borrow, **named)
 
     def context(self) -> Context:
         """Return a second memory for iterations, over the same weights, for another thread."""

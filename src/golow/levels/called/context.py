@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.lent_outputs import LentOutputs
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Run, Target, TargetPlan, roomy
@@ -31,14 +32,16 @@ class Context:
         self._lock = threading.Lock()
         self._running = _over_one_arena(target, plans)
         self._inputs, self._outputs = inputs, outputs
+        self._lent = LentOutputs(outputs)
         self._forks = len(_forks)
 
-    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
         """Run the module on inputs as it takes them, and return what it returns.
 
         out: memory for the outputs, in the structure of the module's output; nothing is allocated
-        then. Batch and length must then be sizes that were compiled for. Raises `GolowError` for
-        inputs that do not fit.
+        then. Batch and length must then be sizes that were compiled for. borrow: returns outputs in
+        memory of this context, which its next call with ``borrow`` writes again. Raises
+        `GolowError` for inputs that do not fit.
         """
         if not self._lock.acquire(blocking=False):
             raise GolowError(
@@ -47,20 +50,22 @@ class Context:
         try:
             known = None if named else self._inputs.exact(given)
             if known is None or known[0] not in self._running or self._forks != len(_forks):
-                return self._call(given, named, out)
+                return self._call(given, named, out, borrow)
             size, addresses = known
             if out is not None:
                 outputs = self._outputs.given(out, size)
                 self._running[size](addresses, [item.data_ptr() for item in outputs])
                 return out
-            outputs = self._outputs.new(size)
+            outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
             self._running[size](addresses, [item.data_ptr() for item in outputs])
             return self._outputs.whole(outputs)
         finally:
             self._lock.release()
 
     # The long way, for all but inputs of a size that was compiled for, as they are.
-    def _call(self, given: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
+    def _call(
+        self, given: tuple[Any, ...], named: Mapping[str, Any], out: Any, borrow: bool
+    ) -> Any:
         if not self._running:
             raise GolowError("the compiled module is closed")
         if self._forks != len(_forks):
@@ -74,7 +79,7 @@ class Context:
         if found != size:
             tensors = self._inputs.padded(tensors, size)
         if out is None:
-            outputs = self._outputs.new(size)
+            outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
         elif found == size:
             outputs = self._outputs.given(out, size)
         else:
@@ -101,6 +106,7 @@ class Context:
         """Give the memory back. A later call is an error."""
         with self._lock:
             self._running = {}
+            self._lent.close()
 
 
 def _over_one_arena(target: Target, plans: Mapping[Size, TargetPlan]) -> dict[Size, Run]:
