@@ -65,6 +65,7 @@ def built(
         # Something that the digest of a module does not see is another than when it was kept.
         made.close()
         made = kind(assembly.parts(anew=True))
+    target.done()
     return made
 
 

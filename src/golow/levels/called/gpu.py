@@ -100,6 +100,9 @@ class OneGpu:
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
 
+    def done(self) -> None:
+        """Nothing: `building` has done it, and kernels are compiled outside of PyTorch."""
+
     def build(
         self,
         graph: Graph,

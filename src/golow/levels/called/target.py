@@ -71,6 +71,9 @@ class Target(Protocol):
     def building(self) -> None:
         """Prepare this thread for building plans and loading weights."""
 
+    def done(self) -> None:
+        """Give back to the system what building needed for a while."""
+
     def build(
         self,
         graph: Graph,
