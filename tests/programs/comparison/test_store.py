@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -135,6 +136,19 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert golow.load(folder).comparison == saved
 
 
+def test_two_comparisons_of_one_second_are_both_kept(tmp_path: Path) -> None:
+    first, second = comparison(), comparison(notes=("another one",))
+    assert first.id == second.id
+    folders = [store.save(each, tmp_path) for each in (first, second, second)]
+    assert [folder.name for folder in folders] == [first.id, f"{first.id}-2", f"{first.id}-2"]
+    assert golow.load(folders[0]).comparison == first
+    found = golow.load(folders[1]).comparison
+    assert (found.id, found.notes) == (f"{first.id}-2", second.notes)
+    assert [run.id for run in found.runs] == [
+        run.id.replace(first.id, found.id) for run in second.runs
+    ]
+
+
 errors = st.floats(min_value=0, allow_infinity=False)
 seconds = st.floats(0, 1e6)
 samples = st.lists(st.integers(1, 2**62), max_size=5).map(tuple)
@@ -245,6 +259,9 @@ def test_a_runs_file_is_missing(saved: Path) -> None:
         ("eager.json", {"check": []}, "Expected `object`, got `array`"),
         ("eager.json", {"check": {"tensors": 7}}, "Expected `array`, got `int`"),
         ("eager.json", {"level": "\x1b[31m"}, "is not a name"),
+        ("eager.json", {"level": "../../x"}, "is not a name"),
+        ("comparison.json", {"id": "../../x"}, "is no name of a folder"),
+        ("comparison.json", {"id": "/tmp/x"}, "is no name of a folder"),
         ("eager.json", {"time": None}, "has a ratio, but a time is missing"),
     ],
 )
@@ -372,6 +389,12 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         assert not (target / "large" / "comparison.json").exists()
     finally:
         subprocess.run(["umount", str(target)], check=True)
+
+
+def test_starts_at_one_instant_do_not_disturb_each_other(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(store.require_writable, [tmp_path / "runs"] * 400))
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

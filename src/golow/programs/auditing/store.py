@@ -20,6 +20,7 @@ from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.storage.files import read_json, write_whole, writing
 from golow.storage.record_file import RecordFile
+from golow.storage.record_folder import is_plain_name, own_folder
 
 FILE = RecordFile("audit.json", "audit", 1, "give a folder that `golow audit` wrote.")
 HINT = "free some space or name another folder with --out."
@@ -31,17 +32,34 @@ def save(audit: Audit, parent: Path) -> Path:
 
     Raises `GolowError` if the disk is full or the folder cannot be written.
     """
-    folder = parent / audit.id
-    tree = {"format_version": FILE.version, **msgspec.to_builtins(audit)}
+    with writing(parent, HINT):
+        folder = own_folder(parent, audit.id, lambda found: _holds(found, audit))
+    files = _files(audit, folder.name)
     with writing(folder, HINT):
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, holder in enumerate(_holders(tree)):
-            level = re.sub(r"[^\w.+-]+", "-", holder["run"]["level"])[:LONGEST_NAME]
-            name = f"{number:03}-{level}.json"
-            write_whole(folder / name, encode(holder["run"]))
-            holder["run"] = name
-        write_whole(folder / FILE.name, encode(tree))
+        for name, data in files.items():
+            write_whole(folder / name, data)
     return folder
+
+
+def _files(audit: Audit, name: str) -> dict[str, bytes]:
+    """The files of an audit with this id, ``audit.json`` last."""
+    audit = msgspec.structs.replace(audit, id=name)
+    tree = {"format_version": FILE.version, **msgspec.to_builtins(audit)}
+    files = {}
+    for number, holder in enumerate(_holders(tree)):
+        level = re.sub(r"[^\w.+-]+", "-", holder["run"]["level"])[:LONGEST_NAME]
+        file = f"{number:03}-{level}.json"
+        files[file] = encode(holder["run"])
+        holder["run"] = file
+    return {**files, FILE.name: encode(tree)}
+
+
+def _holds(folder: Path, audit: Audit) -> bool:
+    """Whether the folder holds this audit."""
+    try:
+        return (folder / FILE.name).read_bytes() == _files(audit, folder.name)[FILE.name]
+    except OSError:
+        return False
 
 
 def load(place: Path) -> Audit:
@@ -81,6 +99,8 @@ def _parts(tree: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _require_whole(audit: Audit) -> None:
     """What the types do not say, and reports rely on."""
+    if not is_plain_name(audit.id):
+        raise msgspec.ValidationError(f"its id {audit.id!r} is no name of a folder")
     if not audit.workload.inputs:
         raise msgspec.ValidationError("its workload has no inputs")
     for level in audit.levels:

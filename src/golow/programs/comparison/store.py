@@ -7,6 +7,7 @@ samples, and ``runs/ID/runs.csv`` the headline figures for a spreadsheet.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ from golow.records.errors import GolowError
 from golow.records.record import FORMAT_VERSION, Record, encode
 from golow.records.workload import Workload
 from golow.storage.files import is_file, read_json, write_whole, writing
+from golow.storage.record_folder import is_plain_name, own_folder
 from golow.storage.spreadsheet import to_csv
 
 HINT = "free some space or name another folder with --out."
@@ -81,27 +83,54 @@ class _Rounds(Record, frozen=True, kw_only=True):
 def save(comparison: Comparison, parent: Path) -> Path:
     """Write the comparison into its own folder under parent; returns that folder.
 
+    The folder has the comparison's id, or, where another comparison has it, that with a number.
     Every file is written atomically, ``comparison.json`` last. Raises `GolowError` if the disk is
     full or the folder cannot be written.
     """
-    folder = parent / comparison.id
-    files = {f"{run.level.replace(':', '-')}.json": encode(run) for run in comparison.runs}
-    index = _Index(
+    with writing(parent, HINT):
+        folder = own_folder(parent, comparison.id, lambda found: _holds(found, comparison))
+    if folder.name != comparison.id:
+        comparison = _renamed(comparison, folder.name)
+    with writing(folder, HINT):
+        for run in comparison.runs:
+            write_whole(folder / _file_of(run), encode(run))
+        write_whole(folder / "runs.csv", to_csv_text(comparison).encode())
+        write_whole(folder / "comparison.json", encode(_index(comparison)))
+    return folder
+
+
+def _index(comparison: Comparison) -> _Index:
+    return _Index(
         format_version=comparison.format_version,
         id=comparison.id,
         created=comparison.created,
         workload=comparison.workload,
         race=comparison.race,
-        files=tuple(files),
+        files=tuple(map(_file_of, comparison.runs)),
         notes=comparison.notes,
     )
-    with writing(folder, HINT):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            write_whole(folder / name, data)
-        write_whole(folder / "runs.csv", to_csv_text(comparison).encode())
-        write_whole(folder / "comparison.json", encode(index))
-    return folder
+
+
+def _file_of(run: Run) -> str:
+    return f"{run.level.replace(':', '-')}.json"
+
+
+def _holds(folder: Path, comparison: Comparison) -> bool:
+    """Whether the folder holds this comparison."""
+    named = _renamed(comparison, folder.name)
+    try:
+        return (folder / "comparison.json").read_bytes() == encode(_index(named))
+    except OSError:
+        return False
+
+
+def _renamed(comparison: Comparison, name: str) -> Comparison:
+    """The comparison with another id; those of its runs begin with it."""
+    replace = msgspec.structs.replace
+    runs = (
+        replace(run, id=f"{name}{run.id.removeprefix(comparison.id)}") for run in comparison.runs
+    )
+    return replace(comparison, id=name, runs=tuple(runs))
 
 
 def load(place: str | Path) -> Comparison:
@@ -139,12 +168,14 @@ def timed(folder: Path) -> Timed:
 
 def _require_whole(comparison: Comparison) -> None:
     """What the types do not say, and reports rely on."""
+    if not is_plain_name(comparison.id):
+        raise msgspec.ValidationError(f"its id {comparison.id!r} is no name of a folder")
     if not comparison.runs:
         raise msgspec.ValidationError("it has no runs")
     if not comparison.workload.inputs:
         raise msgspec.ValidationError("its workload has no inputs")
     for run in comparison.runs:
-        if not run.level.isprintable():
+        if not is_plain_name(run.level):
             raise msgspec.ValidationError(f"the level {run.level!r} is not a name")
         if run.ratio is not None and None in (run.time, comparison.runs[0].time):
             raise msgspec.ValidationError(f"{run.level} has a ratio, but a time is missing")
@@ -154,8 +185,8 @@ def require_writable(folder: Path) -> None:
     """Raise `GolowError` now rather than after minutes of measuring."""
     with writing(folder, HINT):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / ".golow", b"")
-        (folder / ".golow").unlink()
+        with tempfile.TemporaryFile(dir=folder) as file:  # of this process alone
+            file.write(b"golow")
 
 
 def require_alike(

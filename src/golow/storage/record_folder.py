@@ -1,0 +1,38 @@
+"""The folder that a record gets: a new one for each record, with a name that stays within it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from golow.records.errors import GolowError
+
+LONGEST_NAME = 200  # bytes of a name of a file or folder; systems take 255
+MOST = 1000  # records of one name in a folder
+
+
+def is_plain_name(text: str) -> bool:
+    """Whether a text from a record can be the name of a file or folder: of no other place, and not
+    too long."""
+    if text in ("", ".", "..") or not text.isprintable() or "\\" in text:
+        return False
+    return Path(text).name == text and len(text.encode()) <= LONGEST_NAME
+
+
+def own_folder(parent: Path, name: str, is_it: Callable[[Path], bool]) -> Path:
+    """Make and return the folder ``name`` under parent for a record; where it holds another one,
+    ``name-2`` and so on. is_it: whether a folder holds just this record already, which is written
+    again then. Two processes never get the same folder. Raises `GolowError` for a name that is
+    none, `OSError` if no folder can be made."""
+    if not is_plain_name(name):
+        raise GolowError(f"the record is called {name!r}, which is no name of a folder")
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1, MOST):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if not is_it(folder):
+                continue
+        return folder
+    raise GolowError(f"there are too many records named {name} in {parent}")
