@@ -160,6 +160,46 @@ def test_inputs_of_any_layout_are_read(f: CompiledModule, module: nn.Module, x: 
     assert close(f(wide), module(wide))
 
 
+def test_texts_of_any_length_run_padded() -> None:
+    torch.manual_seed(0)
+    module = Words().eval().cuda()
+    ids, weights = torch.randint(50, (4, 12)).cuda(), torch.rand(4, 12).cuda() + 0.5
+
+    class Causal(nn.Module):
+        """Its attention reads no later token, so that padding changes nothing."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, ids: Tensor, weights: Tensor) -> Tensor:
+            mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], device=ids.device)
+            hidden = self.inner.layer(self.inner.embedding(ids), src_mask=mask, is_causal=True)
+            return self.inner.head(hidden * weights[..., None])
+
+    causal = Causal().eval()
+    f = compiled(causal, {"ids": ids, "weights": weights}, batch=[1, 4], sequence=[6, 12])
+    for rows, length in ((1, 6), (3, 5), (4, 12), (2, 9)):
+        given = {"ids": ids[:rows, :length], "weights": weights[:rows, :length]}
+        assert close(f(**given), causal(**given)), (rows, length)
+
+
+def test_an_input_that_the_module_changes_is_changed() -> None:
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)).eval().cuda()
+    x = torch.randn(4, 6, device="cuda")
+    f = compiled(module, x.clone())
+    ours, eagers = x.clone(), x.clone()
+    assert close(f(ours), module(eagers))
+    assert torch.equal(ours, eagers)
+
+
+def test_what_is_borrowed_is_written_again(f: CompiledModule, module: nn.Module, x: Tensor) -> None:
+    first = f(x, borrow=True)
+    second = f(x * 2, borrow=True)
+    assert second.data_ptr() == first.data_ptr()
+    assert close(second, module(x * 2))
+
+
 def test_what_is_elsewhere_is_refused(f: CompiledModule, module: nn.Module, x: Tensor) -> None:
     with pytest.raises(GolowError, match="input 0 is on cpu; this was compiled for cuda:0"):
         f(x.cpu())
