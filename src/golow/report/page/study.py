@@ -1,8 +1,10 @@
-"""A study as sections: the fastest level of every cell and every level against eager as maps whose
-cells open to their comparison, where levels cross, lines, surfaces, and all cells."""
+"""A study as sections: the fastest level of every cell, every level against eager and its measured
+values as maps whose cells open to their comparison, where levels cross, lines, surfaces, and all
+cells."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,8 +17,9 @@ from golow.report.page.study_curves import crossover, cuts, surfaces
 from golow.report.published import PublishedGrid
 from golow.report.study.border import between
 from golow.report.study.caption import machine, reference
-from golow.report.study.maps import middle, sides_of
-from golow.report.study.measures import RATIO, TIME, ratio_text
+from golow.report.study.cells import MEANINGS
+from golow.report.study.maps import known, limits, middle, sides_of
+from golow.report.study.measures import MAPPED, RATIO, TIME, Measure, is_measured, ratio_text
 from golow.report.study.planes import (
     Place,
     Plane,
@@ -29,6 +32,7 @@ from golow.report.study.rows import SIGNS, StudyRow
 
 Places = tuple[Place, Place]
 Cell = Callable[[Place, Place], Block]
+Shade = Callable[[StudyRow], float]
 
 
 def title(rows: Sequence[StudyRow]) -> str:
@@ -53,6 +57,8 @@ def sections(
         made.append(blocks.section(f"{own}-fastest", f"The fastest level{of}", fastest, parts))
         ratios = _ratios(plane, paper, opens)
         made.append(blocks.section(f"{own}-ratio", f"Against eager{of}", ratios))
+        values = _measures(plane, paper, opens)
+        made.append(blocks.section(f"{own}-measures", f"Measured values{of}", values))
         made.append(blocks.section(f"{own}-crossover", f"Crossover{of}", crossover(plane)))
         made.append(blocks.section(f"{own}-cuts", f"Cuts{of}", cuts(plane, paper)))
         made.append(blocks.section(f"{own}-surfaces", f"Surfaces{of}", surfaces(plane, paper)))
@@ -178,6 +184,85 @@ def _ratio_map(plane: Plane, level: str, caption: str, opens: dict[Places, str])
         if np.isfinite(line[down, right])
     }
     return _map(plane, caption, cell, known)
+
+
+def _measures(
+    plane: Plane, paper: PublishedGrid | None, opens: dict[Places, str]
+) -> Iterator[Block]:
+    """Maps of the measure that the reader chooses, one per level."""
+    shown = [measure for measure in MAPPED if is_measured(plane, measure)]
+    if not shown:
+        return
+    yield blocks.paragraph(
+        "The stronger a cell's colour, the larger its value, on one scale for all levels; a number "
+        "from too few rounds has no colour. "
+        f"{_signs(plane, shown)}Click a cell for its comparison.",
+        style="note",
+    )
+    maps = ((measure.title, _measure_maps(plane, paper, measure, opens)) for measure in shown)
+    yield blocks.choice("Measure", maps)
+    yield blocks.facts((measure.title, measure.how(plane.rows)) for measure in shown)
+
+
+def _signs(plane: Plane, measures: Sequence[Measure]) -> str:
+    """What stands in cells without a value, with its meaning."""
+    met = {row.outcome for row in plane.rows if not all(measure.of(row) for measure in measures)}
+    signs = [
+        f"{sign}: {MEANINGS.get(outcome, outcome)}"
+        for outcome, sign in SIGNS.items()
+        if outcome in met
+    ]
+    return f"{'; '.join(signs)}; a cell's comparison has the reason. " if signs else ""
+
+
+def _measure_maps(
+    plane: Plane, paper: PublishedGrid | None, measure: Measure, opens: dict[Places, str]
+) -> Block:
+    """Every level's map, with the published one beside it."""
+    under = published_plane(paper, plane)
+    drawn = [(plane, _of(plane), opens)]
+    if under is not None and paper is not None and is_measured(under, measure):
+        drawn.append((under, f", as published: {paper.where}{_of(plane)}", {}))
+    shade = _shade([one for one, _, _ in drawn], measure)
+    return blocks.side_by_side(
+        blocks.side_by_side(
+            _measure_map(one, level, measure, said, shade, parts)
+            for one, said, parts in drawn
+            if level in one.levels
+        )
+        for level in plane.levels
+    )
+
+
+def _shade(drawn: Sequence[Plane], measure: Measure) -> Shade:
+    """From 0 for the least to 1 for the most of all levels, as in the figure."""
+    values = (one.grid(level, known(measure)) for one in drawn for level in one.levels)
+    turn = math.log if measure.base else float
+    low, high = map(turn, limits(values, measure))
+
+    def shade(row: StudyRow) -> float:
+        value = known(measure)(row)
+        share = 0.0 if value is None else (turn(value) - low) / (high - low)
+        return round(max(0.0, min(1.0, share)), 3)
+
+    return shade
+
+
+def _measure_map(
+    plane: Plane, level: str, measure: Measure, said: str, shade: Shade, opens: dict[Places, str]
+) -> Block:
+    """said: the end of the caption."""
+    found = plane.of(level)
+
+    def cell(x: Place, y: Place) -> Block:
+        row, part = found.get((x, y)), opens.get((x, y), "")
+        value = None if row is None else measure.of(row)
+        if row is None or value is None:
+            return blocks.cell("" if row is None else SIGNS[row.outcome], opens=part)
+        text = measure.text(value.middle)
+        return blocks.cell(text, value.middle, heat=shade(row), opens=part)
+
+    return _map(plane, f"{level}: {measure.title}{said}", cell, {})
 
 
 def _map(plane: Plane, caption: str, cell: Cell, sides: Mapping[Places, object]) -> Block:

@@ -94,7 +94,7 @@ def is_measured(plane: Plane, measure: Measure) -> bool:
     return any(measure.of(row) is not None for row in plane.rows)
 
 
-# ---------------------------------------------------------------- time and ratio
+# ---------------------------------------------------------------- time, throughput and ratio
 
 
 def _time(row: StudyRow) -> Value | None:
@@ -104,6 +104,11 @@ def _time(row: StudyRow) -> Value | None:
     if low is None or high is None or not 0 < low <= high:
         return Value(row.sample_time, row.sample_time, row.sample_time)
     return Value(row.sample_time, low / row.batch, high / row.batch)
+
+
+def _throughput(row: StudyRow) -> Value | None:
+    time = _time(row)
+    return None if time is None else Value(1 / time.middle, 1 / time.high, 1 / time.low)
 
 
 def _ratio(row: StudyRow) -> Value | None:
@@ -120,7 +125,7 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}"
 
 
-# ---------------------------------------------------------------- memory and utilization
+# ---------------------------------------------------------------- memory, utilization and energy
 
 MEMORY_KINDS = {
     "device_used": "on the GPU, as the driver reports it for the level's process",
@@ -151,6 +156,13 @@ def _utilization(row: StudyRow) -> Value | None:
     return None if share is None else Value(share, share, share)
 
 
+def _energy(row: StudyRow) -> Value | None:
+    if row.outcome != "measured" or row.energy is None or row.energy <= 0:
+        return None
+    joules = row.energy / row.batch
+    return Value(joules, joules, joules)
+
+
 TIME = Measure(
     "time",
     "time per sample",
@@ -158,6 +170,15 @@ TIME = Measure(
     ((" s", 1.0), (" ms", 1e-3), (" us", 1e-6), (" ns", 1e-9)),
     10,
     lambda rows: "median time of an iteration divided by the batch size",
+    raced=True,
+)
+THROUGHPUT = Measure(
+    "throughput",
+    "samples per second",
+    _throughput,
+    ((" M/s", 1e6), (" k/s", 1e3), (" /s", 1.0)),
+    10,
+    lambda rows: "batch size divided by the median time of an iteration",
     raced=True,
 )
 MEMORY = Measure(
@@ -176,6 +197,14 @@ UTILIZATION = Measure(
     0,
     lambda rows: "share of the time in which a kernel ran, from the driver",
 )
+ENERGY = Measure(
+    "energy",
+    "energy per sample",
+    _energy,
+    ((" kJ", 1e3), (" J", 1.0), (" mJ", 1e-3), (" uJ", 1e-6)),
+    10,
+    lambda rows: "energy of the whole GPU in an iteration divided by the batch size",
+)
 RATIO = Measure(
     "ratio",
     "ratio to eager",
@@ -187,3 +216,5 @@ RATIO = Measure(
 )
 MEASURES = (TIME, MEMORY, UTILIZATION)
 """The measures that are drawn as lines and surfaces."""
+MAPPED = (TIME, THROUGHPUT, MEMORY, UTILIZATION, ENERGY)
+"""The measures that the page draws as maps."""

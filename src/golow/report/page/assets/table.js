@@ -76,7 +76,7 @@ function tableBlock(block) {
   function openerOf(place, cell, row, made) {
     const open = state.parts.get(row.number) === cell.opens;
     const opener = element("button", { type: "button", class: "cell", "aria-expanded": open, "data-opens": cell.opens }, ...place.childNodes);
-    if (!opener.textContent.trim()) opener.setAttribute("aria-label", "no time");
+    if (!opener.textContent.trim()) opener.setAttribute("aria-label", "not measured");
     place.append(opener);
     opener.addEventListener("click", () => {
       if (open) state.parts.delete(row.number);
