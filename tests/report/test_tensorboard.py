@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given
+from msgspec.structs import replace
 from PIL import Image
 from safetensors.numpy import save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
+from golow.api import TrainingResult
 from golow.programs.training.training_record import Epoch, Training
 from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
 from golow.report.training.tensorboard import write_tensorboard
 from support.examples import examples
 from support.records.drawn_trainings import epoch, run, training, trainings
@@ -229,3 +232,14 @@ def test_no_record_is_too_odd_for_a_log(
     assert write_tensorboard(shown, folder / "runs", folder) == ()
     found = {file.parent.relative_to(folder) for file in folder.rglob("events.*")}
     assert len(found) == 1 + sum(bool(run.epochs) for run in shown.runs)
+
+
+def test_the_code_that_a_record_names_is_not_run(tmp_path: Path) -> None:
+    """A record is data; a model that its owner gives is drawn."""
+    code, ran = tmp_path / "model.py", tmp_path / "ran"
+    code.write_text(f"open({str(ran)!r}, 'w')\nclass Net: pass\n")
+    source = ModelSource(kind="file", name=str(code), attribute="Net")
+    runs = tuple(replace(run, workload=replace(run.workload, source=source)) for run in SHOWN.runs)
+    result = TrainingResult(replace(SHOWN, runs=runs), tmp_path / "runs")
+    assert result.tensorboard(tmp_path / "logs") == ()
+    assert not ran.exists()

@@ -69,15 +69,20 @@ class TrainingResult(NamedTuple):
 
         return write_report([self.folder], Path(file))
 
-    def tensorboard(self, folder: str | Path) -> tuple[str, ...]:
+    def tensorboard(self, folder: str | Path, model: nn.Module | None = None) -> tuple[str, ...]:
         """Write TensorBoard's logs into the folder; returns notes on what could not be written.
-        Needs ``pip install golow[tensorboard]``."""
+        Needs ``pip install golow[tensorboard]``.
+
+        model: for its graph. A network of the zoo needs none; the code of another one, which a
+        record only names, is not run.
+        """
         from golow.report.training.tensorboard import write_tensorboard
         from golow.workload.source import build_module
 
         source = next((run.workload.source for run in self.training.runs), None)
-        module = build_module(source) if source is not None and source.kind != "pickle" else None
-        return write_tensorboard(self.training, self.folder, Path(folder), module)
+        if model is None and source is not None and source.kind == "zoo":
+            model = build_module(source)
+        return write_tensorboard(self.training, self.folder, Path(folder), model)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an epoch; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""

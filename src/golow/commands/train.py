@@ -30,6 +30,8 @@ from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from golow.api import TrainingResult
     from golow.programs.training.observer import TrainingObserver
 
@@ -218,12 +220,22 @@ def train(
     result.table()
     if figures is not None:
         result.figures(figures)
-    for note in result.tensorboard(tensorboard) if tensorboard is not None else ():
-        print(f"note: {note}")
+    if tensorboard is not None:
+        # A model that is named here may be built; one that only the record names may not.
+        for note in result.tensorboard(tensorboard, None if resume else _built(result)):
+            print(f"note: {note}")
     print(f"record: {result.folder}")
     if report is not None:
         print(f"report: {result.report(report)}")
     raise typer.Exit(0 if result.good else 1)
+
+
+def _built(result: TrainingResult) -> nn.Module | None:
+    """The network that was trained."""
+    from golow.workload.source import build_module
+
+    source = next((run.workload.source for run in result.training.runs), None)
+    return None if source is None else build_module(source)
 
 
 def _required(given: str | None, what: str, example: str) -> str:
