@@ -184,3 +184,73 @@ def test_an_operation_that_the_level_lacks_is_named_before_anything_is_built() -
     with pytest.raises(GolowError, match="lgamma") as raised:
         compiled(Gamma().eval(), torch.randn(2, 6))
     assert "--support" in raised.value.hint
+
+
+class Counting(nn.Module):
+    """Depends on how many samples there are."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if self.kind == "times":
+            return y * x.shape[0]
+        if self.kind == "few":
+            return y if x.shape[0] <= 2 else y + 1
+        return y + x.roll(2, 0)
+
+
+@pytest.mark.parametrize("kind", ["times", "few", "rolled"])
+def test_what_depends_on_the_number_of_samples_is_not_padded(kind: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(GolowError, match=r"output 0 .* samples is another when they are padded"):
+        compiled(Counting(kind).eval(), torch.randn(4, 6), batch=[1, 4])
+
+
+def test_a_module_of_one_number_of_rows_is_told_so() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.view(-1, 4, 6) * 2
+
+    with pytest.raises(GolowError, match="the module does not run on 2 rows"):
+        compiled(Fixed().eval(), torch.randn(4, 6), batch=[4, 8])
+
+
+class Stateful(nn.Module):
+    """Keeps something in attributes."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.calls, self.layer = kind, 0, nn.Linear(6, 6)
+        self.held = torch.zeros(1, 6)
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "tensor":
+            self.held = self.held * 0.5 + x
+            return self.held
+        if self.kind == "number":
+            self.calls += 1
+            return x * self.calls
+        if self.kind == "list":
+            self.seen.append(x)
+            return x * len(self.seen)
+        self.held = self.layer(x)  # only noted
+        return self.held * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("tensor", "held"), ("number", "calls"), ("list", "seen")]
+)
+def test_state_in_an_attribute_is_named(kind: str, name: str) -> None:
+    with pytest.raises(GolowError, match=f"changes its attribute 1.{name} in each pass"):
+        compiled(nn.Sequential(nn.ReLU(), Stateful(kind)).eval(), torch.randn(2, 6))
+
+
+def test_what_a_module_only_notes_is_no_state() -> None:
+    module, x = Stateful("noted").eval(), torch.randn(2, 6)
+    f = compiled(module, x)
+    assert close(f(x), module(x))
+    assert close(f(x * 2), module(x * 2))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from golow.levels.called.module_digest import module_digest
 from golow.levels.direct.onednn.level import probe
+from golow.records.errors import GolowError
 from support.direct.compiled_modules import X, close, compiled, network
 
 if not probe().available:
@@ -23,14 +25,20 @@ if not probe().available:
 
 HELPER = "def scaled(x):\n    return x * 2\n"
 LAYERS = """
+import types
 import torch
 from torch import nn
 import golow_test_helper
 
 FACTOR = 1.0
+SETTINGS = {"most": 5.0}
+CONFIGURATION = types.SimpleNamespace(step=1)
+activation = torch.relu
 
 
 class Small(nn.Module):
+    EPSILON = 1e-5
+
     def __init__(self, shift=1.0):
         super().__init__()
         self.shift = shift
@@ -38,7 +46,8 @@ class Small(nn.Module):
         self.register_buffer("table", torch.ones(6), persistent=False)
 
     def forward(self, x):
-        return golow_test_helper.scaled(self.layer(x)) * FACTOR + self.shift * self.table
+        x = activation(self.layer(x)[..., :: CONFIGURATION.step]).clamp(max=SETTINGS["most"])
+        return golow_test_helper.scaled(x) * FACTOR + self.shift * self.table + self.EPSILON
 """
 PROGRAM = """
 import sys, torch, golow
@@ -103,14 +112,65 @@ def test_tied_weights_are_told_from_equal_ones() -> None:
     assert module_digest(tied) != module_digest(free)
 
 
-@pytest.mark.parametrize("name", ["golow_test_layers", "golow_test_helper"])
-def test_an_edited_file_is_seen(layers: ModuleType, name: str) -> None:
-    """Also one that the layers' file only refers to."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layers, helper: setattr(layers, "FACTOR", 3.0),
+        lambda layers, helper: layers.SETTINGS.update(most=50.0),
+        lambda layers, helper: setattr(layers.CONFIGURATION, "step", 2),
+        lambda layers, helper: setattr(helper, "scaled", lambda x: x * 3),
+        lambda layers, helper: setattr(layers.Small, "extra", lambda self, x: x + 1),
+        lambda layers, helper: setattr(layers.Small, "EPSILON", 1e-3),
+        lambda layers, helper: setattr(layers, "activation", torch.tanh),
+    ],
+)
+def test_what_code_refers_to_is_seen(
+    layers: ModuleType, change: Callable[[ModuleType, ModuleType], object]
+) -> None:
+    """Globals, what they hold, functions of other files, and methods that were exchanged."""
     module = layers.Small()
     digest = module_digest(module)
-    file = Path(str(sys.modules[name].__file__))
-    file.write_text(file.read_text() + "\n# edited\n")
+    assert digest is not None
+    assert module_digest(module) == digest
+    change(layers, sys.modules["golow_test_helper"])
     assert module_digest(module) != digest
+
+
+def test_a_layer_of_pytorch_that_was_patched_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = module_digest(nn.ReLU())
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x * 0.5)
+    assert module_digest(nn.ReLU()) != digest
+
+
+def test_what_runs_counts_and_not_the_file(layers: ModuleType, tmp_path: Path) -> None:
+    """A file may have been edited since it was imported."""
+    digest = module_digest(layers.Small())
+    file = Path(str(layers.__file__))
+    file.write_text(LAYERS.replace("* FACTOR", "* FACTOR * 2"))
+    assert module_digest(layers.Small()) == digest
+    again = imported(tmp_path, "golow_test_layers", file.read_text())
+    assert module_digest(again.Small()) != digest
+
+
+@pytest.mark.parametrize(
+    "line", ["os.environ.get('FACTOR')", "__import__('os').getenv('FACTOR')", "hidden.factor"]
+)
+def test_what_code_reads_from_elsewhere_has_no_digest(tmp_path: Path, line: str) -> None:
+    """The environment, and what it imports when it runs."""
+    before = "import golow_test_absent as hidden; " if "hidden" in line else ""
+    text = (
+        "import os\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n"
+        f"        {before}return x if {line} else -x\n"
+    )
+    assert module_digest(imported(tmp_path, "golow_test_elsewhere", text).Net()) is None
+
+
+def test_a_hook_of_all_layers_has_no_digest() -> None:
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *given: None)
+    try:
+        assert module_digest(network()) is None
+    finally:
+        hook.remove()
 
 
 def test_a_setting_that_the_digest_misses_is_found_by_the_result(
@@ -153,3 +213,62 @@ def test_a_module_without_a_digest_is_captured_each_time(tmp_path: Path) -> None
     for _ in range(2):
         assert close(compiled(module, x, cache=tmp_path)(x), module(x))
     assert not (tmp_path / "called" / "graphs").exists()
+
+
+class Exported(nn.Module):
+    """Does something else while it is captured."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 3 if torch.compiler.is_exporting() else x * 2
+
+
+def test_what_was_captured_wrongly_is_refused(tmp_path: Path) -> None:
+    """Each time, not only where a graph was kept."""
+    for _ in range(2):
+        with pytest.raises(GolowError, match="computes something else than the module"):
+            compiled(Exported().eval(), torch.ones(2, 6), cache=tmp_path)
+
+
+class Threshold(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x > LIMIT
+
+
+LIMIT = 0.5
+
+
+def test_integers_and_truths_are_compared_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here by a stale file: the digest sees the global."""
+    from golow.levels.called import kept_graphs
+
+    monkeypatch.setattr(kept_graphs, "module_digest", lambda *given: "0" * 64)
+    module, x = Threshold().eval(), torch.linspace(0, 1, 24).view(4, 6)
+    assert torch.equal(compiled(module, x, cache=tmp_path)(x), module(x))
+    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 0.1)
+    assert torch.equal(compiled(module, x, cache=tmp_path)(x), module(x))
+
+
+class Cached(nn.Module):
+    """Makes a table when it is first needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Tensor | None = None
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.table is None:
+            self.table = torch.linspace(0, 1, 6)
+        return self.layer(x) * self.table
+
+
+def test_compiling_leaves_the_module_usable() -> None:
+    """Also in the mode in which people write it."""
+    module, x = Cached().eval(), torch.ones(2, 6)
+    with torch.inference_mode():
+        f = compiled(module, x)
+    assert close(f(x), module(x))
+    module(x).sum().backward()
+    assert module.layer.weight.grad is not None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from golow.levels.called.attribute_state import require_stateless
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.called_module import CalledModule, Parts
 from golow.levels.called.changed_inputs import places_changed, returning_changes
@@ -22,9 +23,14 @@ from golow.levels.called.target import Target, roomy
 from golow.lower.capture.module_outputs import Structure, flattened, leaves_of
 from golow.observer import Observer
 from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Precision
 
-# Relative distances to the module up to which a plan of a kept graph is believed.
-FLOAT, HALF, TINY = 1e-3, 5e-2, 1e-30
+# Distance to the module, over its largest element, up to which the plan of a kept graph is taken.
+NEAR: dict[Precision, float] = {
+    "default": 1e-3, "ieee": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2,
+}  # fmt: skip
+# From this distance on, over the whole output's size, a plan computes something else.
+FAR, TINY = 0.3, 1e-30
 
 
 class Assembly:
@@ -53,14 +59,18 @@ class Assembly:
         if size in self._outputs:
             return
         self._observer.stage(f"running the module on {in_words(size)}")
-        sample = [item.detach().clone() for item in self._inputs.sample(size)]
-        before = [item._version for item in sample]
-        with torch.inference_mode():
+        changed = {*self._inputs.changed}
+
+        def run() -> Any:
+            sample = [item.detach().clone() for item in self._inputs.sample(size)]
+            before = [item._version for item in sample]
             output = self._output(sample)
-        leaves, self._structure = flattened(output)
+            changed.update(places_changed(before, sample))
+            return output
+
+        leaves, self._structure = flattened(require_stateless(self._module, run))
         _require_tensors(leaves)
         self._outputs[size] = leaves
-        changed = places_changed(before, sample) | {*self._inputs.changed}
         self._inputs.changed = tuple(sorted(changed))
 
     @property
@@ -106,14 +116,28 @@ class Assembly:
 
     def agrees(self, made: CalledModule) -> bool:
         """Whether the plans compute what the module does on the example, as far as a glance tells;
-        `golow.compile(...).check` looks closely."""
-        limit = HALF if self._target.precision in ("bf16", "fp16") else FLOAT
+        `golow.compile(...).check` looks closely. What looks another may be so by rounding alone."""
+        limit = NEAR[self._target.precision]
+        return all(_is_same(*pair, limit) for _, _, pair in self._pairs(made))
+
+    def require_agreement(self, made: CalledModule) -> None:
+        """Raise `GolowError` for plans that compute something else on the example."""
+        for size, place, (found, wanted) in self._pairs(made):
+            if wanted.is_floating_point() and _distance(found, wanted) > FAR:
+                raise GolowError(
+                    f"the plan of {in_words(size)} computes something else than the module: "
+                    f"output {place} of the example is off by {_distance(found, wanted):.0%}",
+                    "a module that keeps state in attributes, draws random numbers or does "
+                    "something else while it is exported cannot be compiled.",
+                )
+
+    def _pairs(self, made: CalledModule) -> Iterator[tuple[Size, int, tuple[Tensor, Tensor]]]:
         for size in self._inputs.sizes:
-            found = leaves_of(made(*self._inputs.sample(size)))
-            pairs = zip(found, self._outputs[size], strict=True)
-            if not all(_is_near(one, other, limit) for one, other in pairs):
-                return False
-        return True
+            sample = self._inputs.sample(size)
+            named = dict(zip(self._inputs.keywords, sample, strict=False))
+            found = leaves_of(made(named) if named else made(*sample))
+            for place, pair in enumerate(zip(found, self._outputs[size], strict=True)):
+                yield size, place, pair
 
     def _lowered(self, size: Size, anew: bool) -> OneSize:
         kept = None if anew else self._graphs.read(size)
@@ -141,13 +165,23 @@ class Assembly:
         return self._target.captured_as(self.module)
 
 
-def _is_near(found: Tensor, wanted: Tensor, limit: float) -> bool:
-    """Whether floating-point numbers are as near as rounding lets them be in most networks;
-    integers may be indices of equal values, and are not compared."""
+def _is_same(found: Tensor, wanted: Tensor, limit: float) -> bool:
+    """Whether elements are as near as rounding mostly lets them be, and integers equal."""
     if not wanted.is_floating_point():
-        return True
-    distance = torch.nan_to_num(found.double() - wanted.double())
-    return bool(distance.norm() <= limit * torch.nan_to_num(wanted.double()).norm() + TINY)
+        return torch.equal(found, wanted)
+    finite = wanted.isfinite()
+    if not torch.equal(found[~finite].nan_to_num(), wanted[~finite].nan_to_num()):
+        return False
+    distance = (found[finite].double() - wanted[finite].double()).abs()
+    largest = wanted[finite].abs().double()
+    return not distance.numel() or bool(distance.max() <= limit * largest.max())
+
+
+def _distance(found: Tensor, wanted: Tensor) -> float:
+    """The distance of finite elements over their size."""
+    finite = wanted.isfinite() & found.isfinite()
+    distance = (found[finite].double() - wanted[finite].double()).norm()
+    return float(distance / (wanted[finite].double().norm() + TINY))
 
 
 def _require_tensors(leaves: Sequence[Any]) -> None:

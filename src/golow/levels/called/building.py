@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from golow.levels.called.assembly import Assembly
@@ -27,6 +28,8 @@ Made = TypeVar("Made", bound=CalledModule)
 LEVELS = ("direct", "vendor", "onednn", "cudnn")
 
 
+@torch.inference_mode(False)
+@torch.no_grad()
 def built(
     kind: Callable[[Parts], Made],
     module: nn.Module,
@@ -65,6 +68,7 @@ def built(
         # Something that the digest of a module does not see is another than when it was kept.
         made.close()
         made = kind(assembly.parts(anew=True))
+    assembly.require_agreement(made)
     target.done()
     return made
 

@@ -37,7 +37,7 @@ class InDouble:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with torch.inference_mode(), _Doubled():
+            with torch.no_grad(), _Doubled():
                 return self.module(*given)
         finally:
             torch.set_default_dtype(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,14 @@ from golow.levels.called.layer_recording import first_difference, recorded
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.errors import GolowError
 
+NEAR = 1e-2
+
 
 def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
     """Run the module on a sample next to a copy of itself, and next to another sample: its output
-    for the first must be bitwise equal. Raises `GolowError` with the first layer that mixes
-    rows, or with an output that has none."""
+    for the first must be bitwise equal. Then run it on some samples alone and padded to the next
+    size. Raises `GolowError` with the first layer that mixes rows, or with an output that has none
+    or depends on how many there are."""
     alone = inputs.sample((1, inputs.length))
     copied = tuple(
         _beside(item, item) if _rows(inputs, k) else item for k, item in enumerate(alone)
@@ -24,12 +28,11 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
     mixed = tuple(
         _beside(item, _other(item)) if _rows(inputs, k) else item for k, item in enumerate(alone)
     )
-    with torch.inference_mode():
-        larger = leaves_of(module(*inputs.sample((4, inputs.length))))
-    with torch.inference_mode(), recorded(module) as seen:
-        first = leaves_of(module(*[item.clone() for item in copied]))
+    larger = _outputs(module, inputs.sample((4, inputs.length)))
+    with recorded(module) as seen:
+        first = _outputs(module, copied)
         before, seen[:] = list(seen), []
-        second = leaves_of(module(*[item.clone() for item in mixed]))
+        second = _outputs(module, mixed)
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
         name = inputs.name_of(place, len(first))
         if not one.dim() or larger[place].shape[0] != 2 * one.shape[0] or not one.shape[0]:
@@ -45,6 +48,45 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
                 + "; rows of padding would change it",
                 "leave batch= out, and compile for each size alone.",
             )
+    _require_any_number(module, inputs)
+
+
+def _require_any_number(module: nn.Module, inputs: CallInputs) -> None:
+    """Raise `GolowError` if samples are others when they are padded, in the first gap of sizes."""
+    gaps = [(less, more) for less, more in pairwise((0, *inputs.batches)) if more - less > 1]
+    for rows in {gaps[0][0] + 1, gaps[0][1] - 1} if gaps else ():
+        size = gaps[0][1], inputs.length
+        given = list(inputs.sample((rows, inputs.length)))
+        alone = _outputs(module, given)
+        padded = _outputs(module, inputs.padded(given, size))
+        for place, (one, other) in enumerate(zip(alone, padded, strict=True)):
+            if not _is_near(other[: one.shape[0]], one):
+                raise GolowError(
+                    f"{inputs.name_of(place, len(alone))} of {rows} samples is another when they "
+                    f"are padded to {size[0]}: the module depends on how many there are",
+                    "leave batch= out, and compile for each size alone.",
+                )
+
+
+def _outputs(module: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Run the module on copies. Raises `GolowError` if it does not run on that many rows."""
+    try:
+        return leaves_of(module(*[item.clone() for item in inputs]))
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise GolowError(
+            f"the module does not run on {inputs[0].shape[0]} rows, so that padding cannot be "
+            f"tried: {type(error).__name__}: {first}",
+            "leave batch= out, and compile for each size alone.",
+        ) from error
+
+
+def _is_near(one: Tensor, other: Tensor) -> bool:
+    """Whether they differ by no more than rounding in another order does in most networks."""
+    if not other.is_floating_point():
+        return True  # indices of equal values may differ
+    one, other = (torch.nan_to_num(item.double()) for item in (one, other))
+    return not other.numel() or bool((one - other).abs().max() <= NEAR * other.abs().max())
 
 
 def _rows(inputs: CallInputs, place: int) -> bool:

@@ -135,8 +135,10 @@ def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
     """The one that was chosen for this node. A weight that does not lie row-major is read as it
     lies, or arranged by the inner product. In training, and where a plan has no weights of its own,
     each is read as it is stored."""
+    if build.current.trains:
+        return _as_stored
     tag = build.layout_of(build.current.position)
-    if build.current.trains or tag == AS_STORED:
+    if tag == AS_STORED:
         return _as_stored
     if tag == ANY:
         return _inner_product
