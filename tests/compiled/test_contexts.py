@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -85,3 +86,32 @@ def test_many_calls_leave_nothing_behind_and_give_the_same_bits(f: CompiledModul
     later = held()
     assert later[0] <= pages + 1024  # 4 MiB: an input kept by each call would be 8 MiB
     assert later[1:] == (files, threads)
+
+
+def test_a_context_that_is_dropped_gives_its_memory_back(module: nn.Module) -> None:
+    f = compiled(module, X)
+    kept = f.context()
+    for _ in range(3):
+        f.context()(X)
+    gc.collect()
+    assert len(f._contexts) == 2, "its own, and the one that is kept"
+    assert close(kept(X), module(X))
+    f.close()
+    with pytest.raises(GolowError, match="closed"):
+        kept(X)
+
+
+def test_out_that_shares_memory_is_refused(f: CompiledModule) -> None:
+    class Turned(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x.flip(1) * 2 + x, x + 1
+
+    x = torch.randn(4, 6)
+    g = compiled(Turned().eval(), x)
+    y = torch.empty(4, 6)
+    with pytest.raises(GolowError, match="output 0 of out shares memory with input 0"):
+        g(x, out=(x, y))
+    with pytest.raises(GolowError, match="output 1 of out shares memory with output 0"):
+        g(x, out=(y, y))
+    whole = torch.empty(8, 6)
+    assert g(x, out=(whole[:4], whole[4:]))[1].data_ptr() == whole[4:].data_ptr()

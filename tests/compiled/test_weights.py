@@ -114,3 +114,40 @@ def test_plan_and_memory_are_told(f: CompiledModule) -> None:
     weights = sum(p.numel() for p in network().parameters()) * 4
     assert memory["weights"] >= weights
     assert memory["iteration"] > X.numel()
+
+
+def test_states_in_other_types_are_taken_as_pytorch_takes_them() -> None:
+    module, other = network(), network(seed=1)
+    f = compiled(module, X)
+    state = {
+        name: item.bfloat16() if item.is_floating_point() else item
+        for name, item in other.state_dict().items()
+    }
+    f.load_state_dict(state)
+    module.load_state_dict(state)
+    assert close(f(X), module(X))
+
+
+def test_of_tied_weights_the_last_name_counts() -> None:
+    torch.manual_seed(0)
+    module, ids = Tied().eval(), torch.arange(6).view(2, 3)
+    f = compiled(module, ids)
+    state = {name: torch.randn(item.shape) for name, item in module.state_dict().items()}
+    f.load_state_dict(state)
+    module.load_state_dict(state)
+    assert close(f(ids), module(ids))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (torch.empty(5, 64, device="meta"), "on the meta device"),
+        (torch.zeros(5, 64).numpy(), "ndarray"),
+        (None, "NoneType"),
+        (torch.zeros(5, 64, dtype=torch.int64), "is int64"),
+    ],
+)
+def test_what_holds_no_weights_is_named(f: CompiledModule, given: object, words: str) -> None:
+    state = network().state_dict() | {"8.weight": given}
+    with pytest.raises(GolowError, match=f"8.weight .*{words}"):
+        f.load_state_dict(state)

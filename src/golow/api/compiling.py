@@ -29,7 +29,7 @@ def compile(
     threads: int | None = None,
     tune: bool = False,
     share: bool = False,
-    cache: Path | None = None,
+    cache: str | Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
 ) -> ExplainedModule | HandedOver:
@@ -70,5 +70,5 @@ def compile(
             threads=threads,
             tune=tune,
             share=share,
-            cache=cache,
+            cache=None if cache is None else Path(cache),
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
+from weakref import WeakSet
 
 from torch import Tensor, nn
 
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.context import Context
+from golow.levels.called.given_state import StateForm
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words, wanted_batches, wanted_lengths
@@ -42,8 +44,8 @@ class CalledModule:
         self.plans = dict(parts.plans)
         self._module, self._sizes, self._weights = parts.module, parts.sizes, parts.weights
         self._state: Mapping[str, Tensor] = parts.module.state_dict()
-        self._shapes = {name: item.shape for name, item in self._state.items()}
-        self._contexts: list[Context] = []
+        self._form = StateForm(parts.module)
+        self._contexts: WeakSet[Context] = WeakSet()  # one goes with whoever asked for it
         self._call: Callable[..., Any] = self.context()
 
     def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
@@ -54,7 +56,7 @@ class CalledModule:
         """Return a second memory for iterations, over the same weights, for another thread."""
         self._require_open()
         made = Context(self.inputs, self.outputs, self.plans, self.target)
-        self._contexts.append(made)
+        self._contexts.add(made)
         return made
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -67,22 +69,14 @@ class CalledModule:
                 "the weights are the module's own (share=True)",
                 "call the module's load_state_dict.",
             )
-        missing = [name for name in self._shapes if name not in state]
-        unknown = [name for name in state if name not in self._shapes]
-        if missing or unknown:
-            what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is not the module's"
-            raise GolowError(f"the state dict is another module's: {what}")
-        for name, shape in self._shapes.items():
-            if state[name].shape != shape:
-                found, wanted = list(state[name].shape), list(shape)
-                raise GolowError(f"{name} is {found} in the state dict, the module's is {wanted}")
+        fitting = self._form.fitting(state)
         self.target.building()
         with ExitStack() as calls:
             for context in self._contexts:
                 calls.enter_context(context.held())
             for size, plan in self.plans.items():
-                plan.load(self._sizes[size].reading(state, self.target.array))
-            self._state = dict(state)
+                plan.load(self._sizes[size].reading(fitting, self.target.array))
+            self._state = fitting
 
     def plan(self, batch: int | None = None, sequence: int | None = None) -> str:
         """Return the steps of the plan, a line each; batch and sequence: of which size, by default

@@ -12,7 +12,7 @@ import torch
 
 from golow.levels.called.call_inputs import CallInputs
 from golow.levels.called.lent_outputs import LentOutputs
-from golow.levels.called.outputs import Outputs
+from golow.levels.called.outputs import Outputs, require_apart
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Run, Target, TargetPlan, roomy
 from golow.records.errors import GolowError
@@ -54,6 +54,7 @@ class Context:
             size, addresses = known
             if out is not None:
                 outputs = self._outputs.given(out, size)
+                require_apart(given, outputs)
                 self._running[size](addresses, [item.data_ptr() for item in outputs])
                 return out
             outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
@@ -82,6 +83,7 @@ class Context:
             outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
         elif found == size:
             outputs = self._outputs.given(out, size)
+            require_apart(tensors, outputs)
         else:
             raise GolowError(
                 f"out= needs a size that was compiled for, and {in_words(found)} is padded to "
