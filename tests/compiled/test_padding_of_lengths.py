@@ -205,3 +205,10 @@ def test_examples_and_lengths_that_show_nothing_are_refused(
 ) -> None:
     with pytest.raises(GolowError, match=words):
         compiled(Text(nn.GELU()), inputs, sequence=sequence)
+
+
+def test_what_changes_between_two_lengths_is_refused() -> None:
+    """As a rotation whose base depends on how long the text is."""
+    scaled = Text(lambda x: x * (1.0 if x.shape[1] <= 10 else 2.0))
+    with pytest.raises(GolowError, match="depends on padding"):
+        compiled(scaled, tokens(2, 16), batch=[1, 2], sequence=[8, 16])

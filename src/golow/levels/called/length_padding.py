@@ -55,12 +55,14 @@ def _require_content(inputs: TextInputs) -> None:
 
 def _tried(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield pairs of a text's length and the size that it is padded to. One token among padding
-    shows most, and its last one or two tokens show what convolutions reach."""
+    shows most, and its last one or two tokens show what convolutions reach. Just above a size is
+    where what depends on the length, such as a rotation, is likeliest to change."""
     smallest = lengths[0]
     for real in sorted({1, smallest // 2, smallest - 1} - {0, smallest}):
         yield real, smallest
     for before, size in pairwise(lengths):
-        yield before + (size - before) // 2, size
+        for real in sorted({before + 1, before + (size - before) // 2} - {before, size}):
+            yield real, size
 
 
 class _Trial:
