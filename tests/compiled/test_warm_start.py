@@ -152,17 +152,43 @@ def test_what_runs_counts_and_not_the_file(layers: ModuleType, tmp_path: Path) -
     assert module_digest(again.Small()) != digest
 
 
-@pytest.mark.parametrize(
-    "line", ["os.environ.get('FACTOR')", "__import__('os').getenv('FACTOR')", "hidden.factor"]
-)
-def test_what_code_reads_from_elsewhere_has_no_digest(tmp_path: Path, line: str) -> None:
-    """The environment, and what it imports when it runs."""
-    before = "import golow_test_absent as hidden; " if "hidden" in line else ""
+def elsewhere(folder: Path, line: str) -> nn.Module:
+    """A module whose code has this line."""
     text = (
         "import os\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n"
-        f"        {before}return x if {line} else -x\n"
+        f"        {line}\n"
     )
-    assert module_digest(imported(tmp_path, "golow_test_elsewhere", text).Net()) is None
+    made: nn.Module = imported(folder, "golow_test_elsewhere", text).Net()
+    return made
+
+
+def test_variables_of_the_environment_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = elsewhere(tmp_path, "return x if os.environ.get('GOLOW_TEST_FACTOR') else -x")
+    digest = module_digest(module)
+    assert digest is not None
+    monkeypatch.setenv("GOLOW_TEST_FACTOR", "1")
+    assert module_digest(module) != digest
+
+
+def test_what_is_imported_when_code_runs_is_seen_once_it_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "golow_test_late", None)
+    module = elsewhere(tmp_path, "import golow_test_late as late; return x * late.factor")
+    del sys.modules["golow_test_late"]
+    before = module_digest(module)
+    found = []
+    for factor in (2, 3):
+        imported(tmp_path, "golow_test_late", f"factor = {factor}\n")
+        found.append(module_digest(module))
+    assert None not in found
+    assert len({before, *found}) == 3
+
+
+def test_what_reads_the_whole_environment_has_no_digest(tmp_path: Path) -> None:
+    assert module_digest(elsewhere(tmp_path, "return x * len(os.environ)")) is None
 
 
 def test_a_hook_of_all_layers_has_no_digest() -> None:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.util
 import logging
+import os
 import pathlib
 import re
 import sys
@@ -18,12 +19,13 @@ from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
+    GenericAlias,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
-    SimpleNamespace,
+    UnionType,
     WrapperDescriptorType,
 )
 from typing import Any
@@ -48,7 +50,15 @@ COMPILED = (
 """Functions in C and their like, which have no state, by their names."""
 SURROUNDINGS = frozenset({"environ", "getenv", "environb"})
 """Names by which code reads what no object holds."""
-NO_PART = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__"})
+NO_PART = frozenset({
+    "__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__",
+    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
+    "__orig_bases__", "__parameters__", "__dataclass_fields__", "__dataclass_params__",
+    "__match_args__",
+})  # fmt: skip
+"""Attributes of classes that do not change what their methods do."""
+IN_PYTHON = ("dataclasses", "types")
+"""Modules of the standard library whose instances have all their state in attributes."""
 Text = Iterator[str]
 
 
@@ -88,6 +98,8 @@ class _Writer:
             yield from self._function(item)
         elif isinstance(item, MethodType):
             yield from self._parts("method", item.__func__, item.__self__)
+        elif isinstance(item, type(_cached)):
+            yield from self._parts("cached", item.__wrapped__)
         elif isinstance(item, functools.partial):
             yield from self._parts("partial", item.func, item.args, item.keywords)
         elif isinstance(item, property):
@@ -100,6 +112,8 @@ class _Writer:
             yield from self._parts("enum", type(item), item.name)
         elif isinstance(item, logging.Logger):
             yield f"logger {item.name}\n"
+        elif isinstance(item, (UnionType, GenericAlias)) or type(item).__module__ == "typing":
+            yield f"type {item!r}\n"
         elif isinstance(item, (dict, Mapping)):
             yield from self._parts(
                 "mapping", type(item), *(x for pair in item.items() for x in pair)
@@ -128,10 +142,15 @@ class _Writer:
         yield from self._parts("set", *sorted(item, key=repr))
 
     def _instance(self, item: Any) -> Text:
+        if type(item) is object:  # a mark that code compares with
+            yield "mark\n"
+            return
+        if not hasattr(item, "__dict__") and hasattr(type(item), "__get__"):
+            yield f"descriptor {type(item).__name__} {getattr(item, '__name__', '')}\n"
+            return
         if not hasattr(item, "__dict__"):
             raise Unknown(f"{type(item).__name__}")
-        own = type(item) is SimpleNamespace or _top(type(item).__module__) not in STANDARD
-        if not own:
+        if _top(type(item).__module__) in STANDARD and type(item).__module__ not in IN_PYTHON:
             raise Unknown(f"{type(item).__name__}")  # its state may be elsewhere
         yield from self._parts("instance", type(item), vars(item))
 
@@ -158,21 +177,33 @@ class _Writer:
 
     def _code(self, code: CodeType, scope: Mapping[str, Any]) -> Text:
         if SURROUNDINGS.intersection(code.co_names):
-            raise Unknown(f"{code.co_name} reads the environment")
+            yield from self._environment(code)
         yield f"code {code.co_code.hex()} {code.co_varnames} {code.co_names} {code.co_flags}\n"
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 yield from self._code(constant, scope)
             else:
                 yield from self.object(constant)
-        for module in _imported(code, scope):
-            yield from self._read_from(module, code)
+        for name, module in _imported(code, scope):
+            yield f"import {name} {module is None}\n"
+            if module is not None:
+                yield from self._read_from(module, code)
         for name in sorted(set(code.co_names) & scope.keys()):
             yield f"global {name}\n"
             value = scope[name]
             yield from self.object(value)
             if isinstance(value, ModuleType):
                 yield from self._read_from(value, code)
+
+    def _environment(self, code: CodeType) -> Text:
+        """The variables that code names. Raises `Unknown` for code that names none."""
+        names = sorted(
+            item for item in code.co_consts if isinstance(item, str) and item.isidentifier()
+        )
+        if not names:
+            raise Unknown(f"{code.co_name} reads the environment")
+        for name in names:
+            yield f"variable {name} {os.environ.get(name)!r}\n"
 
     def _read_from(self, module: ModuleType, code: CodeType) -> Text:
         """What code may read from a module: all attributes whose names it has."""
@@ -183,23 +214,21 @@ class _Writer:
             yield from self.object(vars(module)[name])
 
 
-def _imported(code: CodeType, scope: Mapping[str, Any]) -> Iterator[ModuleType]:
-    """The modules that the code imports when it runs. Raises `Unknown` for one that is not there:
-    nobody knows what it will be."""
+def _imported(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, ModuleType | None]]:
+    """The modules that the code imports when it runs, by name. One that is not there has not been
+    needed by the runs before."""
     level = 0
     for step in dis.get_instructions(code):
         if step.opname == "LOAD_CONST" and isinstance(step.argval, int):
             level = step.argval
         if step.opname != "IMPORT_NAME" or (_top(step.argval) in KNOWN and not level):
             continue
-        name = "." * level + step.argval
         try:
-            full = importlib.util.resolve_name(name, scope.get("__package__") or None)
+            relative = "." * level + step.argval
+            name = importlib.util.resolve_name(relative, scope.get("__package__") or None)
         except ImportError as error:
             raise Unknown(str(error)) from error
-        if full not in sys.modules:
-            raise Unknown(f"{full} is imported when it runs")
-        yield sys.modules[full]
+        yield name, sys.modules.get(name)
 
 
 def _content(tensor: Tensor) -> str:
@@ -214,6 +243,11 @@ def _content_of(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return None
+
+
+@functools.cache
+def _cached() -> None:
+    """For the type of what `functools.cache` makes."""
 
 
 def _is_known(item: Any) -> bool:
