@@ -254,3 +254,31 @@ def test_what_a_module_only_notes_is_no_state() -> None:
     f = compiled(module, x)
     assert close(f(x), module(x))
     assert close(f(x * 2), module(x * 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch": "4"}, "batch='4' is no whole number"),
+        ({"batch": [1, 2.5]}, "batch=2.5 is no whole number"),
+        ({"batch": True}, "batch=True is no whole number"),
+        ({"threads": "x"}, "'x' threads compute nothing"),
+        ({"threads": 1.5}, "1.5 threads compute nothing"),
+    ],
+)
+def test_options_of_other_types_are_named(
+    module: nn.Module, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(GolowError, match=words):
+        golow.compile(module, X, quiet=True, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("example", [None, 7, "x"])
+def test_what_is_no_example_is_named(module: nn.Module, example: object) -> None:
+    with pytest.raises(GolowError, match=f"the example is {type(example).__name__}, not tensors"):
+        compiled(module, example)
+
+
+def test_an_array_and_a_generator_are_examples(module: nn.Module) -> None:
+    for example in (X.numpy(), (item for item in [X])):
+        assert close(compiled(module, example)(X), module(X))

@@ -14,7 +14,7 @@ from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_dir
 from golow.compiled.compile_module import Made, compile_module
 from golow.compiled.handed_over import HandedOver
 from golow.compiled.in_torch import built_in_torch
-from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.call_inputs import CallInputs, listed_example
 from golow.levels.called.one_size import by_position
 from golow.levels.called.target import device_of, require_inferring
 from golow.levels.ladder import choose
@@ -86,6 +86,7 @@ def compile_at_level(
     device = _device(place)
     chosen = _chosen(level, device)
     require_device(device, precision)
+    example = listed_example(example)
     inputs = CallInputs(module, example, None, place)
     workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
     if chosen.level.name in EXPORTED:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from golow.levels.called.assembly import Assembly
-from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.call_inputs import CallInputs, listed_example
 from golow.levels.called.called_module import CalledModule, Parts
 from golow.levels.called.gpu import OneGpu
 from golow.levels.called.length_padding import require_harmless_padding
@@ -49,6 +49,7 @@ def built(
     kind. The other arguments are those of `golow.compile`. Raises `GolowError` for what cannot be
     run, before anything is built."""
     require_inferring(module)
+    example = listed_example(example)
     if tune and share:
         raise GolowError(
             "tune=True chooses layouts of weights, and share=True takes the module's",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class CallInputs:
         sizes: int | Sequence[int] | None,
         device: torch.device,
     ) -> None:
-        """example: a tensor, a sequence of tensors, or tensors by the names of the forward pass.
+        """example: as `listed_example` returns it.
         sizes: batch sizes, or None for the example's alone. device: of every input. Raises
         `GolowError` for inputs that are no tensors, or elsewhere."""
         parameters = _parameters(module)
@@ -53,7 +53,7 @@ class CallInputs:
             self.names = self.keywords
         else:
             self.keywords = ()
-            tensors = [example] if isinstance(example, Tensor) else list(example)
+            tensors = list(example)
             self.names = tuple(parameters[: len(tensors)])
         self.device = device
         self.example = tuple(as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
@@ -233,6 +233,21 @@ class CallInputs:
             f"{sample}",
             "compile for other sizes with batch=[...]; all inputs have the same batch.",
         )
+
+
+def listed_example(example: Any) -> Mapping[str, Any] | list[Any]:
+    """Return an example as its tensors in order, or by the names of the forward pass. Raises
+    `GolowError` for what is none."""
+    if isinstance(example, Mapping):
+        return example
+    if isinstance(example, Tensor) or hasattr(example, "__dlpack__"):
+        return [example]
+    if isinstance(example, str) or not isinstance(example, Iterable):
+        raise GolowError(
+            f"the example is {type(example).__name__}, not tensors",
+            "give a tensor, a sequence of tensors, or tensors by the names of the forward pass.",
+        )
+    return list(example)
 
 
 def _parameters(module: nn.Module) -> list[str]:

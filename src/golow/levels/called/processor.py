@@ -51,8 +51,8 @@ class Processor:
                 f"onednn computes in float32, and the module is {name}",
                 "call the module's .float().",
             )
-        if threads is not None and threads < 1:
-            raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
+        if threads is not None and not (isinstance(threads, int) and threads >= 1):
+            raise GolowError(f"{threads!r} threads compute nothing", "use threads=1 or more.")
         probe = onednn.probe()
         if not probe.available:
             raise GolowError(f"onednn: {probe.missing}", probe.fix)

@@ -135,7 +135,7 @@ def device_of(module: nn.Module, example: Any) -> torch.device:
 
 def _device_of_first(example: Any) -> torch.device:
     tensors = example.values() if isinstance(example, Mapping) else example
-    first = example if isinstance(example, Tensor) else next(iter(tensors), None)
+    first = next(iter(tensors), None)
     return first.device if isinstance(first, Tensor) else torch.device("cpu")
 
 
