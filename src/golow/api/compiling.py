@@ -56,19 +56,9 @@ def compile(
     """
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
+    from golow.levels.called.wanted import Wanted
 
+    folder = None if cache is None else Path(cache)
+    wanted = Wanted(level, batch, sequence, precision, threads, tune, share, folder)
     with shown_progress("comparison", observer, quiet) as display:
-        return compile_at_level(
-            ExplainedModule,
-            model,
-            inputs,
-            display,
-            level=level,
-            batch=batch,
-            sequence=sequence,
-            precision=precision,
-            threads=threads,
-            tune=tune,
-            share=share,
-            cache=None if cache is None else Path(cache),
-        )
+        return compile_at_level(ExplainedModule, model, inputs, wanted, display)

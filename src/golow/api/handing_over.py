@@ -49,20 +49,17 @@ def compile_result(
     name = _level(comparison, level)
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
+    from golow.levels.called.wanted import Wanted
 
     with shown_progress("comparison", observer, quiet) as display:
         display.stage("building the model")
         made = _on_device(_material(comparison, request, model, inputs), comparison.workload.device)
+        workload = comparison.workload
+        wanted = Wanted(
+            level=name, precision=workload.precision, threads=workload.threads, cache=cache
+        )
         return compile_at_level(
-            ExplainedModule,
-            made.module,
-            made.inputs,
-            display,
-            level=name,
-            precision=comparison.workload.precision,
-            threads=comparison.workload.threads,
-            cache=cache,
-            request=made.request,
+            ExplainedModule, made.module, made.inputs, wanted, display, made.request
         )
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from golow.compiled.callable_levels import EXPORTED, LEVELS, is_callable, is_direct
-from golow.compiled.compile_module import Made, compile_module
+from golow.compiled.compiled_module import CompiledModule
 from golow.compiled.handed_over import HandedOver
 from golow.compiled.in_torch import built_in_torch
+from golow.levels.called.building import built
 from golow.levels.called.call_inputs import CallInputs, listed_example
 from golow.levels.called.one_size import by_position
 from golow.levels.called.target import device_of, require_inferring
+from golow.levels.called.wanted import Wanted
 from golow.levels.ladder import choose
 from golow.levels.named_level import ChosenLevel
 from golow.observer import Observer
@@ -26,6 +26,7 @@ from golow.storage.cache import open_cache
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
+Made = TypeVar("Made", bound=CompiledModule)
 PLANS = ("called", "autotune", "called-autotune")
 """Variants of direct levels: what is handed over is called, and ``tune`` stands for the rest."""
 
@@ -34,44 +35,26 @@ def compile_at_level(
     kind: type[Made],
     module: nn.Module,
     example: Any,
+    wanted: Wanted,
     observer: Observer,
-    *,
-    level: str = "direct",
-    batch: int | Sequence[int] | None = None,
-    sequence: int | Sequence[int] | None = None,
-    precision: Precision = "default",
-    threads: int | None = None,
-    tune: bool = False,
-    share: bool = False,
-    cache: Path | None = None,
     request: Request | None = None,
 ) -> Made | HandedOver:
-    """Build the level; the arguments are those of `golow.compile`.
+    """Build the level.
 
     kind: of what a direct level gives. request: of the comparison that measured this module, whose
     exported models are in the cache.
     """
+    level, threads, precision = wanted.level, wanted.threads, wanted.precision
     if is_direct(level):
         base, _, variant = level.partition(":")
-        return compile_module(
-            kind,
-            module,
-            example,
-            observer,
-            level=base if variant in PLANS else level,
-            batch=batch,
-            sequence=sequence,
-            precision=precision,
-            threads=threads,
-            tune=tune or variant.endswith("autotune"),
-            share=share,
-            cache=cache,
-        )
+        tunes = wanted.tune or variant.endswith("autotune")
+        wanted = wanted._replace(level=base if variant in PLANS else level, tune=tunes)
+        return built(kind, module, example, wanted, observer)
     extra = {
-        "tune=True": tune,
-        "share=True": share,
-        "batch=": batch is not None,
-        "sequence=": sequence is not None,
+        "tune=True": wanted.tune,
+        "share=True": wanted.share,
+        "batch=": wanted.batch is not None,
+        "sequence=": wanted.sequence is not None,
     }
     if any(extra.values()):
         option = next(name for name, given in extra.items() if given)
@@ -82,11 +65,11 @@ def compile_at_level(
     if threads is not None and threads < 1:
         raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
     require_inferring(module)
+    example = listed_example(example)
     place = device_of(module, example)
     device = _device(place)
     chosen = _chosen(level, device)
     require_device(device, precision)
-    example = listed_example(example)
     inputs = CallInputs(module, example, None, place)
     workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
     if chosen.level.name in EXPORTED:
@@ -95,13 +78,13 @@ def compile_at_level(
         asked = request or Request(
             module, example, threads=workload.threads, device=device, precision=precision
         )
-        built = built_from_export(chosen, asked, open_cache(cache), observer)
+        opened = built_from_export(chosen, asked, open_cache(wanted.cache), observer)
     else:
         observer.stage(f"building {chosen.name}")
         own = by_position(copied(module), inputs.keywords)
         sample = tuple(item.detach().contiguous() for item in inputs.example)
-        built = built_in_torch(chosen, own, sample, workload)
-    return HandedOver(chosen.name, inputs, workload, built)
+        opened = built_in_torch(chosen, own, sample, workload)
+    return HandedOver(chosen.name, inputs, workload, opened)
 
 
 def copied(module: nn.Module) -> nn.Module:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -19,9 +18,9 @@ from golow.levels.called.padding import require_independent_rows
 from golow.levels.called.processor import Processor
 from golow.levels.called.target import Target, device_of, require_inferring
 from golow.levels.called.text_inputs import TextInputs
+from golow.levels.called.wanted import Wanted
 from golow.observer import Observer
 from golow.records.errors import GolowError
-from golow.records.workload import Precision
 from golow.storage.cache import open_cache
 
 Made = TypeVar("Made", bound=CalledModule)
@@ -34,31 +33,22 @@ def built(
     kind: Callable[[Parts], Made],
     module: nn.Module,
     example: Any,
+    wanted: Wanted,
     observer: Observer,
-    *,
-    level: str = "direct",
-    batch: int | Sequence[int] | None = None,
-    sequence: int | Sequence[int] | None = None,
-    precision: Precision = "default",
-    threads: int | None = None,
-    tune: bool = False,
-    share: bool = False,
-    cache: Path | None = None,
 ) -> Made:
     """Build a plan for each size and load the module's weights; return them as a callable of this
-    kind. The other arguments are those of `golow.compile`. Raises `GolowError` for what cannot be
-    run, before anything is built."""
+    kind. Raises `GolowError` for what cannot be run, before anything is built."""
     require_inferring(module)
     example = listed_example(example)
-    if tune and share:
+    if wanted.tune and wanted.share:
         raise GolowError(
             "tune=True chooses layouts of weights, and share=True takes the module's",
             "leave one of them out.",
         )
-    target = _target(module, example, level, precision, threads, share)
-    inputs = _inputs(module, example, batch, sequence, target)
+    target = _target(module, device_of(module, example), wanted)
+    inputs = _inputs(module, example, wanted, target)
     view = by_position(module, inputs.keywords)
-    assembly = Assembly(view, inputs, target, open_cache(cache), tune, observer)
+    assembly = Assembly(view, inputs, target, open_cache(wanted.cache), wanted.tune, observer)
     assembly.run_module((inputs.batch, inputs.length))
     if inputs.pads and inputs.batches[-1] > 1:
         require_independent_rows(assembly.module, inputs)
@@ -74,33 +64,20 @@ def built(
     return made
 
 
-def _inputs(
-    module: nn.Module,
-    example: Any,
-    batch: int | Sequence[int] | None,
-    sequence: int | Sequence[int] | None,
-    target: Target,
-) -> CallInputs:
-    if sequence is None:
-        return CallInputs(module, example, batch, target.device)
-    return TextInputs(module, example, batch, sequence, target.device)
+def _inputs(module: nn.Module, example: Any, wanted: Wanted, target: Target) -> CallInputs:
+    if wanted.sequence is None:
+        return CallInputs(module, example, wanted.batch, target.device)
+    return TextInputs(module, example, wanted.batch, wanted.sequence, target.device)
 
 
-def _target(
-    module: nn.Module,
-    example: Any,
-    level: str,
-    precision: Precision,
-    threads: int | None,
-    share: bool,
-) -> Target:
-    """The level of the module's device. Raises `GolowError` if ``level`` is another one."""
+def _target(module: nn.Module, device: torch.device, wanted: Wanted) -> Target:
+    """The level of the module's device. Raises `GolowError` if another one is wanted."""
+    level = wanted.level
     if level not in LEVELS:
         raise GolowError(
             f"there is no level {level!r} that golow.compile hands over",
             f"levels are {', '.join(LEVELS)}.",
         )
-    device = device_of(module, example)
     on_gpu = device.type == "cuda"
     if not on_gpu and device.type != "cpu":
         raise GolowError(
@@ -114,7 +91,7 @@ def _target(
             f"call the module's {move}, or leave level= out.",
         )
     if not on_gpu:
-        return Processor(module, precision, threads, share)
-    if share:
+        return Processor(module, wanted.precision, wanted.threads, wanted.share)
+    if wanted.share:
         raise GolowError("share=True is for the CPU; a plan on a GPU has its own weights")
-    return OneGpu(module, device, precision)
+    return OneGpu(module, device, wanted.precision)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from golow.levels.called.building import built
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.level import BUILT_BEFORE, CALLED
+from golow.levels.called.wanted import Wanted
 from golow.levels.torch.bundle import tensors
 from golow.levels.torch.device import Arithmetic
 from golow.levels.torch.program import TorchProgram
@@ -40,15 +41,13 @@ class Called(TorchProgram):
             self._called.load_state_dict(module.state_dict())
             return self._called
         on_gpu = self.device.type == "cuda"
-        self._called = built(
-            CalledModule,
-            module,
-            inputs,
-            Silent(),
+        built_before = Path(os.environ[BUILT_BEFORE]).exists()
+        wanted = Wanted(
             precision=self.workload.precision,
             threads=None if on_gpu else self.workload.threads,
-            tune=(self._tune or not on_gpu) and not Path(os.environ[BUILT_BEFORE]).exists(),
+            tune=(self._tune or not on_gpu) and not built_before,
         )
+        self._called = built(CalledModule, module, inputs, wanted, Silent())
         return self._called
 
     def _read(self, bundle: Bundle) -> None:

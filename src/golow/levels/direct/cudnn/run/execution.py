@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.build.training_state import KEPT, is_of
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, Layout, packed, unpacked
 from golow.levels.direct.cudnn.run.device_array import DeviceArray
-from golow.levels.direct.cudnn.run.plan_memory import PlanMemory
+from golow.levels.direct.cudnn.run.device_memory import DeviceMemory
 from golow.levels.direct.cudnn.shared_kernels.cast import cast
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.delay import delay
@@ -62,11 +62,11 @@ class Execution:
         weights: Execution | None = None,
     ) -> None:
         """sources: the graph's inputs by the names of their values. read(kind, target) returns a
-        parameter, buffer or constant as an array, which may be on the device. arena, weights: see
-        `PlanMemory`; an execution with another one's weights reads none, and that one must live as
-        long."""
+        parameter, buffer or constant as an array, which may be on the device. arena, weights: as of
+        `DeviceMemory`; an execution with another one's weights reads none, and that one must live
+        as long."""
         self.built, self.gpu, self.plan = built, gpu, built.plan
-        self.memory: PlanMemory = PlanMemory(
+        self.memory: DeviceMemory = DeviceMemory(
             self.plan, arena=arena, weights=None if weights is None else weights.memory
         )
         self._sources = sources

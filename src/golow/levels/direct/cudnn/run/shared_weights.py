@@ -11,7 +11,7 @@ import numpy as np
 from golow.levels.direct.constant_keys import ConstantKey, constant_keys
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.build.builder import ALIGNMENT
-from golow.levels.direct.cudnn.run.plan_memory import CONSTANT, PlanMemory
+from golow.levels.direct.cudnn.run.device_memory import CONSTANT, DeviceMemory
 from golow.levels.direct.cudnn.shared_kernels.comparing import compare
 from golow.levels.nvidia.memory import Region
 from golow.lower.plan.plan import Plan
@@ -27,7 +27,7 @@ class SharedWeights:
         self._regions: list[Region] = []
         self._known: dict[ConstantKey, list[int]] = defaultdict(list)  # addresses
 
-    def take(self, gpu: Gpu, plan: Plan, memory: PlanMemory) -> None:
+    def take(self, gpu: Gpu, plan: Plan, memory: DeviceMemory) -> None:
         """Take the constants of a plan, but for what another plan has brought already, and let the
         plan read them here."""
         constants = memory.place(CONSTANT)

@@ -14,7 +14,7 @@ CONSTANT: Place = "constant"
 ONCE: Place = "once"
 
 
-class PlanMemory:
+class DeviceMemory:
     """Device memory for each place of a plan and each of its inputs.
 
     arena: the memory of an iteration, at least as large as the plan's; plans that never run at the
@@ -23,7 +23,7 @@ class PlanMemory:
     """
 
     def __init__(
-        self, plan: Plan, *, arena: Region | None = None, weights: PlanMemory | None = None
+        self, plan: Plan, *, arena: Region | None = None, weights: DeviceMemory | None = None
     ) -> None:
         self._plan = plan
         self._moved: Mapping[int, int] = {} if weights is None else weights._moved

@@ -1,0 +1,22 @@
+"""What a caller of `golow.compile` wants, in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.records.workload import Precision
+
+
+class Wanted(NamedTuple):
+    """The settings of `golow.compile`, whose docstring says what each means."""
+
+    level: str = "direct"
+    batch: int | Sequence[int] | None = None
+    sequence: int | Sequence[int] | None = None
+    precision: Precision = "default"
+    threads: int | None = None
+    tune: bool = False
+    share: bool = False
+    cache: Path | None = None
