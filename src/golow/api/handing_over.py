@@ -26,7 +26,7 @@ HOW_TO_GIVE = "give both, as to golow.compile: result.compile(model, x)."
 
 
 class Material(NamedTuple):
-    """What a level is built of. request: that of the comparison, if it is of this module."""
+    """Material of a level. request: that of the comparison, if it is of this module."""
 
     module: nn.Module
     inputs: Inputs

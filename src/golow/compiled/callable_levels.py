@@ -18,13 +18,13 @@ ON_CPU_ALONE = ("onnxruntime", "aotinductor")
 
 
 def is_direct(name: str) -> bool:
-    """Whether it names a direct level, with a variant or by an alias."""
+    """Return True for the name of a direct level, with a variant or by an alias."""
     base = name.partition(":")[0]
     return base in DIRECT_LEVELS or base in ALIASES
 
 
 def is_callable(name: str, device: Device) -> bool:
-    """Whether `golow.compile` hands over the level of that name on the device."""
+    """Return True if `golow.compile` hands over the level of that name on the device."""
     if name in LEFT_OUT or (name in ON_CPU_ALONE and device == "cuda"):
         return False
     return name.partition(":")[0] in LEVELS and "+" not in name

@@ -17,7 +17,7 @@ Run = Callable[[tuple[Tensor, ...]], Any]
 
 
 class Built(NamedTuple):
-    """What a level made of a module: a function from inputs to the module's output, and what it
+    """Result of building a level: a function from inputs to the module's output, and what it
     calls: PyTorch's own object, or the runtime's."""
 
     run: Run

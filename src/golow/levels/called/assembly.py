@@ -115,8 +115,8 @@ class Assembly:
         return Parts(self._module, inputs, outputs, sizes, plans, weights, target)
 
     def agrees(self, made: CalledModule) -> bool:
-        """Whether the plans compute what the module does on the example, as far as a glance tells;
-        `golow.compile(...).check` looks closely. What looks another may be so by rounding alone."""
+        """Return True if the plans give on the example what the module does. This is a glance:
+        `check` looks closely, and rounding alone may make it False."""
         limit = NEAR[self._target.precision]
         return all(_is_same(*pair, limit) for _, _, pair in self._pairs(made))
 
@@ -166,7 +166,7 @@ class Assembly:
 
 
 def _is_same(found: Tensor, wanted: Tensor, limit: float) -> bool:
-    """Whether elements are as near as rounding mostly lets them be, and integers equal."""
+    """Return True for elements as near as rounding mostly leaves them, and equal integers."""
     if not wanted.is_floating_point():
         return torch.equal(found, wanted)
     finite = wanted.isfinite()

@@ -37,7 +37,7 @@ def require_stateless(module: nn.Module, run: Callable[[], Any]) -> Any:
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What layers hold in attributes of their own, by path and name."""
+    """Return the layers' own attributes, by path and name."""
     return {
         f"{path}.{name}".removeprefix("."): value
         for path, layer in module.named_modules()

@@ -21,7 +21,7 @@ from golow.records.errors import GolowError
 
 
 class Parts(NamedTuple):
-    """What a called module is made of. module: as it takes its inputs by position."""
+    """Parts of a called module. module: as it takes its inputs by position."""
 
     module: nn.Module
     inputs: CallInputs

@@ -160,7 +160,7 @@ def _cut(tensor: Tensor, axes: Axes, length: int) -> Tensor:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """Whether nothing but roundings tells them apart; NaN are equal."""
+    """Return True if they differ by rounding alone; NaN are equal."""
     same = (one == other) | ((one != one) & (other != other))
     if one.is_floating_point() or one.is_complex():
         largest = torch.nan_to_num(one, posinf=0.0, neginf=0.0).abs().max() if one.numel() else 0

@@ -206,7 +206,7 @@ class _Writer:
             yield f"variable {name} {os.environ.get(name)!r}\n"
 
     def _read_from(self, module: ModuleType, code: CodeType) -> Text:
-        """What code may read from a module: all attributes whose names it has."""
+        """Write the attributes of a module whose names the code has: it may read them."""
         if _top(module.__name__) in KNOWN:
             return
         for name in sorted(set(code.co_names) & vars(module).keys()):

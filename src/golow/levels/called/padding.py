@@ -82,7 +82,7 @@ def _outputs(module: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Whether they differ by no more than rounding in another order does in most networks."""
+    """Return True if they differ by no more than another order of sums does in most networks."""
     if not other.is_floating_point():
         return True  # indices of equal values may differ
     one, other = (torch.nan_to_num(item.double()) for item in (one, other))

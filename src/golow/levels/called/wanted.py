@@ -1,4 +1,4 @@
-"""What a caller of `golow.compile` wants, in one piece."""
+"""The settings of one call of `golow.compile`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from golow.lower.plan.plan import Plan
 
 
 class ConstantKey(NamedTuple):
-    """What two constants have in common if they may be one. It has the layouts, too: weights that
+    """Key of constants that may share memory. It has the layouts, too: weights that
     are equal now, such as zeros, may differ when others are loaded."""
 
     name: str

@@ -72,7 +72,7 @@ class Turns:
 
 
 class PointedGraph:
-    """What a function enqueues, as a graph whose kernels take these pieces of memory elsewhere.
+    """The work that a function enqueues, as a graph whose memory at these places is exchanged.
 
     places: device memory that stands for the caller's while recording; nothing is read or written
     there afterwards. Only kernels that get an address as a parameter of its own, or within a

@@ -81,7 +81,7 @@ class CalledPlan:
             self._weights = self._execution(self.built, read, arena=Region(0))
 
     def _is_refined(self, engines: Engines, read: Read) -> bool:
-        """Whether other engines are faster in the whole iteration."""
+        """Return True if other engines are faster in the whole iteration."""
         execution = Execution(self.built, self.gpu, self._sources, [self._example], read)
         execution.run(0)
         return refine(execution, engines)
