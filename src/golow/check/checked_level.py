@@ -21,7 +21,7 @@ from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
 from golow.observer import Observer, Silent
-from golow.records.comparison import Check, Quantity
+from golow.records.comparison import Check, Quantity, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.record import Record
 from golow.storage.cache import is_sealed, read_sealed, seal, write_sealed
@@ -257,9 +257,21 @@ class CheckedLevel:
         self.check, notes = standard.judge(worker.outputs)
         self.notes += notes
         self._checked = True
+        if self.check.verdict in ("match", "differs"):
+            self.check = _with_steps(self.check, standard.judge_steps(worker))
         if self.check.verdict == "match" and self._timed:
             timed = standard.judge_timed(worker)
             if timed.verdict != "match":
                 self.check = msgspec.structs.replace(
                     timed, reason=f"while it is timed: {timed.reason}"
                 )
+
+
+def _with_steps(check: Check, steps: StepsCheck | None) -> Check:
+    """The check with that of the operations. A level whose results match but not its operations
+    differs; a level that differs says which operation is the first to be wrong."""
+    if steps is None or not steps.wrong:
+        return msgspec.structs.replace(check, steps=steps)
+    first = f"{steps.wrong[0].words}, the first of {steps.failed} of {steps.count} results"
+    reason = f"{check.reason}; {first}" if check.reason else first
+    return msgspec.structs.replace(check, verdict="differs", reason=reason, steps=steps)

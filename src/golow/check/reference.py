@@ -28,13 +28,14 @@ from golow.check.rule import (
     may_be_rounding,
     recheck,
 )
+from golow.check.steps import verify_steps
 from golow.check.timed_results import Verifier, choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.levels.torch.gradient_terms import MOVED
-from golow.records.comparison import Check
-from golow.records.errors import GolowError, WorkerFailure
+from golow.records.comparison import Check, StepsCheck
+from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode, Workload
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
@@ -148,6 +149,16 @@ class Standard:
             if found.verdict != "match":
                 break
         return found
+
+    def judge_steps(self, worker: Worker) -> StepsCheck | None:
+        """Compare every operation of a level's plan with float64, from what the operation itself
+        read; None for a level without a plan. Raises WorkerFailure."""
+        try:
+            return verify_steps(
+                worker, self._bundle, self.learning_rate, self._working, self._folder
+            )
+        except Unsupported:
+            return None
 
     def verifier(self, checks: Mapping[str, Check], baseline: str) -> Verifier:
         """What challenges and verifies these levels in a race."""

@@ -78,15 +78,50 @@ class Located(Record, frozen=True, kw_only=True):
         )
 
 
+class StepError(Record, frozen=True, kw_only=True):
+    """How far one operation's result is from what float64 makes of what the operation read.
+
+    value: its name in the level's graph. layer: the path of the layer. share: of what one
+    operation's rounding explains; above 1 it is wrong.
+    """
+
+    value: str
+    operation: str
+    layer: str
+    share: float
+
+    @property
+    def words(self) -> str:
+        """It as a sentence."""
+        where = f" of layer {self.layer}" if self.layer else ""
+        operation = self.operation.removeprefix("golow.")
+        return f"{operation}{where} ({self.value}) is off by {self.share:.3g} times its rounding"
+
+
+class StepsCheck(Record, frozen=True, kw_only=True):
+    """Every operation of a level's plan against float64, from what the operation itself read.
+
+    count: results that were judged. failed: how many are wrong; wrong: the first of them,
+    in the order in which they run. worst: the largest share of a limit.
+    """
+
+    count: int
+    failed: int = 0
+    worst: StepError | None = None
+    wrong: tuple[StepError, ...] = ()
+
+
 class Check(Record, frozen=True, kw_only=True):
     """The result of the correctness check for a level, with the figures of every tensor. located:
-    where a level that differs begins to, if that was asked for."""
+    where a level that differs begins to, if that was asked for. steps: the operations of a direct
+    level's plan, each by itself."""
 
     verdict: VerdictName
     reason: str = ""
     worst: TensorError | None = None
     tensors: tuple[TensorError, ...] = ()
     located: Located | None = None
+    steps: StepsCheck | None = None
 
     @property
     def words(self) -> str:

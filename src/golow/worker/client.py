@@ -29,6 +29,7 @@ from golow.worker.protocol import (
     PredictReport,
     TimeReport,
     TimeRequest,
+    ValuesReport,
     line,
 )
 from golow.worker.scheduling import ContentionMeter
@@ -155,6 +156,24 @@ class Worker(Conversation):
             wall_ns=wall,
             results=tuple(math.nan if r is None else r for r in report.results),
         )
+
+    def values(
+        self, batch: int, learning_rate: float, first: int, most: int, file: Path
+    ) -> ValuesReport:
+        """The values that the nodes of the plan's graph make, from that position on, up to so many
+        bytes, in the file. Raises `Unsupported` if the level does not know the request; the worker
+        stays alive."""
+        request = {
+            "do": "values",
+            "batch": batch,
+            "learning_rate": learning_rate,
+            "first": first,
+            "most": most,
+            "file": str(file),
+        }
+        answer = self.ask_optionally(request, self.limits.outputs)
+        self.require_written(file)
+        return self.convert(answer, ValuesReport)
 
     def result(self, file: Path) -> None:
         """Write the whole result of the last timed iteration to the file."""

@@ -215,6 +215,21 @@ class PredictReport(Record, frozen=True, kw_only=True):
     nanoseconds: int
 
 
+GRAPH_OF_VALUES = "graph"
+"""In the metadata of a file of values: the graph whose nodes make them, as JSON."""
+
+
+class ValuesReport(Record, frozen=True, kw_only=True):
+    """The answer to `values`.
+
+    following: the position of the first node whose values are not in the file; None behind the
+    last. stored: the type in which the level holds each value of the file.
+    """
+
+    following: int | None
+    stored: dict[str, str]
+
+
 class Program(Protocol):
     """What a Python worker serves: one level that runs one workload."""
 
@@ -295,6 +310,19 @@ class PlannedProgram(Program, Protocol):
 
     def arena(self) -> ArenaReport:
         """The plan of an iteration's memory."""
+
+
+@runtime_checkable
+class StepwiseProgram(Program, Protocol):
+    """A program that runs the operations of a graph one after the other, and can hand over what
+    each of them makes; others lack the method."""
+
+    def values(
+        self, batch: int, learning_rate: float, first: int, most: int, file: Path
+    ) -> ValuesReport:
+        """Run one iteration on that batch from the bundle's weights, with random layers off; write
+        the values that its nodes make from that position on, up to so many bytes, into the file.
+        Gradients are not scaled."""
 
 
 @runtime_checkable

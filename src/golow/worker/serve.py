@@ -43,6 +43,7 @@ from golow.worker.protocol import (
     PredictingProgram,
     ProfiledProgram,
     Program,
+    StepwiseProgram,
     TimeRequest,
     TrainableProgram,
     VerifiableProgram,
@@ -228,6 +229,21 @@ def _arena(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _values(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, StepwiseProgram):
+        raise UnknownRequest("this worker does not hand over the values of its steps")
+    report = program.values(
+        int(request["batch"]),
+        float(request["learning_rate"]),
+        int(request["first"]),
+        int(request["most"]),
+        Path(request["file"]),
+    )
+    _give_back_memory()
+    answer: dict[str, Any] = msgspec.to_builtins(report)
+    return answer
+
+
 def _count(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, CountedProgram):
         raise UnknownRequest("this worker does not count its instructions")
@@ -337,6 +353,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "copies": _copies,
     "profile": _profile,
     "arena": _arena,
+    "values": _values,
     "count": _count,
     "choices": _choices,
     "epoch": _epoch,

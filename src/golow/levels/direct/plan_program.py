@@ -17,18 +17,20 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
+from golow.levels.direct.watched_values import write_values
 from golow.lower.ir.graph import Graph, decode_graph
 from golow.lower.plan.plan import Step
 from golow.records.comparison import LayerTime
 from golow.records.errors import GolowError
 from golow.records.workload import Workload
 from golow.worker.feed import Fed, Feed
-from golow.worker.protocol import ArenaReport, Marks
+from golow.worker.protocol import ArenaReport, Marks, ValuesReport
 from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
 
 Key = tuple[str, str]  # kind and target of an input or output of the graph
 WEIGHTS = ("parameter", "buffer")
+UNSCALED = {"scaler/scale": np.ones(1), "scaler/good_steps": np.zeros(1)}
 
 
 class Collector(Protocol):
@@ -74,6 +76,10 @@ class PlanProgram(Chooser):
 
     def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
         """Run the same and return the results under these keys."""
+        raise NotImplementedError
+
+    def run_watched(self, index: int, watch: Callable[[int], None]) -> None:
+        """Run the same step by step; call ``watch`` with the position of each step after it."""
         raise NotImplementedError
 
     def run_fed(self, execution: Any, fed: Fed, feed: Feed) -> None:
@@ -125,6 +131,17 @@ class PlanProgram(Chooser):
             tensors |= {f"{step}/{kind}/{target}": a for (kind, target), a in found.items()}
         save_file(tensors, file)
         self.reset()
+
+    def values(
+        self, batch: int, learning_rate: float, first: int, most: int, file: Path
+    ) -> ValuesReport:
+        """Write the values of an iteration from the bundle's weights, without random layers."""
+        self.reset(learning_rate)
+        self.set_dropout(active=False)
+        self.set_scaler(UNSCALED)
+        report = write_values(self, self._check_index(batch), first, most, file)
+        self.reset()
+        return report
 
     def iterate(self) -> None:
         """Run one forward pass or training step on the next batch; on a GPU, enqueue it."""

@@ -70,6 +70,7 @@ class Builder:
                     implemented[node.op].build(self, record_of(node))
             except ValueError as error:
                 raise self.current.unsupported(f"{node.op}: {error}") from error
+            self.values.end_node()
         self.current.end()
         outputs = self.outputs.place_all()
         finish(self)
@@ -82,6 +83,7 @@ class Builder:
         read_by_numpy = [tensor.buffer for tensor in loading.made.values()]
         memory.buffers.decide_places(steps.steps, [*kept, *read_by_numpy])
         return Built(
+            graph=self.current.graph,
             plan=make_plan(
                 self.current.graph.name,
                 steps.steps,
@@ -100,6 +102,7 @@ class Builder:
             cells=memory.cells,
             constants=loading.constants,
             made=loading.made,
+            values=self.values.in_memory(outputs),
         )
 
     def engine_for(self, operation: Operation) -> Engine:

@@ -39,6 +39,11 @@ class StepList:
         self.calls: list[Call] = []
         self.late: dict[int, int] = {}
 
+    def last(self) -> int:
+        """Return the position of the last step of an iteration so far; -1 if there is none."""
+        positions = range(len(self.steps) - 1, -1, -1)
+        return next((position for position in positions if not self.steps[position].once), -1)
+
     def kernel(
         self,
         kernel: Kernel,

@@ -4,16 +4,17 @@ need."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from golow.levels.direct.buffers import UNDECIDED
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of, same_memory
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned, is_dense
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
 from golow.levels.direct.kernel_views import View
-from golow.lower.ir.graph import Ref
+from golow.lower.ir.graph import OutputKind, Ref
 from golow.lower.plan.plan import Place
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 # Places whose content a step of training changes where it lies.
 CHANGED: tuple[Place, ...] = ("state", "counter")
+# Outputs of the graph that steps write when all gradients are there.
+AT_THE_END: tuple[OutputKind, ...] = (
+    "parameter",
+    "momentum",
+    "square",
+    "steps",
+    "buffer",
+    "clip_factor",
+)
 
 
 class Values:
@@ -30,6 +40,8 @@ class Values:
         self._build, self._current, self._memory = build, build.current, build.memory
         self._made: dict[str, list[Tensor]] = {}
         self._folded: dict[str, Folded] = {}  # not copied so far
+        self._made_at: dict[str, int] = {}  # the step after which a value's memory holds it
+        self._private: set[str] = set()
 
     # ------------------------------------------------------------ for those who read them
 
@@ -113,11 +125,20 @@ class Values:
                 return gradient._replace(layout=layout)
         return self._memory.new(value.name, shape, layout)
 
-    def define(self, index: int, tensor: Tensor) -> None:
-        """Make this tensor the current node's value of that index."""
+    def define(self, index: int, tensor: Tensor, *, private: bool = False) -> None:
+        """Make this tensor the current node's value of that index. private: its content is not the
+        operator's, and only the operator's gradient reads it."""
         value = self._current.node.outputs[index]
         if value is not None:
             self._made[value.name] = [tensor._replace(shape=value.shape)]
+            if private:
+                self._private.add(value.name)
+
+    def end_node(self) -> None:
+        """Note that all steps of the current node are there."""
+        for value in self._current.node.outputs:
+            if value is not None and value.name in self._made:
+                self._made_at[value.name] = self._build.steps.last()
 
     def look(self, reference: Ref, strides: Sequence[int], start: int = 0) -> None:
         """Define the current node's value as a view of another one: its elements, with these
@@ -146,6 +167,22 @@ class Values:
             if made.buffer == tensor.buffer:
                 self.define(index, self.copied(made, dense(made.layout, made.shape)))
 
+    def in_memory(self, ends: Mapping[tuple[str, str], Tensor]) -> dict[str, tuple[Tensor, int]]:
+        """Return the values that nodes make, as they were made, with their steps; without private
+        ones and those that are gone when loading is over. ends: the outputs of the graph. What a
+        step of training changes is there at its end."""
+        found = {
+            name: (self._made[name][0], step)
+            for name, step in self._made_at.items()
+            if name not in self._private
+        }
+        end = len(self._build.steps.steps) - 1
+        for item in self._current.graph.outputs:
+            if item.kind in AT_THE_END and item.name not in self._current.sources:
+                found[item.name] = ends[item.kind, item.target], end
+        place = self._memory.buffer
+        return {name: it for name, it in found.items() if place(it[0]).place != UNDECIDED}
+
     # ------------------------------------------------------------ copies
 
     def copied(self, tensor: Tensor, layout: Layout) -> Tensor:
@@ -172,3 +209,4 @@ class Values:
             name, shape = reference.name, self._current.value(reference).shape
             with self._build.loading.of(name):
                 self._made[name] = [unfold(self._build, name, view, shape)]
+                self._made_at[name] = self._build.steps.last()

@@ -138,6 +138,15 @@ class Execution:
                 self._step(call)
         self._graph = None
 
+    def run_watched(self, batch: int, watch: Callable[[int], None]) -> None:
+        """Run one iteration step by step on the main stream; call ``watch`` with the position of
+        each step after it was enqueued."""
+        if (cell := self.built.cells.get(POSITION)) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        for position, call in self._calls.items():
+            self._step(call)
+            watch(position)
+
     def run_observed(self, batch: int, wanted: Mapping[Key, Tensor]) -> dict[Key, np.ndarray]:
         """Run one iteration step by step; return these tensors, each read before the update that
         ends its life, or at the end."""

@@ -151,6 +151,12 @@ class CuDnn(PlanProgram):
             found[key] /= self._loss_scale
         return found
 
+    def run_watched(self, index: int, watch: Callable[[int], None]) -> None:
+        """Run the same step by step; call ``watch`` with the position of each step after it was
+        enqueued."""
+        self._put_back()
+        self.execution.run_watched(index, watch)
+
     def run_fed(self, execution: Execution, fed: Fed, feed: Feed) -> None:
         """Enqueue one iteration on a batch of a data set."""
         if not self._intakes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.lower.ir.graph import Graph
 from golow.lower.ir.operator import Operator
 from golow.lower.plan.plan import Place, Plan
 
@@ -111,11 +112,13 @@ class Fill(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A plan and what executes it: calls, one for each step; fills, written while loading; copies,
-    pairs of a parameter and its copy in half precision; inputs and outputs, the ends of the graph;
-    constants, what is computed from weights alone by NumPy, by the value's name; made, what that
-    reads of the results of steps."""
+    """A plan and what executes it: graph, as the plan follows it; calls, one for each step; fills,
+    written while loading; copies, pairs of a parameter and its copy in half precision; inputs and
+    outputs, the ends of the graph; constants, what is computed from weights alone by NumPy, by the
+    value's name; made, what that reads of the results of steps; values, those that lie in memory
+    after the step of that position (-1: after loading)."""
 
+    graph: Graph
     plan: Plan
     calls: tuple[Call, ...]
     fills: tuple[Fill, ...]
@@ -125,3 +128,4 @@ class Built(NamedTuple):
     cells: dict[Cell, Tensor]
     constants: dict[str, Operator]
     made: dict[str, Tensor]
+    values: dict[str, tuple[Tensor, int]]

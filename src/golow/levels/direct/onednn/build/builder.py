@@ -73,10 +73,12 @@ class Builder:
         memory.buffers.decide_places(steps.steps, kept)
         outputs = self.outputs.place_all()
         return Built(
+            graph=self.current.graph,
             plan=make_plan(self.current.graph.name, steps.steps, memory.buffers.all, kept),
             calls=tuple(steps.calls),
             nodes=tuple(steps.nodes),
             inputs=self.inputs.tensors,
             outputs=outputs,
+            values=self.values.in_memory(),
             constants=memory.constants,
         )

@@ -24,6 +24,7 @@ class Values:
         self._build, self._current, self._memory = build, build.current, build.memory
         self._made: dict[str, list[Tensor]] = {}
         self._made_at: dict[str, int] = {}  # the step that wrote a value's memory
+        self._private: set[str] = set()
 
     # ------------------------------------------------------------ for those who read them
 
@@ -91,11 +92,14 @@ class Values:
         name = self._current.output_name(index)
         return self._memory.new(name, tensor.shape, tensor.descriptor)
 
-    def define(self, index: int, tensor: Tensor) -> None:
-        """Make this tensor the current node's value of that index."""
+    def define(self, index: int, tensor: Tensor, *, private: bool = False) -> None:
+        """Make this tensor the current node's value of that index. private: its content is not the
+        operator's, and only the operator's gradient reads it."""
         value = self._current.node.outputs[index]
         if value is not None:
             self.keep(value.name, tensor._replace(shape=value.shape))
+            if private:
+                self._private.add(value.name)
 
     def keep(self, name: str, tensor: Tensor) -> None:
         """Make this tensor the value of that name."""
@@ -107,6 +111,15 @@ class Values:
         loading is over."""
         position = self._made_at.get(name, -1)
         return -1 if position >= 0 and self._build.steps.steps[position].once else position
+
+    def in_memory(self) -> dict[str, tuple[Tensor, int]]:
+        """Return the values that nodes make, as they were made, with their steps; without private
+        ones, those that are gone when loading is over, and views of a batch."""
+        place = self._memory.buffers.place
+        names = self._made_at.keys() - self._private
+        found = {name: (self._made[name][0], self.made_at(name)) for name in names}
+        elsewhere = ("once", "input")
+        return {name: it for name, it in found.items() if place(it[0].buffer) not in elsewhere}
 
     # ------------------------------------------------------------ copies
 

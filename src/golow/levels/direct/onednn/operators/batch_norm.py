@@ -108,7 +108,7 @@ def _in_one(
     mask = _mask(build, primitive, flags)
     writes = {DST: result, MEAN: mean, VARIANCE: variance, **({WORKSPACE: mask} if mask else {})}
     build.steps.call(primitive, {SRC: x, **affine}, writes)
-    _finish(build, result, mean, variance)
+    _finish(build, result, mean, variance, private=2)
     build.current.note(
         build.current.output_name(1), Saved(None, mean, variance, affine.get(SCALE), mask)
     )
@@ -148,7 +148,7 @@ def _in_groups(
     build.steps.call(
         primitive, {SRC: view, **spread}, {DST: target, **({WORKSPACE: mask} if mask else {})}
     )
-    _finish(build, result, mean, variance)
+    _finish(build, result, mean, variance, private=2)
     saved = Saved(groups, spread[MEAN], spread[VARIANCE], spread.get(SCALE), mask)
     build.current.note(build.current.output_name(1), saved)
     return mean, variance
@@ -173,9 +173,9 @@ def _mask(build: Builder, primitive: Primitive, flags: int) -> Tensor | None:
     return build.memory.new(f"{build.current.output_name(0)}_mask", (mask.bytes,), mask)
 
 
-def _finish(build: Builder, *results: Tensor) -> None:
+def _finish(build: Builder, *results: Tensor, private: int | None = None) -> None:
     for index, tensor in enumerate(results):
-        build.values.define(index, tensor)
+        build.values.define(index, tensor, private=index == private)
 
 
 def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, take: float) -> None:

@@ -126,6 +126,11 @@ class OneDnn(PlanProgram):
         state = (key for key in wanted if key[0] in STATE)
         return found | {key: self.execution.read(self.built.inputs[key]) for key in state}
 
+    def run_watched(self, index: int, watch: Callable[[int], None]) -> None:
+        """Run the same; call ``watch`` with the position of each step after it."""
+        self._pointing[index]()
+        self.execution.run_watched(watch)
+
     def run_fed(self, execution: Execution, fed: Fed, feed: Feed) -> None:
         """Run one iteration on a batch of a data set, normalised with NumPy."""
         rows = len(fed.labels) if self.train else self.workload.batch

@@ -12,6 +12,7 @@ import numpy as np
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.kernels import Kernel
+from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Operand, Plan
 
 DTYPES = {  # types of values
@@ -81,14 +82,17 @@ Call = PrimitiveCall | ArrayCall | KernelCall
 
 
 class Built(NamedTuple):
-    """A plan and what executes it: calls, one for each step; nodes, the position in the graph of
-    each step's node; and the inputs and outputs of the graph."""
+    """A plan and what executes it: graph, as the plan follows it; calls, one for each step; nodes,
+    the position in the graph of each step's node; the inputs and outputs of the graph; values,
+    those that lie in memory after the step of that position (-1: after loading)."""
 
+    graph: Graph
     plan: Plan
     calls: tuple[Call, ...]
     nodes: tuple[int, ...]
     inputs: dict[tuple[str, str], Tensor]
     outputs: dict[tuple[str, str], tuple[Tensor, int]]
+    values: dict[str, tuple[Tensor, int]]
     constants: dict[int, np.ndarray]
 
     @property

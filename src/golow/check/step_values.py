@@ -1,0 +1,109 @@
+"""What each operation of a plan should have given for what it read, in float64.
+
+A direct level hands over the values that lie in its memory while an iteration runs. Each operation
+of its graph is computed again from those that the level's own steps had, by the operator's meaning:
+an error shows where it is made, and what comes after it starts from what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
+from golow.lower.ir.verify import run_node
+from golow.lower.operators.dropout import Dropout, DropoutBackward
+
+DOUBLE = Symbol(kind="dtype", name="float64")
+SINGLE = Symbol(kind="dtype", name="float32")
+
+Found = Callable[[int, str], Tensor | None]
+"""The level's value of that name, which the node at that position makes; None if it hands over
+none."""
+
+
+class StepValue(NamedTuple):
+    """One result of one operation. found: the level's. wanted: in float64, from what the level's
+    operation read. node, given: to compute it again; place: among the node's results."""
+
+    name: str
+    node: Node
+    place: int
+    found: Tensor
+    wanted: Tensor
+    given: Mapping[str, Tensor]
+
+
+def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Iterator[StepValue]:
+    """Yield every value that the level hands over, in the graph's order.
+
+    inputs: the graph's, by the names of their values. What the level does not hand over is what
+    float64 makes of the values before it. Random layers are off.
+    """
+    graph = _in_double(graph)
+    values = {name: doubled(tensor) for name, tensor in inputs.items()}
+    last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
+    for position, node in enumerate(graph.nodes):
+        given = {name: values[name] for name in node.references()}
+        for place, (value, wanted) in enumerate(
+            zip(node.outputs, evaluated(node, given), strict=True)
+        ):
+            if value is None:
+                continue
+            values[value.name] = wanted
+            own = found(position, value.name)
+            if own is not None:
+                yield StepValue(value.name, node, place, own, wanted, given)
+                if own.shape == wanted.shape:
+                    values[value.name] = doubled(own)
+        for name in given:
+            if last[name] == position:
+                del values[name]
+
+
+def evaluated(node: Node, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """The results of a node in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # for operations that make a tensor and name no dtype
+    try:
+        with torch.no_grad():
+            return run_node(node, dict(given))
+    finally:
+        torch.set_default_dtype(before)
+
+
+def doubled(tensor: Tensor) -> Tensor:
+    """Floating point numbers in float64, complex ones as pairs; whole numbers as they are."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _in_double(graph: Graph) -> Graph:
+    """The graph with float64 where an argument names float32, and with no dropout."""
+
+    def scalar(item: Scalar) -> Scalar:
+        return DOUBLE if item == SINGLE else item
+
+    def argument(given: Argument) -> Argument:
+        return tuple(map(scalar, given)) if isinstance(given, tuple) else scalar(given)
+
+    def field(name: str, given: Argument) -> Argument:
+        """Operators of the vocabulary name a dtype by its text."""
+        return "float64" if (name, given) == ("dtype", "float32") else argument(given)
+
+    def converted(node: Node) -> Node:
+        keywords = {name: field(name, given) for name, given in node.keywords.items()}
+        if node.op == Dropout.op():
+            keywords["probability"] = 0.0
+        if node.op == DropoutBackward.op():
+            keywords["scale"] = 1.0
+        return msgspec.structs.replace(
+            node, arguments=tuple(map(argument, node.arguments)), keywords=keywords
+        )
+
+    return msgspec.structs.replace(graph, nodes=tuple(map(converted, graph.nodes)))
