@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from typing import NamedTuple, get_args
 
 import torch
@@ -50,11 +52,10 @@ def main() -> int:
     """Check every network; 1 if one of them has a wrong operation."""
     options = arguments()
     cases = [Case(*case) for case in product(options.models, options.modes, options.precisions)]
-    torch.set_num_threads(options.threads)
     print("| network | results | wrong | largest share | at | loading | check |")
     print("|---|---|---|---|---|---|---|")
-    with ThreadPoolExecutor(options.jobs) as pool:
-        return int(any(list(pool.map(lambda case: shown(case, options), cases))))
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        return int(any(list(pool.map(partial(shown, options=options), cases))))
 
 
 def arguments() -> argparse.Namespace:
@@ -73,6 +74,7 @@ def arguments() -> argparse.Namespace:
 
 def shown(case: Case, options: argparse.Namespace) -> bool:
     """Print the row of a network; returns whether it has a wrong operation."""
+    torch.set_num_threads(options.threads)
     name = f"{case.model} {case.mode} {case.precision}"
     try:
         found, loading, checking = checked(case, options)

@@ -1,7 +1,7 @@
 """The rule for a single operation: is its result off by more than its own rounding?
 
-No network is ill-conditioned in one operation, so the limit is that of the operation alone. With
-u the size of a rounding, and for each element the larger of its own size and half of the tensor's
+No network is ill-conditioned in one operation, so the limit is that of the operation alone. With u
+the size of a rounding, and for each element the larger of its own size and half of the tensor's
 root mean square:
 
     every element is off by at most  largest x u x size,  and their root mean square by  mean x u x
@@ -10,7 +10,8 @@ root mean square:
 Where terms cancel, a result is smaller than what was added. An operation that does not pass is
 computed again with each number that it read moved by about a rounding, and how far each element
 moves takes the place of its size. An element that jumps (a floor, a comparison, a relu) passes if
-it is what one of the moved computations gives.
+it is what one of the moved computations gives. In an update, the size is that of the change, beside
+a few float32 roundings of what is changed.
 
 Whole numbers must be equal, but for such jumps.
 """
@@ -24,9 +25,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from golow.check.rule import FLOAT32, Rounding
+from golow.check.rule import FLOAT32, TF32, Rounding
 from golow.check.step_values import StepValue, evaluated
-from golow.lower.ir.operator import vocabulary
+from golow.lower.ir.operator import Operator, vocabulary
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
@@ -42,6 +43,7 @@ DRAWS = 2
 MORE_DRAWS = 16
 """For elements that may have jumped: one in a hundred thousand that may have lands on one side in
 all of them."""
+MOST_NAMED = 8
 
 
 class Limit(NamedTuple):
@@ -50,16 +52,36 @@ class Limit(NamedTuple):
     largest: float
     mean: float
 
+    def times(self, factor: float) -> Limit:
+        """The limit of so many operations."""
+        return Limit(self.largest * factor, self.mean * factor)
+
 
 IN_FLOAT32 = Limit(1024.0, 256.0)
 """Sums of float32 add up to thousands of terms one after the other: gradients of convolutions were
 off by 780 and 33 at most in the zoo."""
 COARSE = Limit(24.0, 6.0)
 """Of TF32 and half precisions: sums are float32's; what is added and the result are rounded."""
+UPDATE = Limit(8.0, 4.0)
+"""In float32, of what an update changes."""
+OF_RECURRENCE = 64.0
+"""A recurrent network in one operation rounds in every step what the next one reads."""
 
-SIXTEEN_BITS = ("bfloat16", "float16")
-SMALLEST = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-24}
-"""By how much a value near zero may be off, by the type in which it is stored."""
+
+def _names(*kinds: type[Operator]) -> set[str]:
+    """Those operators and their gradients, by their names in graphs."""
+    operators = vocabulary().values()
+    return {item.op() for item in operators if issubclass(item.gradient_of or item, kinds)}
+
+
+RECURRENCES = _names(Recurrence, RecurrentLayers, RecurrentStack)
+PRODUCTS = RECURRENCES | _names(
+    Attention, Convolution, GroupedProduct, GroupedSums, Linear, MatrixProduct
+)
+"""Operations that round factors to the working precision, in whatever type they write."""
+
+SMALLEST = {"float16": 2.0**-24}
+"""By how much a value near zero may be off, by the type in which it is stored; float32's else."""
 LARGEST = {"float16": 65504.0}
 """From which value on the type has infinity instead."""
 
@@ -76,78 +98,95 @@ def summary(errors: Iterable[StepError]) -> StepsCheck:
     )
 
 
-MOST_NAMED = 8
-
-
-_PRODUCTS = (
-    Attention,
-    Convolution,
-    GroupedProduct,
-    GroupedSums,
-    Linear,
-    MatrixProduct,
-    Recurrence,
-    RecurrentLayers,
-    RecurrentStack,
-)
-PRODUCTS = {
-    operator.op()
-    for operator in vocabulary().values()
-    if issubclass(operator.gradient_of or operator, _PRODUCTS)
-}
-"""Operations that round factors to the working precision, in whatever type they write."""
-
-
 def judged(value: StepValue, working: Rounding, stored: str) -> StepError:
     """The error of a value as a share of its limit; infinite for another shape. stored: the type in
     which the level holds the value."""
-    coarse = stored in SIXTEEN_BITS or value.node.op in PRODUCTS
-    share = _share(value, working if coarse else FLOAT32, stored)
+    node = value.node
     return StepError(
-        value=value.name, operation=value.node.op, layer=value.node.module, share=share
+        value=value.name,
+        operation=node.op,
+        layer=node.module,
+        share=_share(value, _rounding(value, working), stored),
     )
 
 
-def _share(value: StepValue, working: Rounding, stored: str) -> float:
+class _Rounded(NamedTuple):
+    """So many roundings of this size. unit: of one in the mean."""
+
+    limit: Limit
+    unit: float
+
+
+def _rounding(value: StepValue, working: Rounding) -> _Rounded:
+    operations = {value.node.op, *value.behind}
+    if working is FLOAT32 or (working is TF32 and not operations & PRODUCTS):
+        limit, unit, factor = IN_FLOAT32, FLOAT32.size, OF_RECURRENCE / 8
+    else:
+        limit, unit, factor = COARSE, working.size / 2, OF_RECURRENCE
+    return _Rounded(limit.times(factor) if operations & RECURRENCES else limit, unit)
+
+
+def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
     found, wanted = value.found, value.wanted
     if found.shape != wanted.shape:
         return math.inf
     if not wanted.numel():
         return 0.0
-    limit, unit = IN_FLOAT32, working.size
-    if working is not FLOAT32:
-        limit, unit = COARSE, working.size / 2  # in the mean
     if not wanted.is_floating_point():
         wrong = found.to(wanted.dtype) != wanted
-        return 0.0 if _all_jump(value, wrong, unit, 0.0) else math.inf
+        return 0.0 if _all_jump(value, wrong, rounded.unit) else math.inf
     found, wanted, odd = _finite(found.double(), wanted, stored)
-    if odd is not None and not _all_jump(value, odd, unit, 0.0):
+    if odd is not None and not _all_jump(value, odd, rounded.unit):
         return math.inf
     error = (found - wanted).abs()
-    least = SMALLEST.get(stored, SMALLEST["float32"])
-    share = _over(error, _own_size(wanted), limit, unit, least)
+    least = _Allowed.of(rounded, _own_size(wanted), SMALLEST.get(stored, 2.0**-126))
+    if value.before is not None:
+        change = _own_size(wanted - value.before)
+        least = _Allowed.of(rounded, change, 2.0**-126).beside(
+            _Allowed.of(_Rounded(UPDATE, FLOAT32.size), _own_size(wanted), 0.0)
+        )
+    share = least.share(error)
+    if share <= 1.0:
+        return share
+    moves = _moves(value, wanted, rounded.unit).div_(rounded.unit)
+    wider = least.at_least(_Allowed.of(rounded, torch.maximum(moves, _rms(moves) / 2), 0.0))
+    share = wider.share(error)
     if share > 1.0:
-        size = _moves(value, wanted, unit).add_(wanted.abs() * unit / 3)
-        size = torch.maximum(size, _rms(size) / 2)
-        share = _over(error, size / unit, limit, unit, least)
-    if share > 1.0:
-        most = torch.full_like(error, limit.largest).mul_(size).add_(least)
-        jumped = error > most
-        if _all_jump(value, jumped, unit, most):
-            rest = error.masked_fill(jumped, 0.0)
-            share = _over(rest, size / unit, limit, unit, least)
+        jumped = error > wider.each
+        if _all_jump(value, jumped, rounded.unit, wider.each):
+            share = wider.share(error.masked_fill(jumped, 0.0))
     return share
 
 
-def _over(error: Tensor, size: Tensor, limit: Limit, unit: float, least: float) -> float:
-    """How far the error is beyond what that many roundings of these sizes explain."""
-    each = (error / (size * (limit.largest * unit) + least)).max()
-    mean = _rms(error) / (_rms(size) * (limit.mean * unit) + least)
-    return float(torch.maximum(each, mean))
+class _Allowed(NamedTuple):
+    """By how much each element may be off, and the root mean square of all of them."""
+
+    each: Tensor
+    mean: Tensor
+
+    @staticmethod
+    def of(rounded: _Rounded, size: Tensor, least: float) -> _Allowed:
+        """So many roundings of these sizes, and at least so much."""
+        limit, unit = rounded
+        return _Allowed(
+            size * (limit.largest * unit) + least, _rms(size) * (limit.mean * unit) + least
+        )
+
+    def beside(self, other: _Allowed) -> _Allowed:
+        """Both at once."""
+        return _Allowed(self.each + other.each, self.mean + other.mean)
+
+    def at_least(self, other: _Allowed) -> _Allowed:
+        """The larger of both."""
+        return _Allowed(torch.maximum(self.each, other.each), torch.maximum(self.mean, other.mean))
+
+    def share(self, error: Tensor) -> float:
+        """The error as a share of what is allowed."""
+        return float(torch.maximum((error / self.each).max(), _rms(error) / self.mean))
 
 
-def _own_size(wanted: Tensor) -> Tensor:
-    return torch.maximum(wanted.abs(), _rms(wanted) / 2)
+def _own_size(tensor: Tensor) -> Tensor:
+    return torch.maximum(tensor.abs(), _rms(tensor) / 2)
 
 
 def _rms(tensor: Tensor) -> Tensor:
@@ -155,8 +194,8 @@ def _rms(tensor: Tensor) -> Tensor:
 
 
 def _finite(found: Tensor, wanted: Tensor, stored: str) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Both with zeros where float64 itself is not finite, or too large for the type and the level
-    has infinity; and where they are not the same there."""
+    """Both with zeros where one of them is not finite, and where they are not the same there. What
+    is too large for the type is infinite."""
     odd = ~torch.isfinite(wanted) | ~torch.isfinite(found)
     if not bool(odd.any()):
         return found, wanted, None
@@ -174,11 +213,11 @@ def _moves(value: StepValue, wanted: Tensor, unit: float) -> Tensor:
     return squares.div_(DRAWS).sqrt_()
 
 
-def _all_jump(value: StepValue, wrong: Tensor, unit: float, margin: Tensor | float) -> bool:
+def _all_jump(value: StepValue, wrong: Tensor, unit: float, margin: Tensor | float = 0.0) -> bool:
     """Whether each of these elements is what a moved computation gives, within a margin."""
     if not bool(wrong.any()):
         return True
-    found = value.found if not value.wanted.is_floating_point() else value.found.double()
+    found = value.found.double() if value.wanted.is_floating_point() else value.found
     for moved in _moved(value, 4 * unit, MORE_DRAWS):
         near = (moved == found) | (moved.isnan() & found.isnan())
         if moved.is_floating_point():

@@ -14,9 +14,11 @@ import msgspec
 import torch
 from torch import Tensor
 
+from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
 from golow.lower.ir.verify import run_node
 from golow.lower.operators.dropout import Dropout, DropoutBackward
+from golow.lower.operators.loss_gradient import LossGradient
 
 DOUBLE = Symbol(kind="dtype", name="float64")
 SINGLE = Symbol(kind="dtype", name="float32")
@@ -24,11 +26,17 @@ SINGLE = Symbol(kind="dtype", name="float32")
 Found = Callable[[int, str], Tensor | None]
 """The level's value of that name, which the node at that position makes; None if it hands over
 none."""
+NOTHING: frozenset[str] = frozenset()
 
 
 class StepValue(NamedTuple):
-    """One result of one operation. found: the level's. wanted: in float64, from what the level's
-    operation read. node, given: to compute it again; place: among the node's results."""
+    """One result of one operation.
+
+    found: the level's. wanted: in float64, from what the level's operation read. node, given: to
+    compute it again; place: among the node's results. behind: the operations whose results the
+    level did not hand over, so that their rounding is in this one's. before: what it is the new
+    content of, in an update.
+    """
 
     name: str
     node: Node
@@ -36,6 +44,8 @@ class StepValue(NamedTuple):
     found: Tensor
     wanted: Tensor
     given: Mapping[str, Tensor]
+    behind: frozenset[str]
+    before: Tensor | None
 
 
 def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Iterator[StepValue]:
@@ -46,20 +56,31 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
     """
     graph = _in_double(graph)
     values = {name: doubled(tensor) for name, tensor in inputs.items()}
+    unseen: dict[str, frozenset[str]] = {}
     last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
+    gradients = {item.name for item in graph.outputs if item.kind == "gradient"}
+    state, scale = state_outputs(graph), 1.0
     for position, node in enumerate(graph.nodes):
         given = {name: values[name] for name in node.references()}
-        for place, (value, wanted) in enumerate(
-            zip(node.outputs, evaluated(node, given), strict=True)
-        ):
+        behind = NOTHING.union(*(unseen.get(name, NOTHING) for name in given))
+        if node.phase == "update" and scale != 1.0:
+            given |= {name: given[name] / scale for name in given.keys() & gradients}
+        results = zip(node.outputs, evaluated(node, given), strict=True)
+        for place, (value, wanted) in enumerate(results):
             if value is None:
                 continue
             values[value.name] = wanted
             own = found(position, value.name)
-            if own is not None:
-                yield StepValue(value.name, node, place, own, wanted, given)
-                if own.shape == wanted.shape:
-                    values[value.name] = doubled(own)
+            if own is None:
+                unseen[value.name] = behind | {node.op}
+                continue
+            if node.op == LossGradient.op():  # the loss may be scaled: so are all gradients
+                scale = float(own)
+            else:
+                before = values.get(state.get(value.name, "")) if node.phase == "update" else None
+                yield StepValue(value.name, node, place, own, wanted, given, behind, before)
+            if own.shape == wanted.shape:
+                values[value.name] = doubled(own)
         for name in given:
             if last[name] == position:
                 del values[name]

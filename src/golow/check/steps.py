@@ -13,7 +13,6 @@ from torch import Tensor
 from golow.check.rule import Rounding
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
-from golow.levels.torch.device import HALVES
 from golow.lower.ir.graph import Graph, GraphInput, decode_graph
 from golow.records.comparison import StepsCheck
 from golow.records.workload import KEPT
@@ -79,15 +78,9 @@ class _HandedOver:
 
 
 def _inputs(bundle: Bundle, graph: Graph, rate: float) -> Iterator[tuple[str, Tensor]]:
-    """The values of the graph's inputs, by name. In inference a half precision stores all numbers
-    in it."""
-    workload = bundle.workload
-    half = HALVES.get(workload.precision) if workload.mode == "infer" else None
+    """The values of the graph's inputs, by name."""
     for item in graph.inputs:
-        tensor = _input(bundle, item, rate)
-        if half is not None and tensor.is_floating_point():
-            tensor = tensor.to(half)
-        yield item.value.name, tensor
+        yield item.value.name, _input(bundle, item, rate)
 
 
 def _input(bundle: Bundle, item: GraphInput, rate: float) -> Tensor:

@@ -322,7 +322,7 @@ class StepwiseProgram(Program, Protocol):
     ) -> ValuesReport:
         """Run one iteration on that batch from the bundle's weights, with random layers off; write
         the values that its nodes make from that position on, up to so many bytes, into the file.
-        Gradients are not scaled."""
+        Gradients are of the loss as the level scales it."""
 
 
 @runtime_checkable

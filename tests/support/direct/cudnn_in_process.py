@@ -7,8 +7,12 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from golow.check.rule import BF16, FLOAT32, FP16, TF32, Rounding
+from golow.check.step_rule import judged
+from golow.check.step_values import step_values
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
@@ -25,11 +29,20 @@ from golow.records.workload import Mode, Optimizer, Precision
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.direct.in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
+from support.direct.in_process import (
+    OPTIMIZER,
+    STEPS,
+    Network,
+    Tensors,
+    clipped,
+    graph_inputs,
+)
 
 SCALE = 1024.0
 
 ROUNDING: dict[Precision, float] = {"tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}
+
+WORKING: dict[Precision, Rounding] = {"ieee": FLOAT32, "tf32": TF32, "bf16": BF16, "fp16": FP16}
 
 OF_CUDNNS_LSTM = 256
 """Roundings of a tensor's size by which cuDNN's LSTM is off in float32. PyTorch's call of it on the
@@ -79,14 +92,15 @@ class Running:
         sources = {item.value.name: item for item in network.graph.inputs}
         self.observed = False
         self.execution = Execution(self.built, on.gpu, sources, batches, self._weight)
-        self._fill_state()
+        self.fill_state()
 
     def _weight(self, kind: str, target: str) -> np.ndarray:
         if kind == "constant":
             return self.network.constants[target].detach().numpy()
         return self.state[target]
 
-    def _fill_state(self) -> None:
+    def fill_state(self) -> None:
+        """Write weights, learning rate and loss scale; random layers are off."""
         rate = self.network.prepared.workload.optimizer.learning_rate
         for (kind, target), tensor in self.built.inputs.items():
             if kind == "learning_rate":
@@ -127,8 +141,10 @@ class Running:
 
 
 def compute(network: Network, on: OnGpu, precision: Precision = "ieee") -> Tensors:
-    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``. Each operation of the
+    first is right by itself."""
     running = Running(network, on, precision)
+    assert_steps(running, precision)
     found: Tensors = {}
     for step in range(STEPS):
         found |= {f"{step}/{name}": array for name, array in running.step(step).items()}
@@ -153,3 +169,30 @@ def assert_near(network: Network, on: OnGpu, precision: Precision, roundings: fl
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
         error = distance / (ROUNDING[precision] * size)
         assert error <= roundings, f"{name}: {error:.0f} roundings"
+
+
+def assert_steps(running: Running, precision: Precision) -> None:
+    """Every operation of an iteration is right by itself; the state is then as it was before."""
+    values, execution = running.built.values, running.execution
+    at: dict[int, list[str]] = {}
+    for name, (_, made_at) in values.items():
+        at.setdefault(made_at, []).append(name)
+    found: dict[str, Tensor] = {}
+
+    def take(position: int) -> None:
+        for name in at.get(position, ()):
+            found[name] = torch.from_numpy(execution.read(values[name][0]))
+
+    take(-1)
+    execution.run_watched(0, take)
+    running.execution.forget()
+    running.fill_state()
+    working, graph = WORKING[precision], running.built.graph
+    wrong = [
+        error
+        for item in step_values(
+            graph, graph_inputs(running.network, graph), lambda _, name: found.get(name)
+        )
+        if (error := judged(item, working, values[item.name][0].dtype)).share > 1.0
+    ]
+    assert not wrong, "; ".join(item.words for item in wrong)

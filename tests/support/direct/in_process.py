@@ -20,7 +20,7 @@ from golow.levels.torch.in_double import InDouble
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.ir.pass_runner import apply
-from golow.records.workload import Mode, Optimizer, Workload
+from golow.records.workload import KEPT, Mode, Optimizer, Workload
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
@@ -78,6 +78,26 @@ def lower(
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
     return Network(prepared, apply(clean, passes(prepared.workload)), captured.constants)
+
+
+def graph_inputs(network: Network, graph: Graph) -> dict[str, Tensor]:
+    """The values of a graph's inputs by name: the first batch, and weights that no step has
+    changed."""
+    batch, state = network.prepared.batches[0], network.prepared.module.state_dict()
+    rate = torch.tensor(network.prepared.workload.optimizer.learning_rate)
+    found = {}
+    for item in graph.inputs:
+        kind, target = item.kind, item.target
+        if kind in ("input", "target"):
+            tensor = (batch.inputs if kind == "input" else batch.targets)[int(target)]
+        elif kind in KEPT:
+            tensor = torch.zeros(item.value.shape)
+        elif kind == "learning_rate":
+            tensor = rate
+        else:
+            tensor = network.constants[target] if kind == "constant" else state[target]
+        found[item.value.name] = tensor.detach()
+    return found
 
 
 def clipped(found: Tensors) -> Tensors:

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from golow.check.rule import FLOAT32
+from golow.check.step_rule import judged
+from golow.check.step_values import step_values
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import STATE
 from golow.levels.direct.onednn.bindings.constants import ANY, CHANNELS_LAST
@@ -22,7 +26,14 @@ from golow.lower.ir.graph import Pass
 from golow.records.workload import KEPT, Mode, Optimizer, Workload
 from golow.storage.cache import open_cache
 from support.direct import in_process
-from support.direct.in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
+from support.direct.in_process import (
+    OPTIMIZER,
+    STEPS,
+    Network,
+    Tensors,
+    clipped,
+    graph_inputs,
+)
 
 Chooser = Callable[[int], int]
 
@@ -71,14 +82,14 @@ class Running:
         self.built: Built = build_plan(network.graph, ENGINE, layout_of, self.switches, generates)
         self.execution = Execution(self.built, ENGINE, self._weight, workshop())
         self._held: list[np.ndarray] = []  # the execution keeps addresses only
-        self._fill_state()
+        self.fill_state()
 
     def _weight(self, kind: str, target: str) -> np.ndarray:
         if kind == "constant":
             return self.network.constants[target].detach().numpy()
         return self.state[target]
 
-    def _fill_state(self) -> None:
+    def fill_state(self) -> None:
         """Weights; the learning rate with its sign turned: see optimizer_updates.py."""
         rate = self.network.prepared.workload.optimizer.learning_rate
         for (kind, target), tensor in self.built.inputs.items():
@@ -123,10 +134,33 @@ def compute(
     network: Network, layout_of: Chooser = lambda _: ANY, generates: bool = True
 ) -> Tensors:
     """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``. generates: with kernels
-    of its own, otherwise as without a compiler."""
+    of its own, otherwise as without a compiler. Each operation of the first is right by itself."""
     running = Running(network, layout_of, generates)
+    assert_steps(running)
     found: Tensors = {}
     for step in range(STEPS):
         running.point_at(step)
         found |= {f"{step}/{name}": array for name, array in running.step().items()}
     return found
+
+
+def assert_steps(running: Running) -> None:
+    """Every operation of an iteration is right by itself; the state is then as it was before."""
+    values, execution = running.built.values, running.execution
+    at: dict[int, list[str]] = {}
+    for name, (_, made_at) in values.items():
+        at.setdefault(made_at, []).append(name)
+    found: dict[str, Tensor] = {}
+
+    def take(position: int) -> None:
+        for name in at.get(position, ()):
+            found[name] = torch.from_numpy(execution.read(values[name][0]))
+
+    running.point_at(0)
+    take(-1)
+    execution.run_watched(take)
+    running.fill_state()
+    given = graph_inputs(running.network, running.built.graph)
+    items = step_values(running.built.graph, given, lambda _, name: found.get(name))
+    wrong = [e for item in items if (e := judged(item, FLOAT32, "float32")).share > 1.0]
+    assert not wrong, "; ".join(item.words for item in wrong)

@@ -30,7 +30,6 @@ from golow.workload.bundle import Bundle
 
 Key = tuple[str, str]  # kind and target of an input or output of the graph
 WEIGHTS = ("parameter", "buffer")
-UNSCALED = {"scaler/scale": np.ones(1), "scaler/good_steps": np.zeros(1)}
 
 
 class Collector(Protocol):
@@ -138,7 +137,6 @@ class PlanProgram(Chooser):
         """Write the values of an iteration from the bundle's weights, without random layers."""
         self.reset(learning_rate)
         self.set_dropout(active=False)
-        self.set_scaler(UNSCALED)
         report = write_values(self, self._check_index(batch), first, most, file)
         self.reset()
         return report
