@@ -35,7 +35,7 @@ from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
-from golow.lower.operators.recurrent_stack import RecurrentStack
+from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
 from golow.records.comparison import StepError, StepsCheck
 
 DRAWS = 2
@@ -64,8 +64,9 @@ COARSE = Limit(24.0, 6.0)
 """Of TF32 and half precisions: sums are float32's; what is added and the result are rounded."""
 UPDATE = Limit(8.0, 4.0)
 """In float32, of what an update changes."""
-OF_RECURRENCE = 64.0
-"""A recurrent network in one operation rounds in every step what the next one reads."""
+OF_RECURRENCE = 8.0
+"""Times as much: a recurrent network in one operation rounds in every step what the next one
+reads."""
 
 
 def _names(*kinds: type[Operator]) -> set[str]:
@@ -74,14 +75,15 @@ def _names(*kinds: type[Operator]) -> set[str]:
     return {item.op() for item in operators if issubclass(item.gradient_of or item, kinds)}
 
 
-RECURRENCES = _names(Recurrence, RecurrentLayers, RecurrentStack)
+RECURRENCES = _names(Recurrence, RecurrentLayers, RecurrentStack, RecurrentStackBackward)
 PRODUCTS = RECURRENCES | _names(
     Attention, Convolution, GroupedProduct, GroupedSums, Linear, MatrixProduct
 )
 """Operations that round factors to the working precision, in whatever type they write."""
 
-SMALLEST = {"float16": 2.0**-24}
-"""By how much a value near zero may be off, by the type in which it is stored; float32's else."""
+SMALLEST = {"float16": 2.0**-21}
+"""By how much a value near zero may be off, by the type in which it is stored: eight of float16's
+smallest numbers; float32's least else."""
 LARGEST = {"float16": 65504.0}
 """From which value on the type has infinity instead."""
 
@@ -120,10 +122,10 @@ class _Rounded(NamedTuple):
 def _rounding(value: StepValue, working: Rounding) -> _Rounded:
     operations = {value.node.op, *value.behind}
     if working is FLOAT32 or (working is TF32 and not operations & PRODUCTS):
-        limit, unit, factor = IN_FLOAT32, FLOAT32.size, OF_RECURRENCE / 8
+        limit, unit = IN_FLOAT32, FLOAT32.size
     else:
-        limit, unit, factor = COARSE, working.size / 2, OF_RECURRENCE
-    return _Rounded(limit.times(factor) if operations & RECURRENCES else limit, unit)
+        limit, unit = COARSE, working.size / 2
+    return _Rounded(limit.times(OF_RECURRENCE) if operations & RECURRENCES else limit, unit)
 
 
 def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:

@@ -42,7 +42,13 @@ SCALE = 1024.0
 
 ROUNDING: dict[Precision, float] = {"tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}
 
-WORKING: dict[Precision, Rounding] = {"ieee": FLOAT32, "tf32": TF32, "bf16": BF16, "fp16": FP16}
+WORKING: dict[Precision, Rounding] = {
+    "default": TF32,
+    "ieee": FLOAT32,
+    "tf32": TF32,
+    "bf16": BF16,
+    "fp16": FP16,
+}
 
 OF_CUDNNS_LSTM = 256
 """Roundings of a tensor's size by which cuDNN's LSTM is off in float32. PyTorch's call of it on the
