@@ -6,17 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golow.records.errors import GolowError
+from golow.storage.names import is_plain_name
 
-LONGEST_NAME = 200  # bytes of a name of a file or folder; systems take 255
 MOST = 1000  # records of one name in a folder
-
-
-def is_plain_name(text: str) -> bool:
-    """Whether a text from a record can be the name of a file or folder: of no other place, and not
-    too long."""
-    if text in ("", ".", "..") or not text.isprintable() or "\\" in text:
-        return False
-    return Path(text).name == text and len(text.encode()) <= LONGEST_NAME
 
 
 def own_folder(parent: Path, name: str, is_it: Callable[[Path], bool]) -> Path:

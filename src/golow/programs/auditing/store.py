@@ -19,8 +19,9 @@ from golow.records.comparison import Ratio
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.storage.files import read_json, write_whole, writing
+from golow.storage.names import is_plain_name
 from golow.storage.record_file import RecordFile
-from golow.storage.record_folder import is_plain_name, own_folder
+from golow.storage.record_folder import own_folder
 
 FILE = RecordFile("audit.json", "audit", 1, "give a folder that `golow audit` wrote.")
 HINT = "free some space or name another folder with --out."

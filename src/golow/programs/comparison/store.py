@@ -22,7 +22,8 @@ from golow.records.errors import GolowError
 from golow.records.record import FORMAT_VERSION, Record, encode
 from golow.records.workload import Workload
 from golow.storage.files import is_file, read_json, write_whole, writing
-from golow.storage.record_folder import is_plain_name, own_folder
+from golow.storage.names import is_plain_name
+from golow.storage.record_folder import own_folder
 from golow.storage.spreadsheet import to_csv
 
 HINT = "free some space or name another folder with --out."
