@@ -11,7 +11,9 @@ The lock file comes first and goes last, so that at no moment there is a folder 
 from __future__ import annotations
 
 import atexit
+import getpass
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -62,10 +64,13 @@ def remove_abandoned() -> None:
 
 @atexit.register
 def remove_own() -> None:
-    """Remove the folders of this process that are still there: a second Ctrl-C may have ended a
-    block before it could."""
+    """Remove the folders of this process that are still there, since a second Ctrl-C may have ended
+    a block before it could; and the empty one that importing PyTorch's compiler leaves."""
     for folder in list(_own):
         _remove(folder)
+    with suppress(OSError, KeyError):  # it holds something, is not there, or the user has no name
+        name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())  # as PyTorch spells it
+        (Path(tempfile.gettempdir()) / f"torchinductor_{name}").rmdir()
 
 
 # ---------------------------------------------------------------- how it is done
