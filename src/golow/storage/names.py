@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 LONGEST_NAME = 200  # bytes of a name of a file or folder; systems take 255
+LONGEST_PART = 100  # bytes of the name of a model or level within another name
 DIGEST_LENGTH = 12  # hexadecimal digits in a name that was shortened
 
 

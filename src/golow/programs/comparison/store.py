@@ -22,7 +22,7 @@ from golow.records.errors import GolowError
 from golow.records.record import FORMAT_VERSION, Record, encode
 from golow.records.workload import Workload
 from golow.storage.files import is_file, read_json, write_whole, writing
-from golow.storage.names import is_plain_name
+from golow.storage.names import is_plain_name, shortened
 from golow.storage.record_folder import own_folder
 from golow.storage.spreadsheet import to_csv
 
@@ -113,7 +113,7 @@ def _index(comparison: Comparison) -> _Index:
 
 
 def _file_of(run: Run) -> str:
-    return f"{run.level.replace(':', '-')}.json"
+    return f"{shortened(run.level.replace(':', '-'))}.json"
 
 
 def _holds(folder: Path, comparison: Comparison) -> bool:

@@ -24,7 +24,7 @@ from golow.programs.training.training_record import (
 )
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Precision
-from golow.storage.names import file_name
+from golow.storage.names import LONGEST_PART, file_name
 from golow.worker.cores import default_threads
 from golow.workload.model_names import is_code
 from golow.workload.request import require_optimizer
@@ -33,7 +33,6 @@ from golow.workload.trial import require_device
 
 DEFAULT_LEVELS = ("eager", "torchscript", "libtorch", "vendor")
 DEFAULT_BATCH = 128
-LONGEST_ID = 150  # bytes, after the time of a training
 LARGEST_PADDING = 127  # a shift is one byte
 
 
@@ -102,7 +101,7 @@ def make_plan(
         raise GolowError(f"{dataset.name} is a text", "--flip and --crop are for images.")
     threads = default_threads() if request.threads is None else request.threads
     title = model if isinstance(model, str) else type(model).__name__
-    name = file_name(f"{Path(title).name}-{Path(dataset.name).name}", LONGEST_ID)
+    name = file_name(f"{Path(title).name}-{Path(dataset.name).name}", LONGEST_PART)
     return TrainingPlan(
         format_version=FORMAT_VERSION,
         id=f"{created:%Y%m%d-%H%M%S}-{name}",
