@@ -36,6 +36,8 @@ from golow.levels.torch.gradient_terms import MOVED
 from golow.records.comparison import Check
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode, Workload
+from golow.storage.full_disk import tells_of_full_disk
+from golow.storage.scratch import temporary_full
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
@@ -228,6 +230,8 @@ class Standard:
                 for worker in workers:
                     worker.dismiss()
         except WorkerFailure as failure:
+            if tells_of_full_disk(f"{failure.message}\n{failure.log}"):
+                raise temporary_full() from failure
             # A study shows the first line; it should be the same for all cells out of memory.
             if failure.kind == "out of memory":
                 said, then = "eager and its float64 reference do not fit into memory", "\n"

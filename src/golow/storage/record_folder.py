@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from golow.records.errors import GolowError
+from golow.storage.files import writing
 from golow.storage.names import is_plain_name
 
 MOST = 1000  # records of one name in a folder
+
+
+@contextmanager
+def filled(folder: Path, hint: str) -> Iterator[None]:
+    """Write a record's files into its folder in the block. If that fails, a folder that was empty
+    is removed again, and an `OSError` becomes a `GolowError` with the hint."""
+    was_empty = not any(folder.iterdir())
+    try:
+        with writing(folder, hint):
+            yield
+    except BaseException:
+        if was_empty:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def own_folder(parent: Path, name: str, is_it: Callable[[Path], bool]) -> Path:

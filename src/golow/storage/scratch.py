@@ -11,6 +11,7 @@ The lock file comes first and goes last, so that at no moment there is a folder 
 from __future__ import annotations
 
 import atexit
+import errno
 import getpass
 import os
 import re
@@ -23,7 +24,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from golow.records.errors import GolowError
 from golow.storage.files import writing
+from golow.storage.full_disk import full_disk
 from golow.storage.interrupts import uninterrupted
 
 HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
@@ -37,15 +40,27 @@ def scratch_folder() -> Iterator[Path]:
     """A new folder that only this user can read; it is removed when the block ends.
 
     Removes abandoned folders before, and after it those of workers that were killed meanwhile.
-    Raises `GolowError` where no folder can be made.
+    Raises `GolowError` where no folder can be made, and if the disk is full during the block.
     """
     remove_abandoned()
     folder = _created()
     try:
         yield folder
+    except GolowError:
+        raise
+    except Exception as error:
+        if full := full_disk(error):
+            raise temporary_full(full.filename) from error
+        raise
     finally:
         _remove(folder)
         remove_abandoned()
+
+
+def temporary_full(file: str | None = None) -> GolowError:
+    """The error for a full temporary folder. file: that could not be written, wherever it is."""
+    place = file or f"the temporary folder {tempfile.gettempdir()}"
+    return GolowError(f"{place} cannot be written: {os.strerror(errno.ENOSPC)}", HINT)
 
 
 def remove_abandoned() -> None:

@@ -20,7 +20,7 @@ from golow.records.record import encode
 from golow.storage.files import read_json, write_whole, writing
 from golow.storage.names import file_name, is_plain_name
 from golow.storage.record_file import RecordFile
-from golow.storage.record_folder import own_folder
+from golow.storage.record_folder import filled, own_folder
 
 FILE = RecordFile("audit.json", "audit", 1, "give a folder that `golow audit` wrote.")
 HINT = "free some space or name another folder with --out."
@@ -35,7 +35,7 @@ def save(audit: Audit, parent: Path) -> Path:
     with writing(parent, HINT):
         folder = own_folder(parent, audit.id, lambda found: _holds(found, audit))
     files = _files(audit, folder.name)
-    with writing(folder, HINT):
+    with filled(folder, HINT):
         for name, data in files.items():
             write_whole(folder / name, data)
     return folder

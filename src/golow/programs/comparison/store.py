@@ -23,7 +23,7 @@ from golow.records.record import FORMAT_VERSION, Record, encode
 from golow.records.workload import Workload
 from golow.storage.files import is_file, read_json, write_whole, writing
 from golow.storage.names import is_plain_name, shortened
-from golow.storage.record_folder import own_folder
+from golow.storage.record_folder import filled, own_folder
 from golow.storage.spreadsheet import to_csv
 
 HINT = "free some space or name another folder with --out."
@@ -92,7 +92,7 @@ def save(comparison: Comparison, parent: Path) -> Path:
         folder = own_folder(parent, comparison.id, lambda found: _holds(found, comparison))
     if folder.name != comparison.id:
         comparison = _renamed(comparison, folder.name)
-    with writing(folder, HINT):
+    with filled(folder, HINT):
         for run in comparison.runs:
             write_whole(folder / _file_of(run), encode(run))
         write_whole(folder / "runs.csv", to_csv_text(comparison).encode())
