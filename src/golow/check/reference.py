@@ -378,6 +378,8 @@ def moved_weights(
 
 def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
     """The tensor with each element moved by a few roundings, at random; integers stay."""
+    if tensor.is_complex():
+        return torch.view_as_complex(moved(torch.view_as_real(tensor), rounding, generator))
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
