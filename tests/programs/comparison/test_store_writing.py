@@ -55,7 +55,7 @@ def test_a_disk_that_is_full_by_its_limit(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert f"{target / 'large'} cannot be written: File too large" in done.stdout
     assert "name another folder with --out" in done.stdout
-    assert list((target / "large").iterdir()) == []  # nothing half, and no temporary file
+    assert list(target.iterdir()) == []  # nothing half, and no temporary file
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
@@ -74,9 +74,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         ) as raised:
             store.save(store.load(source), target)
         assert "free some space" in raised.value.hint
-        left = [file.name for file in (target / "large").iterdir()]
-        assert left in ([], ["eager.json"])
-        assert not (target / "large" / "comparison.json").exists()
+        assert list(target.iterdir()) == []
     finally:
         subprocess.run(["umount", str(target)], check=True)
 
