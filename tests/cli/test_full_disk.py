@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def small(tmp_path: Path) -> Iterator[Small]:
     yield mounted
     if place.is_mount():
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def filled(place: Path) -> None:
+    """Make files until there is room for no other."""
+    for number in count():
+        (place / f"file-{number}").touch()
 
 
 def run(
@@ -92,6 +99,18 @@ def test_the_error_of_a_library_is_one_of_a_full_disk(small: Small) -> None:
     with pytest.raises(GolowError, match="No space left") as raised, scratch_folder():
         save_file({"x": torch.zeros(10_000)}, place / "file")
     assert full_disk(raised.value) is not None
+
+
+def test_a_full_disk_elsewhere_is_that_place(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = small("8k,nr_inodes=9")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with pytest.raises(GolowError) as raised, scratch_folder():
+        filled(place)
+    assert raised.value.message.startswith(f"{place}/file-")
+    assert "TMPDIR" not in raised.value.hint
 
 
 def test_other_errors_pass_through_a_temporary_folder() -> None:

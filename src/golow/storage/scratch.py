@@ -59,8 +59,10 @@ def scratch_folder() -> Iterator[Path]:
 
 def temporary_full(file: str | None = None) -> GolowError:
     """The error for a full temporary folder. file: that could not be written, wherever it is."""
-    place = file or f"the temporary folder {tempfile.gettempdir()}"
-    return GolowError(f"{place} cannot be written: {os.strerror(errno.ENOSPC)}", HINT)
+    why, temporary = os.strerror(errno.ENOSPC), tempfile.gettempdir()
+    if file is not None and not Path(file).is_relative_to(temporary):
+        return GolowError(f"{file} cannot be written: {why}", "free some space there.")
+    return GolowError(f"the temporary folder {temporary} cannot be written: {why}", HINT)
 
 
 def remove_abandoned() -> None:
