@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from golow.api import (
         AuditInterrupted,
         AuditResult,
+        ErrorWithResult,
         Interrupted,
         LifeResult,
         ProfileDiff,
@@ -51,6 +52,7 @@ __all__ = [
     "AuditResult",
     "Augmentation",
     "CompiledModule",
+    "ErrorWithResult",
     "GolowError",
     "Interrupted",
     "LifeResult",

@@ -50,6 +50,10 @@ def main() -> None:
     finally:
         if _LISTENING:
             _signal.signal(_signal.SIGINT, _end)
+        if "torch" in sys.modules:  # its compiler leaves an empty folder, whoever imported it
+            from golow.storage.scratch import remove_own
+
+            remove_own()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -6,7 +6,9 @@ answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated
 
@@ -30,6 +32,7 @@ from golow.commands.study import study_app
 from golow.commands.train import train
 from golow.records.errors import GolowError, Unsupported
 from golow.report.console import plain
+from golow.storage.full_disk import FULL
 
 app = typer.Typer(
     name="golow",
@@ -71,11 +74,21 @@ def _version(
 def main() -> None:
     """Run the command line; an error that the user can fix is one message and exit status 2."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except GolowError as error:
         _complain(error.message, error.hint)
     except Unsupported as error:
         _complain(str(error), "")
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        with suppress(OSError):  # or Python would try again to write what is left, and show how
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        place = error.filename or "the output"
+        _complain(f"{place} cannot be written: {error.strerror}", "free some space.")
 
 
 def _complain(message: str, hint: str) -> None:

@@ -67,7 +67,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofing, "roof", program)
     monkeypatch.setattr(profiling, "profile", program)
     monkeypatch.setattr(studies, "measure_study", program)
-    monkeypatch.setattr(studies, "find_study", lambda study, out, device: study)
+    monkeypatch.setattr(studies, "find_study", lambda study, out, device, trust: study)
 
 
 def distinct(function: Callable[..., object]) -> Given:
@@ -99,7 +99,7 @@ FUNCTIONS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
     (golow.support, ("device",)),  # beside the request, which always has one
     (golow.roof, ()),
     (golow.profile, ("precisions", "folder", "way_down")),
-    (golow.run_study, ("study", "device", "out")),  # these make the study that is meant
+    (golow.run_study, ("study", "device", "out", "trust")),  # these make the study that is meant
 ]
 
 

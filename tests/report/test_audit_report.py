@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from golow.api import AuditResult, load_audit
-from golow.levels.choices import all_choices
+from golow.api import AuditResult
 from golow.measure.words import CLAIM_MARGIN, SAME_MARGIN
-from golow.programs.auditing import store
 from golow.programs.auditing.audit_record import Audit, Untried
 from golow.programs.auditing.observer import Pace
-from golow.records.comparison import Comparison, Run
-from golow.records.errors import GolowError
-from golow.records.workload import ModelSource
 from golow.report.audit import facts
 from golow.report.audit.export import Row, rows
 from golow.report.audit.figure import effects, write_figures
 from golow.report.audit.progress import AuditProgressDisplay
 from golow.report.audit.table import NOT_CONFIRMED, render
-from golow.report.comparison import untried
-from golow.report.comparison.advice import advice
 from golow.report.console import PlainConsole
 from golow.report.units import bytes_change_text, ratio_text
 from golow.storage.spreadsheet import FORMULA
@@ -41,13 +31,11 @@ from support.records.audits import (
     AUDITS,
     EVERYTHING,
     HOSTILE,
-    RACE,
     audit,
     combination,
     level,
     price,
     ratio,
-    run,
 )
 
 PAGE = DOCS / "audit.md"
@@ -299,89 +287,6 @@ def test_equal_audits_give_equal_files(tmp_path: Path) -> None:
     assert first.name == "effects.svg" and first.read_bytes() == second.read_bytes()
 
 
-# ---------------------------------------------------------------- the record
-
-
-@pytest.mark.parametrize("name", sorted(AUDITS.keys() - {"hostile names"}))
-def test_what_is_saved_is_read_back(name: str, tmp_path: Path) -> None:
-    folder = store.save(AUDITS[name], tmp_path)
-    assert store.FILE.is_at(folder) and store.FILE.is_at(folder / "audit.json")
-    assert load_audit(folder).audit == AUDITS[name]
-    assert load_audit(folder / "audit.json").audit == AUDITS[name]
-
-
-def test_names_that_steer_a_terminal_are_refused(tmp_path: Path) -> None:
-    folder = store.save(HOSTILE, tmp_path)
-    assert all(file.name.isprintable() for file in folder.iterdir())
-    with pytest.raises(GolowError, match="is not a name"):
-        load_audit(folder)
-
-
-def test_raw_samples_lie_in_a_file_for_each_run(tmp_path: Path) -> None:
-    folder = store.save(EVERYTHING, tmp_path)
-    runs = sorted(file.name for file in folder.iterdir() if file.name != "audit.json")
-    assert len(runs) == 2 + 10 + 1
-    assert runs[:2] == ["000-eager.json", "001-eager+fused_sgd.json"]
-    assert "host_ns" not in (folder / "audit.json").read_text()
-    assert "host_ns" in (folder / runs[0]).read_text()
-
-
-Change = Callable[[dict[str, Any]], object]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda tree: tree.update(format_version=2), "format version 2; this golow reads 1"),
-        (lambda tree: tree.pop("format_version"), "format version None"),
-        (lambda tree: tree.pop("levels"), "not an audit"),
-        (lambda tree: tree.update(levels={"a": 1}), "not an audit"),
-        (lambda tree: tree["levels"][0].update(prices=[1]), "not an audit"),
-        (lambda tree: tree["levels"][0].update(run="../eager.json"), "no name of a file"),
-        (lambda tree: tree["levels"][0].update(run="nowhere.json"), "there is no file"),
-        (lambda tree: tree["levels"][0].update(run=7), "not an audit"),
-        (lambda tree: tree["levels"][1].update(best=[]), "not an audit"),
-        (lambda tree: tree["workload"].update(inputs=[]), "its workload has no inputs"),
-        (lambda tree: tree["levels"][0]["prices"][0].update(finding="x"), "not an audit"),
-        (
-            lambda tree: tree["levels"][0]["prices"][0]["confirmed"].update(low=-1.0),
-            "a ratio that is not positive",
-        ),
-    ],
-)
-def test_a_changed_record_is_refused(change: Change, said: str, tmp_path: Path) -> None:
-    folder = store.save(EVERYTHING, tmp_path)
-    file = folder / "audit.json"
-    tree = json.loads(file.read_text())
-    change(tree)
-    file.write_text(json.dumps(tree))
-    with pytest.raises(GolowError, match=said):
-        load_audit(folder)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda run: run.update(level="\x1b[31m"), "is not a name"),
-        (lambda run: run.update(time=None), "has a ratio, but no time"),
-        (lambda run: run["ratio"].update(value=0.0), "a ratio that is not positive"),
-    ],
-)
-def test_a_changed_run_is_refused(change: Change, said: str, tmp_path: Path) -> None:
-    folder = store.save(EVERYTHING, tmp_path)
-    file = folder / "001-eager+fused_sgd.json"
-    tree = json.loads(file.read_text())
-    change(tree)
-    file.write_text(json.dumps(tree))
-    with pytest.raises(GolowError, match=said):
-        load_audit(folder)
-
-
-def test_a_folder_without_an_audit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GolowError, match="there is no audit in"):
-        load_audit(tmp_path)
-
-
 # ---------------------------------------------------------------- progress
 
 
@@ -419,58 +324,3 @@ def test_ratios_and_changes_are_short(number: float, size: int) -> None:
     assert len(ratio_text(number)) <= 8
     assert len(bytes_change_text(size)) <= 12
     assert (bytes_change_text(size)[0] == "+") == (size > 0)
-
-
-# ---------------------------------------------------------------- a comparison's advice
-
-
-def compared(*runs: Run) -> Comparison:
-    return Comparison(
-        format_version=1,
-        id="c",
-        created="",
-        workload=runs[0].workload,
-        race=RACE,
-        runs=runs,
-    )
-
-
-EAGER = run("eager", ratio(1.0, "same"))
-SLOWER = run("libtorch", ratio(1.25, "slower"))
-
-
-def test_before_stay_with_eager_comes_what_was_not_tried() -> None:
-    text = advice(compared(EAGER, SLOWER))
-    assert text.startswith("Stay with eager for inference at this size: libtorch is not faster.")
-    assert "Not tried: other choices at libtorch than the default ones" in text
-    assert "allocator" in text
-    command = "golow audit resnet50 --input 3x64x64 --batch 8 --threads 4000 --levels libtorch"
-    assert f"`{command} --quick` tries them." in text
-
-
-def test_choices_that_took_part_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one choice only, so that this does not depend on those that are added."""
-    [allocator] = [one for one in all_choices() if one.name == "allocator"]
-    two = tuple(
-        one for one in allocator.alternatives if one.name in ("malloc_keep", "malloc_return")
-    )
-    monkeypatch.setattr(untried, "all_choices", lambda: (replace(allocator, alternatives=two),))
-    kept = msgspec.structs.replace(SLOWER, choices={"allocator": "glibc, keeps memory"})
-    returned = run("libtorch+malloc_return", ratio(1.5, "slower"))
-    assert "Not tried" in advice(compared(EAGER, kept))
-    assert "Not tried" not in advice(compared(EAGER, kept, returned))
-    other = run("eager:channels_last", ratio(1.2, "slower"))
-    assert "Not tried" not in advice(compared(EAGER, other))
-
-
-def test_a_live_module_gets_a_line_of_python() -> None:
-    source = ModelSource(kind="pickle", name="Net")
-    live = msgspec.structs.replace(SLOWER.workload, source=source)
-    shown = msgspec.structs.replace(compared(EAGER, SLOWER), workload=live)
-    assert 'golow.audit(model, ..., levels=["libtorch"], quick=True) tries them.' in advice(shown)
-
-
-def test_a_faster_level_needs_no_such_advice() -> None:
-    faster = run("libtorch", ratio(0.8, "faster"))
-    text = advice(compared(EAGER, faster))
-    assert text.startswith("Use libtorch") and "Not tried" not in text

@@ -4,28 +4,19 @@ opens to its comparison, and an exported study is read back."""
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from golow.records.errors import GolowError
-from golow.report.html_report import write_report
 from golow.report.page import study
-from golow.report.page.file import unpacked, write_page
 from golow.report.published import levental2020_grid
 from golow.report.study.crossover import crossings
-from golow.report.study.export import columns, export, read_csv
 from golow.report.study.planes import planes
-from golow.report.study.rows import Measured, StudyRow, load, rows_of
-from golow.storage.spreadsheet import from_cell, to_csv
-from support.command import golow
+from golow.report.study.rows import Measured, StudyRow, rows_of
 from support.examples import examples
-from support.pages.browser import Browser
-from support.pages.pages import EVIL, in_a_browser, violations
+from support.pages.pages import EVIL
 from support.records.drawn_studies import (
     GIB,
     cell,
@@ -34,29 +25,9 @@ from support.records.drawn_studies import (
     run,
     studies,
     unmeasured,
-    write,
 )
+from support.records.overtaken import GRID, ROWS, overtaking
 
-GRID = (8, 32, 128)
-
-
-def overtaking(batch: int, resolution: int) -> float:
-    """A ratio to eager that passes 1 at a batch of 64 wherever the resolution is 32 or more."""
-    return 0.5 if resolution < 32 else batch / 64
-
-
-def rows() -> list[StudyRow]:
-    cells = []
-    for batch in GRID:
-        for resolution in GRID:
-            asked = cell(batch, resolution, ("eager", EVIL))
-            ratio = overtaking(batch, resolution)
-            levels = [run(asked, "eager", 0.01, 1.0), run(asked, EVIL, 0.01 * ratio, ratio)]
-            cells.append(measured(asked, levels))
-    return rows_of(EVIL, cells)
-
-
-ROWS = rows()
 SECTIONS = {one["id"]: one for one in study.sections(ROWS, "r0", levental2020_grid())}
 
 
@@ -314,165 +285,3 @@ def test_any_study_has_a_page(found: list[StudyRow]) -> None:
         sections = study.sections(found, "r0", levental2020_grid())
         assert sections[0]["id"] == "r0-answer"
         assert all(one["blocks"] for one in sections)
-
-
-# ---------------------------------------------------------------- read back
-
-
-@pytest.mark.slow
-def test_an_exported_study_is_reported_and_read_back(tmp_path: Path) -> None:
-    folder = write(tmp_path / "a-study", levental_like((8, 64), (8, 32)))
-    file = export(folder, "csv", tmp_path / "a.csv")
-    ended = golow("report", str(file), "--out", "page.html", folder=tmp_path)
-    assert (ended.status, ended.output) == (0, "report: page.html\n")
-    with unpacked(tmp_path / "page.html") as [inside]:
-        assert read_csv(inside / "a.csv") == load(folder)
-    shown = golow("show", str(tmp_path / "page.html"))
-    assert shown.output == golow("show", str(file)).output == golow("show", str(folder)).output
-    whole = write_report([folder], tmp_path / "whole.html").read_text()
-    assert (tmp_path / "page.html").read_text().count("opens") == whole.count("opens")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "no column 'study'"),
-        ("mode,batch\ninfer,8\n", "no column 'study'"),
-        (",".join(columns()) + "\n" + "x," * 60 + "\n", "line 2"),
-    ],
-)
-def test_another_table_is_an_error(text: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "table.csv"
-    file.write_text(text)
-    for command in (("report", "--out", str(tmp_path / "page.html")), ("show",)):
-        ended = golow(command[0], str(file), *command[1:])
-        assert ended.status == 2
-        assert said in ended.error
-        assert "golow study export" in ended.error
-    assert not (tmp_path / "page.html").exists()
-
-
-def test_a_page_with_another_table_says_what_it_cannot_read(tmp_path: Path) -> None:
-    page = write_page("x", [], {"0-a": {"a.csv": "mode,batch\ninfer,8\n"}}, tmp_path / "page.html")
-    ended = golow("show", str(page))
-    assert ended.status == 2
-    assert "is no exported study" in ended.error
-
-
-@examples(40, suppress_health_check=[HealthCheck.too_slow])
-@given(studies())
-def test_rows_survive_their_csv(
-    tmp_path_factory: pytest.TempPathFactory, found: list[StudyRow]
-) -> None:
-    file = tmp_path_factory.mktemp("csv") / "rows.csv"
-    text = to_csv([msgspec.structs.asdict(row) for row in found], list(columns()))
-    file.write_text(text, encoding="utf-8", newline="")
-    assert read_csv(file) == found
-
-
-@given(st.text())
-def test_a_cell_is_the_text_that_it_was(text: str) -> None:
-    shown = to_csv([{"a": text}]).partition("\n")[2]
-    if not {*text} & set(',"\r\n'):
-        assert from_cell(shown.removesuffix("\r\n").removesuffix("\n").strip('"')) == text
-
-
-def test_no_such_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(GolowError, match="there is no file or folder"):
-        write_report([tmp_path / "nothing"], tmp_path / "page.html")
-
-
-# ---------------------------------------------------------------- in a browser
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sections = study.sections(ROWS, "r0", levental2020_grid())
-    return write_page(EVIL, sections, {}, tmp_path_factory.mktemp("study") / "page.html")
-
-
-@pytest.mark.slow
-@in_a_browser
-def test_a_click_on_a_cell_opens_its_comparison(window: Browser, page: Path) -> None:
-    window.open(page)
-    opened = "return [...document.querySelectorAll('.details')].map(one => one.textContent)"
-    for section in ("#r0-0-fastest", "#r0-0-ratio"):
-        window.run(f"document.querySelectorAll('{section} .cell')[7].click()")
-        [text] = window.run(opened)
-        assert "batch 128, resolution 32 (infer): eager is fastest here." in text
-        assert window.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
-        assert violations(window) == []
-        window.run("document.activeElement.click()")
-        assert window.run(opened) == []
-    assert not window.run("return window.hacked || document.images.length")
-    assert window.log() == []
-
-
-@pytest.mark.slow
-@in_a_browser
-def test_a_surface_turns_by_dragging_and_by_the_arrow_keys(window: Browser, page: Path) -> None:
-    window.open(page)
-    shape = "return document.querySelector('.scene path[fill-opacity]').getAttribute('d')"
-    seen = [window.run(shape)]
-    window.run("document.querySelector('.scene').focus()")
-    for key in ("ArrowLeft", "ArrowUp"):
-        window.press(key)
-        seen.append(window.run(shape))
-    window.point(".scene")
-    x, y = window.run(
-        "const at = document.querySelector('.scene').getBoundingClientRect();"
-        "return [at.x + at.width / 2, at.y + at.height / 2]"
-    )
-    held = {"button": "left", "buttons": 1}
-    window.tell("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, clickCount=1, **held)
-    window.tell("Input.dispatchMouseEvent", type="mouseMoved", x=x + 60, y=y, **held)
-    window.tell("Input.dispatchMouseEvent", type="mouseReleased", x=x + 60, y=y, button="left")
-    seen.append(window.run(shape))
-    assert len(set(seen)) == 4
-    assert violations(window) == []
-    assert window.log() == []
-
-
-@in_a_browser
-def test_a_choice_shows_another_cut(window: Browser, page: Path) -> None:
-    window.open(page)
-    title = "return document.querySelector('#r0-0-cuts .choice figcaption').textContent"
-    before = window.run(title)
-    window.run(
-        "const one = document.querySelector('#r0-0-cuts select'); one.value = 2;"
-        "one.dispatchEvent(new Event('change'))"
-    )
-    assert (before, window.run(title)) == (
-        "time per sample by resolution, batch 32",
-        "time per sample by resolution, batch 128",
-    )
-
-
-@pytest.mark.slow
-@in_a_browser
-def test_a_reader_chooses_a_measure_and_opens_a_cell(window: Browser, page: Path) -> None:
-    window.open(page)
-    captions = (
-        "return [...document.querySelectorAll('#r0-0-measures .map caption')]"
-        ".map(one => one.textContent)"
-    )
-    assert window.run(captions)[0] == "eager: time per sample (infer)"
-    window.run(
-        "const one = document.querySelector('#r0-0-measures select');"
-        "one.value = [...one.options].find(o => o.text === 'energy per sample').value;"
-        "one.dispatchEvent(new Event('change'))"
-    )
-    assert window.run(captions) == [
-        f"{level}: energy per sample (infer)" for level in ("eager", EVIL)
-    ]
-    window.run("document.querySelectorAll('#r0-0-measures .cell')[7].click()")
-    opened = "return document.querySelector('#r0-0-measures .details').textContent"
-    assert "batch 128, resolution 32 (infer): eager is fastest here." in window.run(opened)
-    for dark in ("light", "dark"):
-        window.tell(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": dark}]
-        )
-        assert violations(window) == []
-    window.tell("Emulation.setEmulatedMedia", features=[])
-    assert not window.run("return window.hacked || document.images.length")
-    assert window.log() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,9 +82,14 @@ def test_others_may_not_write_it(tmp_path: Path, forbidden: int) -> None:
     tmp_path.chmod(forbidden)
     with pytest.raises(GolowError, match="others can write the cache") as raised:
         open_cache(tmp_path)
-    command = raised.value.hint.removeprefix("run: ").partition(", or")[0]
-    subprocess.run(command.split(), check=True)
+    run_the_command(raised.value)
     assert open_cache(tmp_path) == tmp_path
+
+
+def run_the_command(error: GolowError) -> None:
+    """Type what the hint says."""
+    command = error.hint.removeprefix("run: ").partition(", or")[0]
+    subprocess.run(shlex.split(command), check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -91,6 +97,79 @@ def test_it_is_not_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     os.chown(tmp_path, 12345, -1)
     with pytest.raises(GolowError, match="belongs to another user"):
         open_cache(tmp_path)
+
+
+def test_what_is_above_it_counts(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    cache = open_cache(shared / "own" / "cache")
+    shared.chmod(0o1777)
+    assert open_cache(cache) == cache  # nobody else can rename it there
+    shared.chmod(0o777)
+    with pytest.raises(
+        GolowError, match=f"others can write {shared}, and programs in the cache"
+    ) as raised:
+        open_cache(cache)
+    run_the_command(raised.value)
+    assert open_cache(cache) == cache
+
+
+def test_what_is_above_its_link_and_its_target_counts(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir(mode=0o700)
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "cache"
+    link.symlink_to(tmp_path / "target")
+    assert open_cache(link) == link
+    for folder in ("links", "target"):
+        (tmp_path / folder).chmod(0o777)
+        with pytest.raises(GolowError, match=f"others can write {tmp_path / folder}") as raised:
+            open_cache(link)
+        run_the_command(raised.value)
+    (tmp_path / "target").chmod(0o1777)  # the cache itself is shared then
+    with pytest.raises(GolowError, match="others can write"):
+        open_cache(link)
+
+
+@pytest.mark.parametrize("inside", ["libtorch", "libtorch/0123"])
+def test_what_is_in_it_counts(inside: str, tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "cache")
+    (cache / inside).mkdir(parents=True)
+    (cache / inside).chmod(0o775)
+    with pytest.raises(GolowError, match=f"others can write {cache / inside}") as raised:
+        open_cache(cache)
+    run_the_command(raised.value)
+    (cache / inside / "program").write_bytes(b"")
+    assert open_cache(cache) == cache
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_what_another_user_left_in_it_is_removed(tmp_path: Path) -> None:
+    """A cache that was open to others, and is closed now."""
+    cache = open_cache(tmp_path / "cache")
+    (cache / "libtorch" / "planted").mkdir(parents=True)
+    os.chown(cache / "libtorch" / "planted", 12345, -1)
+    with pytest.raises(GolowError, match="planted belongs to another user, 12345") as raised:
+        open_cache(cache)
+    run_the_command(raised.value)
+    assert open_cache(cache) == cache
+    assert not (cache / "libtorch" / "planted").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_above_it(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "theirs" / "cache")
+    os.chown(tmp_path / "theirs", 12345, -1)
+    with pytest.raises(GolowError, match="theirs belongs to another user, 12345") as raised:
+        open_cache(cache)
+    assert raised.value.hint.startswith("name another folder")
+
+
+def test_folders_that_it_makes_are_its_users_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache = open_cache(tmp_path / "above" / "cache")
+    finally:
+        os.umask(before)
+    assert (mode(cache), mode(cache.parent)) == (0o700, 0o755)
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from golow.records.errors import GolowError
-from golow.storage.record_folder import is_plain_name, own_folder
+from golow.storage.names import is_plain_name
+from golow.storage.record_folder import own_folder
 from support.examples import examples
 
 

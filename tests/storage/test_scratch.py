@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from golow.records.errors import GolowError
-from golow.storage.scratch import remove_abandoned, scratch_folder
+from golow.storage.scratch import remove_abandoned, remove_own, scratch_folder
 from support.processes import mentioning, soon
 
 OWNER = """
@@ -246,6 +247,37 @@ while not done:
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 print(rounds, interrupts)
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["lower", "lenet5"],
+        ["compare", "lenet5", "--levels", "eager", "--time-limit", "0.1", "--out", "{}"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_leaves_no_folder_of_pytorchs_compiler(
+    temporary: Path, tmp_path_factory: pytest.TempPathFactory, command: list[str]
+) -> None:
+    out = str(tmp_path_factory.mktemp("runs"))
+    words = [word.format(out) for word in command]
+    variables = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"}
+    subprocess.run(
+        [sys.executable, "-m", "golow", *words], check=True, capture_output=True, env=variables
+    )
+    assert left(temporary) == []
+
+
+def test_a_folder_of_pytorchs_compiler_with_something_in_it_stays(temporary: Path) -> None:
+    folder = temporary / f"torchinductor_{getpass.getuser()}"
+    (folder / "kernels").mkdir(parents=True)
+    remove_own()
+    assert left(temporary) == [folder.name]
+    (folder / "kernels").rmdir()
+    remove_own()
+    assert left(temporary) == []
 
 
 @pytest.mark.slow

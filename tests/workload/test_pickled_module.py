@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import os
+import pickle
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
+from golow.levels.torch import bundle as torch_bundle
+from golow.levels.torch.bundle import loss as loss_of
+from golow.records.errors import GolowError
+from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.pickled_module import RECORDERS, pickled, unpickled
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 IN_A_SCRIPT = """
 from torch import nn
@@ -80,3 +93,67 @@ def test_equal_modules_are_equal_bytes_wherever_their_tensors_are() -> None:
     found = unpickled(data).state_dict()
     assert all(torch.equal(found[name], item) for name, item in module.state_dict().items())
     assert found["scale"].dtype == torch.bfloat16
+
+
+# ---------------------------------------------------------------- what a worker reads
+
+
+class Planted:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def own_mean(output: Tensor, targets: Tensor) -> Tensor:
+    return (output - targets).abs().mean()
+
+
+@pytest.fixture
+def carried(tmp_path: Path) -> Bundle:
+    """The bundle of a live module with a loss of its user's own."""
+    request = Request(nn.Linear(4, 4), torch.ones(2, 4), targets=torch.ones(2, 4), mode="train")
+    made = prepare(dataclasses.replace(request, loss=own_mean))
+    return write_bundle(made, tmp_path / "bundle")[0]
+
+
+@pytest.mark.parametrize(("name", "read"), [("module", torch_bundle.module), ("loss", loss_of)])
+def test_a_pickle_that_golow_did_not_write_is_not_read(
+    carried: Bundle, tmp_path: Path, name: str, read: Callable[[Bundle], object]
+) -> None:
+    assert read(carried) is not None
+    file, mark = carried.file(f"{name}.pkl"), tmp_path / "mark"
+    file.write_bytes(pickle.dumps(Planted(mark)))
+    with pytest.raises(GolowError, match=f"the bundle's {name} is not the one that golow wrote"):
+        read(carried)
+    file.unlink()
+    with pytest.raises(GolowError, match=f"the bundle's {name} cannot be read"):
+        read(carried)
+    assert not mark.exists()
+
+
+def test_a_pickle_that_nobody_asked_for_is_not_read(tmp_path: Path) -> None:
+    request = Request(nn.Linear(4, 4), torch.ones(2, 4), targets=torch.ones(2, 4), mode="train")
+    bundle, _ = write_bundle(prepare(dataclasses.replace(request, loss="mse_loss")), tmp_path / "b")
+    bundle.file("loss.pkl").write_bytes(pickle.dumps(Planted(tmp_path / "mark")))
+    assert loss_of(bundle) is functional.mse_loss
+    assert not (tmp_path / "mark").exists()
+
+
+def test_two_losses_of_one_name_are_two_workloads(tmp_path: Path) -> None:
+    """Digests are keys of caches."""
+    request = Request(nn.Linear(4, 4), torch.ones(2, 4), targets=torch.ones(2, 4), mode="train")
+    losses = (
+        lambda output, targets: (output - targets).mean(),
+        lambda output, targets: output.sum(),
+    )
+    digests = {
+        write_bundle(prepare(dataclasses.replace(request, loss=one)), tmp_path / str(k))[
+            0
+        ].workload.digest
+        for k, one in enumerate(losses)
+    }
+    assert len(digests) == 2

@@ -13,6 +13,7 @@ from golow.api.comparisons import (
     load_life,
 )
 from golow.api.compiling import compile
+from golow.api.partial import ErrorWithResult
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
 from golow.api.roofs import RoofResult, roof
 from golow.api.studies import StudyResult, load_study, run_study
@@ -28,6 +29,7 @@ from golow.api.trainings import (
 __all__ = [
     "AuditInterrupted",
     "AuditResult",
+    "ErrorWithResult",
     "Interrupted",
     "LifeResult",
     "ProfileDiff",

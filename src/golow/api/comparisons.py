@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.options import with_options
+from golow.api.partial import keeping
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.programs.comparison import store
@@ -215,8 +216,9 @@ def compare(
     several comparisons share a GPU, this one's place among them. quiet: show no progress; observer:
     is told of it instead.
 
-    Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
-    Ctrl-C. What goes wrong in a level is that level's result.
+    Raises `GolowError` for what the caller can mend, `ErrorWithResult` if that came after the race,
+    `Interrupted` (with what was measured) on Ctrl-C. What goes wrong in a level is that level's
+    result.
     """
     from golow.programs.comparison.compare import compare as run
     from golow.programs.comparison.settings import ComparisonSettings
@@ -262,7 +264,7 @@ def compare(
     if result.comparison.race.stopped_because == "interrupted":
         raise Interrupted(result)
     if life:
-        with shown_progress("comparison", observer, quiet) as display:
+        with keeping(result), shown_progress("comparison", observer, quiet) as display:
             cycle = life_cycle(request, living, result.comparison, display)
         result = result._replace(life=LifeResult(cycle))
         if cycle.interrupted:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from golow.api.line import about, count, line
 from golow.api.options import with_options
+from golow.api.partial import keeping
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.records.workload import Precision
@@ -59,12 +60,17 @@ class ProfileResult(NamedTuple):
 
     def report(self, file: str | Path) -> Path:
         """Write one HTML page that shows the profile and contains its record."""
-        from golow.programs.profiling.store import save
         from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
-            save(self.profiles, folder)
-            return write_report([folder], Path(file))
+            return write_report([self.save(folder)], Path(file))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the record, without traces, into this folder; returns it."""
+        from golow.programs.profiling import store
+
+        store.save(self.profiles, Path(folder))
+        return Path(folder)
 
 
 class ProfileDiff(NamedTuple):
@@ -133,8 +139,8 @@ def profile(
     the record, its tables as CSV and the traces; with several precisions, the traces of each have a
     folder of their own in it.
 
-    Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
-    result.
+    Raises `GolowError` for what the caller can mend, `ErrorWithResult` if the folder cannot be
+    written after all. What goes wrong in a level is that level's result.
     """
     from golow.programs.profiling import store as profile_store
     from golow.programs.profiling.profile import ProfileSettings
@@ -178,7 +184,9 @@ def profile(
         )
         with shown_progress("comparison", observer, quiet) as display:
             found.append(run(request, settings, display))
+    result = ProfileResult(tuple(found))
     if folder is not None:
-        profile_store.save(tuple(found), Path(folder))
-        write_tables(found, Path(folder))
-    return ProfileResult(tuple(found))
+        with keeping(result):
+            result.save(folder)
+            write_tables(found, Path(folder))
+    return result

@@ -74,6 +74,7 @@ def run_study(
     skip: bool = True,
     refine: bool = False,
     budget: float | None = None,
+    trust: bool = False,
     quiet: bool = False,
     observer: StudyObserver | None = None,
     program: Sequence[str] = PROGRAM,
@@ -85,7 +86,8 @@ def run_study(
     at a time, on different GPUs or disjoint cores. ray: ``auto`` or the address of a Ray cluster,
     which then measures. skip: cells that are certain to need too much memory are not tried. refine:
     cells with too few rounds are measured again with more time; what is better is kept.
-    budget: seconds after which no further cell is begun. program: what Python runs for a cell.
+    budget: seconds after which no further cell is begun. trust: also run the code of a study under
+    ``out`` that another user may have written. program: what Python runs for a cell.
 
     Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
     Raises `GolowError` for what the caller can mend, such as a full disk.
@@ -93,7 +95,7 @@ def run_study(
     settings = StudySettings(
         jobs=jobs, ray=ray, skip=skip, refine=refine, budget=budget, program=program
     )
-    asked = find_study(study, Path(out), device)
+    asked = find_study(study, Path(out), device, trust)
     with shown_progress("study", observer, quiet) as display:
         return StudyResult(*measure_study(asked, Path(out), settings, display))
 

@@ -151,6 +151,7 @@ def resume(
     folder: str | Path,
     model: nn.Module | None = None,
     *,
+    trust: bool = False,
     cache: Path | None = None,
     limits: Limits | None = None,
     quiet: bool = False,
@@ -159,12 +160,13 @@ def resume(
     """Go on with the training in that folder, each run after its last whole epoch.
 
     What had failed is tried again. model: the module, where the training began with a live one.
+    trust: also run the code and commands that the record names if another user may have written it.
     Raises as `train` does; also where the model or the data set is not what it was.
     """
     from golow.programs.training.train import resume as run
 
     with shown_progress("training", observer, quiet) as display:
-        outcome = run(Path(folder), model, display, cache=cache, limits=limits)
+        outcome = run(Path(folder), model, display, trust=trust, cache=cache, limits=limits)
     return _exported(outcome)
 
 

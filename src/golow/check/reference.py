@@ -37,6 +37,8 @@ from golow.levels.torch.gradient_terms import MOVED
 from golow.records.comparison import Check, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode, Workload
+from golow.storage.full_disk import tells_of_full_disk
+from golow.storage.scratch import temporary_full
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
@@ -239,6 +241,8 @@ class Standard:
                 for worker in workers:
                     worker.dismiss()
         except WorkerFailure as failure:
+            if tells_of_full_disk(f"{failure.message}\n{failure.log}"):
+                raise temporary_full() from failure
             # A study shows the first line; it should be the same for all cells out of memory.
             if failure.kind == "out of memory":
                 said, then = "eager and its float64 reference do not fit into memory", "\n"
@@ -385,6 +389,8 @@ def moved_weights(
 
 def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
     """The tensor with each element moved by a few roundings, at random; integers stay."""
+    if tensor.is_complex():
+        return torch.view_as_complex(moved(torch.view_as_real(tensor), rounding, generator))
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from golow.commands.keeping import shown_and_saved
 from golow.commands.options import (
     JsonFile,
     LevelNames,
@@ -101,6 +102,25 @@ def audit(
     raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
 
 
+def _show(result: AuditResult, json: str | None, searched: bool) -> None:
+    from golow.records.record import encode
+    from golow.report.audit.table import render
+    from golow.storage.files import write_whole, writing
+
+    to_pipe = json == "-"
+    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    render(result.audit, console)
+    if searched and all(level.best is None for level in result.audit.levels):
+        told = sys.stderr if to_pipe else sys.stdout
+        print("There is no best combination: no alternative makes a level faster.", file=told)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(result.audit))
+        sys.stdout.flush()
+    elif json is not None:
+        with writing(json, "name another file."):
+            write_whole(Path(json), encode(result.audit))
+
+
 def _show_and_save(
     result: AuditResult,
     out: Path,
@@ -109,27 +129,13 @@ def _show_and_save(
     *,
     searched: bool = False,
 ) -> None:
-    """Show the results, then save them: a full disk must not hide the results."""
-    from golow.records.record import encode
-    from golow.report.audit.table import render
+    """Show the results, save them, then write what else was asked for."""
     from golow.report.html_report import write_report
-    from golow.storage.files import write_whole, writing
 
-    to_pipe = json == "-"
-    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
-    render(result.audit, console)
-    told = sys.stderr if to_pipe else sys.stdout
-    if searched and all(level.best is None for level in result.audit.levels):
-        print("There is no best combination: no alternative makes a level faster.", file=told)
-    if to_pipe:
-        sys.stdout.buffer.write(encode(result.audit))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(result.audit))
-    folder = result.save(out)
+    folder = shown_and_saved(lambda: _show(result, json, searched), result.save, out)
+    told = sys.stderr if json == "-" else sys.stdout
+    print(f"record: {folder}", file=told)
     if find_spec("matplotlib") is not None:
         result.figures(folder)
-    print(f"record: {folder}", file=told)
     if report is not None:
         print(f"report: {write_report([folder], report)}", file=told)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands.gate import Gate
+from golow.commands.keeping import shown_and_saved
 from golow.commands.look import Look
 from golow.commands.options import (
     Columns,
@@ -35,7 +36,6 @@ from golow.commands.workload_flags import (
     optimizer_of,
     workload_options,
 )
-from golow.records.errors import GolowError
 from golow.report.console import WIDTH, PlainConsole
 
 if TYPE_CHECKING:
@@ -154,6 +154,10 @@ def compare(
             display.close()
             _show_and_save(stopped.result, out, json, look, report)
             raise typer.Exit(130) from None
+        except api.ErrorWithResult as failed:
+            display.close()
+            _show_and_save(failed.result, out, json, look, report)
+            raise
     _show_and_save(result, out, json, look, report)
     bad = any(run.check.verdict in ("differs", "failed") for run in result.comparison.runs)
     bad = bad or (result.life is not None and any(one.failed for one in result.life.cycle.levels))
@@ -162,33 +166,33 @@ def compare(
     raise typer.Exit(1 if bad else 0)
 
 
-def _show_and_save(
-    result: Result, out: Path, json: str | None, look: Look, report: Path | None
-) -> None:
-    """Show the results, then save them: a full disk must not hide the results."""
+def _show(result: Result, json: str | None, look: Look) -> None:
     from golow.records.record import encode
-    from golow.report.html_report import write_report
     from golow.report.life import table as life
-    from golow.storage.files import write_whole
+    from golow.storage.files import write_whole, writing
 
-    to_pipe = json == "-"
-    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if json == "-" else None
     look.show(result.comparison, console)
-    to_pipe = to_pipe or look.is_document
     if result.life is not None and not look.is_document:
         life.render(result.life.cycle, console)
     if json == "-":
         sys.stdout.buffer.write(encode(result.comparison))
         sys.stdout.flush()
     elif json is not None:
-        try:
+        with writing(json, "name another file."):
             write_whole(Path(json), encode(result.comparison))
-        except OSError as error:
-            raise GolowError(f"{json} cannot be written: {error.strerror}") from error
-    folder = result.save(out)
+
+
+def _show_and_save(
+    result: Result, out: Path, json: str | None, look: Look, report: Path | None
+) -> None:
+    """Show the results, save them, then write what else was asked for."""
+    from golow.report.html_report import write_report
+
+    folder = shown_and_saved(lambda: _show(result, json, look), result.save, out)
+    told = sys.stderr if json == "-" or look.is_document else sys.stdout
+    print(f"record: {folder}", file=told)
     if result.life is not None and find_spec("matplotlib") is not None:
         result.life.figures(folder)
-    told = sys.stderr if to_pipe else sys.stdout
-    print(f"record: {folder}", file=told)
     if report is not None:
         print(f"report: {write_report([folder], report)}", file=told)

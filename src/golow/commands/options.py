@@ -57,6 +57,13 @@ Workers = Annotated[
     list[str] | None,
     typer.Option(help="Add your own worker program, as NAME=COMMAND; see docs/protocol.md."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Also run the code and commands that a record names which others can write.",
+    ),
+]
 LossOption = Annotated[
     str | None,
     typer.Option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from golow.commands.keeping import rescued
 from golow.commands.options import (
     LevelNames,
     ProfileBy,
@@ -110,20 +111,25 @@ def profile(
         )
     wanted = [_precision(name) for name in names(precision) or []]
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
-        result = api.profile(
-            model,
-            **workload_options(inputs, network, published, execution),
-            levels=names(levels),
-            workers=workers(worker or []),
-            threads=execution.threads,
-            precisions=wanted,
-            steps=steps,
-            time_limit=time_limit,
-            by_shape=by_shape,
-            way_down=way_down,
-            folder=save,
-            observer=display,
-        )
+        try:
+            result = api.profile(
+                model,
+                **workload_options(inputs, network, published, execution),
+                levels=names(levels),
+                workers=workers(worker or []),
+                threads=execution.threads,
+                precisions=wanted,
+                steps=steps,
+                time_limit=time_limit,
+                by_shape=by_shape,
+                way_down=way_down,
+                folder=save,
+                observer=display,
+            )
+        except api.ErrorWithResult as failed:
+            display.close()
+            failed.result.table(by=by, sort=sort, top=top)
+            raise rescued(failed.result.save, failed) from failed
     result.table(by=by, sort=sort, top=top)
     if save is not None:
         _draw(result, save)

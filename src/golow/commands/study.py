@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from golow.commands import completion
-from golow.commands.options import DeviceName, ReportFile, names, no_stream
+from golow.commands.options import DeviceName, ReportFile, Trust, names, no_stream
 from golow.commands.splice import splice
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
@@ -129,19 +129,24 @@ def run(
     A cell that fails or is skipped gets a record too. To continue after an interruption, run the
     command again. The exit status is 0 when every cell has a record, and 1 when some are left.
     """
-    _run(study, device, measuring)
+    from golow.programs.study.run import find_study
+
+    _run(find_study(study, measuring.out, device.value if device else None), measuring)
 
 
 @study_app.command()
 @splice
 def resume(
     study: Name,
+    trust: Trust = False,
     *,
     measuring: MeasuringFlags,
 ) -> None:
     """Continue a study with the settings of its last run."""
+    from golow.programs.study.run import recorded_study
+
     folder = _folder(study, measuring.out)
-    _run(str(folder / "study.toml"), None, replace(measuring, out=folder.parent))
+    _run(recorded_study(folder, trust=trust), replace(measuring, out=folder.parent))
 
 
 @study_app.command()
@@ -248,12 +253,10 @@ def figures(
 # ---------------------------------------------------------------- implementation
 
 
-def _run(study: str, device: DeviceName | None, measuring: MeasuringFlags) -> None:
+def _run(asked: Study, measuring: MeasuringFlags) -> None:
     from golow.api import run_study
-    from golow.programs.study.run import find_study
     from golow.report.study.progress import StudyProgressDisplay
 
-    asked = find_study(study, measuring.out, device.value if device is not None else None)
     with StudyProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             result = run_study(

@@ -19,6 +19,7 @@ from golow.commands.options import (
     PrecisionOption,
     ReportFile,
     Threads,
+    Trust,
     Workers,
     names,
     no_stream,
@@ -161,6 +162,7 @@ def train(
             show_default=False,
         ),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Train a model at every level on the same batches, and check that the networks are the same.
 
@@ -179,7 +181,7 @@ def train(
     def run(observer: TrainingObserver) -> TrainingResult:
         if resume is not None:
             _require_alone(model, dataset)
-            return api.resume(resume, observer=observer)
+            return api.resume(resume, trust=trust, observer=observer)
         return api.train(
             _required(model, "a model", "golow train lenet5 --dataset digits"),
             dataset=_required(dataset, "a data set", "--dataset digits; `golow data list`"),

@@ -65,7 +65,7 @@ def compile_at_level(
     if threads is not None and threads < 1:
         raise GolowError(f"{threads} threads compute nothing", "use threads=1 or more.")
     require_inferring(module)
-    example = listed_example(example)
+    example = listed_example(module, example)
     place = device_of(module, example)
     device = _device(place)
     chosen = _chosen(level, device)

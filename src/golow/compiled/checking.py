@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from golow.check.reference import DRAWS, moved
 from golow.check.rule import Reference, Rounding, check, may_be_rounding, recheck
 from golow.compiled.working_precision import WorkingPrecision
+from golow.levels.called.in_double import copied_in_double, doubled
 from golow.levels.called.target import Target
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
@@ -51,18 +52,18 @@ def checked(
     weights, in the target's precision, it is eager, and its copy in float64 the reference."""
     eager = copy.deepcopy(module)
     eager.load_state_dict(state)
-    double, working = copy.deepcopy(eager).double(), WorkingPrecision(target, eager)
-    doubled = [item.double() if item.is_floating_point() else item for item in inputs]
+    double, working = copied_in_double(eager), WorkingPrecision(target, eager)
+    given = [doubled(item) for item in inputs]
     with scratch_folder() as folder, torch.inference_mode():
         files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager", "own")}
-        _write(files["float64"], double(*doubled))
+        _write(files["float64"], double(*given))
         with working.arithmetic():
             _write(files["eager"], working.module(eager)(*working.inputs(list(inputs))))
         _write(files["own"], output)
         reference = Reference(files["float64"], files["eager"], working.rounding)
         found = check(reference, files["own"])
         if may_be_rounding(found):
-            draws = _moved(double, doubled, folder, working)
+            draws = _moved(double, given, folder, working)
             found = recheck(reference.widened(draws), found)
     return Checked(found)
 

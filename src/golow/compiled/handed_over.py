@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from golow.compiled.own_outputs import own_output
 from golow.compiled.surroundings import as_in_a_worker
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.uncopied import Uncopied
 from golow.records.errors import GolowError
 from golow.records.workload import Workload
 
@@ -24,7 +26,7 @@ class Built(NamedTuple):
     called: Any
 
 
-class HandedOver:
+class HandedOver(Uncopied):
     """A module at a level, called as golow's worker calls it: without gradients, with the threads
     and the precision of the comparison.
 
@@ -40,8 +42,8 @@ class HandedOver:
         self._lock = threading.Lock()
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Run the module on inputs as it takes them, and return what it returns; a later call does
-        not change that. Raises `GolowError` for inputs that do not fit."""
+        """Run the module on inputs as it takes them, and return what it returns, in memory that
+        nothing else uses. Raises `GolowError` for inputs that do not fit."""
         tensors = self._fitting(given, named)
         if not self._lock.acquire(blocking=False):
             raise GolowError(
@@ -51,7 +53,7 @@ class HandedOver:
             if self._run is None:
                 raise GolowError("the compiled module is closed")
             with as_in_a_worker(self._workload):
-                return self._run(tensors)
+                return own_output(self._run, tensors)
         finally:
             self._lock.release()
 

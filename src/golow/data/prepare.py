@@ -23,6 +23,7 @@ from golow.data.verify import provenance
 from golow.data.voc import VocLabel
 from golow.records.errors import GolowError
 from golow.storage.files import require_file
+from golow.storage.names import LONGEST_PART, shortened
 
 Progress = Callable[[str, int, int], None]  # what is prepared, samples done, samples in total
 
@@ -80,7 +81,7 @@ def prepare_dataset(
 
 def title(name: str) -> str:
     """The beginning of the names of a data set's prepared files."""
-    return re.sub(r"[^\w-]+", "-", Path(name.removeprefix(FOLDER)).name)
+    return shortened(re.sub(r"[^\w-]+", "-", Path(name.removeprefix(FOLDER)).name), LONGEST_PART)
 
 
 def _size(dataset: Dataset, resolution: int | None) -> Size:

@@ -13,6 +13,7 @@ from golow.levels.installed import installed, installed_command
 from golow.levels.ladder import BASELINE, ChosenLevel, Launch, Level, Probe
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode
+from golow.storage.names import LONGEST_PART
 from golow.workload.bundle import Bundle
 
 OWN_NAME = re.compile(r"\w[\w-]*")
@@ -53,10 +54,11 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
     if not command:
         raise GolowError(f"the worker {name!r} has no command")
     # The name is also used for files.
-    if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
+    fits = OWN_NAME.fullmatch(name) and len(name.encode()) <= LONGEST_PART
+    if not fits or name in {*taken, "comparison"}:
         raise GolowError(
             f"a worker cannot be called {name!r}",
-            "choose a name of letters, digits, _ and - that no level has.",
+            "choose a name of up to 100 letters, digits, _ and - that no level has.",
         )
     if shutil.which(command[0]) is None:
         raise GolowError(

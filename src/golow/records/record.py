@@ -9,8 +9,8 @@ ones):
     ``Conditions.throttled_share`` and ``Run.device``. For the proof of timed iterations:
     ``Block.wall_ns``. For the audit of choices: ``Run.choices``. For draws that are given:
     ``Workload.draws``. For tensors that are zero: ``TensorError.zero_scale``. For optimizers:
-    the fields of ``Optimizer`` beyond its first three.
-
+    the fields of ``Optimizer`` beyond its first three. For losses of the user's own:
+    ``Workload.loss_sha256``.
 
 Nothing in this folder imports torch, so that a worker without a framework can read records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.

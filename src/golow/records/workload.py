@@ -116,8 +116,9 @@ class Workload(Record, frozen=True, kw_only=True):
     ``bf16`` and ``fp16`` follow autocast, with float32 master weights. inputs: the types of one
     batch, batch dimension first, and of the draws that are given behind them. draws: their number.
     random_layers: paths of the layers that drop something in training, and names of functions that
-    do. phase: of text generation, ``prefill`` or ``decode``. tokens: of text, that one iteration
-    processes, of all samples together; 0 where samples are no text. digest: identifies the content
+    do. loss_sha256: of the pickle of a loss of the user's own. phase: of text generation,
+    ``prefill`` or ``decode``. tokens: of text, that one iteration processes, of all samples
+    together; 0 where samples are no text. digest: identifies the content
     (source, weights, shapes, mode), so that equal workloads can be recognised.
     """
 
@@ -130,6 +131,7 @@ class Workload(Record, frozen=True, kw_only=True):
     device: Device = "cpu"
     precision: Precision = "default"
     loss: str = ""
+    loss_sha256: str = ""
     optimizer: Optimizer = Optimizer()
     initialisation: str = "default"
     seed: int = 0

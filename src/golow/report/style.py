@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import textwrap
 import zlib
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from golow.records.errors import GolowError
 from golow.storage.files import write_whole, writing
+from golow.storage.names import file_name
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -248,8 +248,3 @@ def write_file(path: Path, data: bytes) -> None:
     with writing(path, "free some space or name another folder."):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
-
-
-def file_name(name: str) -> str:
-    """The name with a dash for every character that some file system rejects."""
-    return re.sub(r"[^\w.-]+", "-", name)

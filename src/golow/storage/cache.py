@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +20,10 @@ import msgspec
 
 from golow.records.errors import GolowError
 from golow.storage.files import CACHE_HINT, building, write_whole, writing
+from golow.storage.ownership import ROOT, Exposed, exposed, exposed_within, make_own_folder
 
 SEAL = "seal.json"  # in a sealed folder
+DEPTH = 2  # of what is looked at in the cache: a level's folder, and its entries
 DIGEST_LINE = len(f"sha256 {hashlib.sha256().hexdigest()}\n")
 
 
@@ -36,23 +38,28 @@ def default_cache() -> Path:
 
 def open_cache(given: Path | None = None) -> Path:
     """The given folder or golow's own, made if it is missing. Raises `GolowError` if it cannot be
-    made, or if others can write it."""
+    made, or if others can write it, a folder above it or one of its folders."""
     cache = given or default_cache()
     with writing(f"the cache {cache}", CACHE_HINT):
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        cache.mkdir(mode=0o700, exist_ok=True)
-        found = cache.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        raise GolowError(
-            f"the cache {cache} belongs to another user, and programs in it are executed",
-            "name a folder of your own: GOLOW_CACHE=/my/folder golow ...",
-        )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise GolowError(
-            f"others can write the cache {cache}, and programs in it are executed",
-            f"run: chmod go-w {cache}, or name another folder: GOLOW_CACHE=/my/folder golow ...",
-        )
+        make_own_folder(cache, 0o700)
+        found = exposed(cache, owners=(ROOT,)) or exposed_within(cache, DEPTH, owners=(ROOT,))
+    if found is not None:
+        raise _not_own(cache, found)
     return cache
+
+
+def _not_own(cache: Path, found: Exposed) -> GolowError:
+    named = cache.absolute()
+    other = "name another folder: GOLOW_CACHE=/my/folder golow ..."
+    if found.path == named:
+        wrong = f"{found.said(f'the cache {cache}')}, and programs in it are executed"
+    else:
+        wrong = f"{found.said()}, and programs in the cache {cache} are executed"
+    if found.command:
+        return GolowError(wrong, f"run: {found.command}, or {other}")
+    if named in found.path.parents:
+        return GolowError(wrong, f"run: rm -r {shlex.quote(str(found.path))}, or {other}")
+    return GolowError(wrong, other)
 
 
 # ---------------------------------------------------------------- sealed files

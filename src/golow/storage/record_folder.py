@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from golow.records.errors import GolowError
+from golow.storage.files import writing
+from golow.storage.names import is_plain_name
 
-LONGEST_NAME = 200  # bytes of a name of a file or folder; systems take 255
 MOST = 1000  # records of one name in a folder
 
 
-def is_plain_name(text: str) -> bool:
-    """Whether a text from a record can be the name of a file or folder: of no other place, and not
-    too long."""
-    if text in ("", ".", "..") or not text.isprintable() or "\\" in text:
-        return False
-    return Path(text).name == text and len(text.encode()) <= LONGEST_NAME
+@contextmanager
+def filled(folder: Path, hint: str) -> Iterator[None]:
+    """Write a record's files into its folder in the block. If that fails, a folder that was empty
+    is removed again, and an `OSError` becomes a `GolowError` with the hint."""
+    was_empty = not any(folder.iterdir())
+    try:
+        with writing(folder, hint):
+            yield
+    except BaseException:
+        if was_empty:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def own_folder(parent: Path, name: str, is_it: Callable[[Path], bool]) -> Path:

@@ -11,7 +11,10 @@ The lock file comes first and goes last, so that at no moment there is a folder 
 from __future__ import annotations
 
 import atexit
+import errno
+import getpass
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -21,7 +24,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from golow.records.errors import GolowError
 from golow.storage.files import writing
+from golow.storage.full_disk import full_disk
 from golow.storage.interrupts import uninterrupted
 
 HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
@@ -35,15 +40,29 @@ def scratch_folder() -> Iterator[Path]:
     """A new folder that only this user can read; it is removed when the block ends.
 
     Removes abandoned folders before, and after it those of workers that were killed meanwhile.
-    Raises `GolowError` where no folder can be made.
+    Raises `GolowError` where no folder can be made, and if the disk is full during the block.
     """
     remove_abandoned()
     folder = _created()
     try:
         yield folder
+    except GolowError:
+        raise
+    except Exception as error:
+        if full := full_disk(error):
+            raise temporary_full(full.filename) from error
+        raise
     finally:
         _remove(folder)
         remove_abandoned()
+
+
+def temporary_full(file: str | None = None) -> GolowError:
+    """The error for a full temporary folder. file: that could not be written, wherever it is."""
+    why, temporary = os.strerror(errno.ENOSPC), tempfile.gettempdir()
+    if file is not None and not Path(file).is_relative_to(temporary):
+        return GolowError(f"{file} cannot be written: {why}", "free some space there.")
+    return GolowError(f"the temporary folder {temporary} cannot be written: {why}", HINT)
 
 
 def remove_abandoned() -> None:
@@ -62,10 +81,13 @@ def remove_abandoned() -> None:
 
 @atexit.register
 def remove_own() -> None:
-    """Remove the folders of this process that are still there: a second Ctrl-C may have ended a
-    block before it could."""
+    """Remove the folders of this process that are still there, since a second Ctrl-C may have ended
+    a block before it could; and the empty one that importing PyTorch's compiler leaves."""
     for folder in list(_own):
         _remove(folder)
+    with suppress(OSError, KeyError):  # it holds something, is not there, or the user has no name
+        name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())  # as PyTorch spells it
+        (Path(tempfile.gettempdir()) / f"torchinductor_{name}").rmdir()
 
 
 # ---------------------------------------------------------------- how it is done

@@ -13,7 +13,7 @@ import msgspec
 from golow.lower.ir.graph import Graph, decode_graph, encode_graph
 from golow.records.errors import GolowError
 from golow.records.record import encode
-from golow.records.workload import ModelSource, Workload
+from golow.records.workload import Workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
 
 
 def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
-    source = _write_live_objects(prepared, folder)
+    described = _write_live_objects(prepared, folder)
     _save(
         {
             f"{index}/{kind}/{position}": tensor
@@ -94,7 +94,7 @@ def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Pre
         },
         folder / "batches.safetensors",
     )
-    workload = msgspec.structs.replace(prepared.workload, source=source, digest="")
+    workload = msgspec.structs.replace(described, digest="")
     digest = hashlib.sha256(msgspec.json.encode(workload))
     for name in ("weights.safetensors", "batches.safetensors"):
         with (folder / name).open("rb") as file:
@@ -104,20 +104,28 @@ def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Pre
     return Bundle(folder), prepared._replace(workload=workload)
 
 
-def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
-    """Write a live module, as it was before it ran, and a loss of the user's own."""
-    source = prepared.workload.source
-    if source.kind == "pickle":
-        data = _sent(prepared.pickled)
-        (folder / "module.pkl").write_bytes(data)
-        source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
+def _write_live_objects(prepared: Prepared, folder: Path) -> Workload:
+    """Write a live module, as it was before it ran, and a loss of the user's own; returns the
+    workload with their digests, by which a worker knows them."""
+    workload = prepared.workload
+    if workload.source.kind == "pickle":
+        digest = _write_digested(folder / "module.pkl", _sent(prepared.pickled))
+        source = msgspec.structs.replace(workload.source, sha256=digest)
+        workload = msgspec.structs.replace(workload, source=source)
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
         from golow.workload.pickled_module import (
             pickled,  # imports torch, which a vendor worker lacks
         )
 
-        (folder / "loss.pkl").write_bytes(_sent(pickled(prepared.loss, "the loss function")))
-    return source
+        data = _sent(pickled(prepared.loss, "the loss function"))
+        digest = _write_digested(folder / "loss.pkl", data)
+        workload = msgspec.structs.replace(workload, loss_sha256=digest)
+    return workload
+
+
+def _write_digested(file: Path, data: bytes) -> str:
+    file.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
 
 
 def _sent(pickled: bytes | GolowError) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,18 @@ def _storage(data: bytes, dtype: torch.dtype) -> torch.TypedStorage:
     return torch.TypedStorage(  # type: ignore[no-untyped-call]
         wrap_storage=untyped, dtype=dtype, _internal=True
     )
+
+
+def read_pickled(file: Path, sha256: str, what: str) -> Any:
+    """The object that golow wrote into the file, which has this digest. Raises `GolowError` for
+    another one: unpickling runs code, so only the exact bytes that golow wrote are read."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise GolowError(f"{what} cannot be read: {error.strerror}") from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise GolowError(f"{what} is not the one that golow wrote")
+    return unpickled(data)
 
 
 def unpickled(data: bytes) -> Any:

@@ -28,7 +28,7 @@ from golow.storage.files import read_text, read_whole, require_file
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.hub import huggingface, timm_models
 from golow.workload.keywords import accept_keywords
-from golow.workload.pickled_module import unpickled
+from golow.workload.pickled_module import read_pickled
 from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent
@@ -209,11 +209,7 @@ def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
 def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
     if folder is None:
         raise GolowError("a live module can only be built from its bundle")
-    data = (folder / "module.pkl").read_bytes()
-    # Unpickling runs code: only the exact bytes that golow wrote are read.
-    if hashlib.sha256(data).hexdigest() != source.sha256:
-        raise GolowError("the bundle's module is not the one that golow wrote")
-    module = unpickled(data)
+    module = read_pickled(folder / "module.pkl", source.sha256, "the bundle's module")
     if not isinstance(module, nn.Module):
         raise GolowError(f"the bundle carries a {type(module).__name__}, not a torch.nn.Module")
     return module

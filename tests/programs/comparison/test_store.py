@@ -5,13 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-import resource
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,99 +17,16 @@ from hypothesis import strategies as st
 
 import golow
 from golow.api import Result
-from golow.measure.environment import environment
 from golow.programs.comparison import store
 from golow.records.comparison import (
     Block,
     Check,
-    Comparison,
-    Conditions,
-    Environment,
     Quantity,
-    RaceSummary,
-    Ratio,
-    Run,
-    TensorError,
-    VerdictName,
 )
 from golow.records.errors import GolowError
-from golow.records.record import FORMAT_VERSION, encode
-from golow.records.workload import ModelSource, TensorType, Workload
+from golow.records.record import FORMAT_VERSION
 from support.examples import examples
-from support.processes import soon
-
-MACHINE = environment()
-WORKLOAD = Workload(
-    model="net",
-    source=ModelSource(kind="zoo", name="net"),
-    mode="infer",
-    batch=8,
-    inputs=(TensorType(shape=(8, 3, 64, 64), dtype="float32"),),
-)
-
-CONDITIONS = Conditions(threads=2, affinity=(0, 1), precision="default", wait_policy="PASSIVE")
-
-
-def run(
-    level: str = "eager",
-    verdict: VerdictName = "match",
-    error: float = 1e-7,
-    blocks: int = 3,
-    workload: Workload = WORKLOAD,
-    machine: Environment = MACHINE,
-) -> Run:
-    worst = TensorError(
-        name="0/output/0",
-        elements=80,
-        scale=0.5,
-        error=error,
-        eager_error=1e-7,
-        limit=4e-7,
-        passed=error <= 4e-7,
-    )
-    return Run(
-        format_version=FORMAT_VERSION,
-        id=f"20261120-100000-net-infer-b8-3x64x64/{level}",
-        created="2026-11-20T10:00:00+00:00",
-        level=level,
-        workload=workload,
-        check=Check(verdict=verdict, reason="a reason", worst=worst, tensors=(worst,)),
-        environment=machine,
-        conditions=Conditions(
-            threads=2, affinity=(0, 1), precision="default", wait_policy="PASSIVE"
-        ),
-        blocks=tuple(
-            Block(round=number, position=0, host_ns=(41_233_870, 41_000_001), wait_share=0.001)
-            for number in range(blocks)
-        ),
-        time=Quantity(name="time", unit="s", value=0.041, low=0.040, high=0.042),
-        ratio=Ratio(value=0.9, low=0.88, high=0.92, word="faster"),
-        memory=(Quantity(name="resident", unit="B", value=5.0e8),),
-        life=(Quantity(name="build", unit="s", value=12.5),),
-        payback_iterations=3400.5,
-    )
-
-
-def comparison(*runs: Run, name: str = "20261120-100000-net", **changes: Any) -> Comparison:
-    given = runs or (run(), run("compile:freezing"))
-    made = Comparison(
-        format_version=FORMAT_VERSION,
-        id=name,
-        created="2026-11-20T10:00:00+00:00",
-        workload=given[0].workload,
-        race=RaceSummary(
-            rounds=3,
-            seed=0,
-            stopped_because="interval",
-            interval_target=0.02,
-            seconds=12.5,
-            contended_share=0.1,
-        ),
-        runs=given,
-        notes=("one note",),
-    )
-    return msgspec.structs.replace(made, **changes)
-
+from support.records.comparisons import comparison, run
 
 # ---------------------------------------------------------------- there and back
 
@@ -325,168 +236,3 @@ def test_a_later_golows_additions_are_no_fault(saved: Path) -> None:
     file = saved / "eager.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"energy": 3}))
     assert store.load(saved) == comparison()
-
-
-# ---------------------------------------------------------------- what cannot be written
-
-
-SAVE = """
-import sys
-from pathlib import Path
-from golow.programs.comparison import store
-from golow.records.errors import GolowError
-found = store.load(Path(sys.argv[1]))
-try:
-    for _ in range(int(sys.argv[3])):
-        store.save(found, Path(sys.argv[2]))
-        print("saved", flush=True)
-except GolowError as error:
-    print(error.message)
-    print(error.hint)
-    sys.exit(2)
-"""
-
-
-def large() -> Comparison:
-    """Some hundred kilobytes a run."""
-    return comparison(run(blocks=2000), run("compile", blocks=2000), name="large")
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_full_by_its_limit(tmp_path: Path) -> None:
-    source, target = store.save(large(), tmp_path), tmp_path / "full"
-    done = subprocess.run(
-        [sys.executable, "-c", SAVE, source, target, "1"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert f"{target / 'large'} cannot be written: File too large" in done.stdout
-    assert "name another folder with --out" in done.stdout
-    assert list((target / "large").iterdir()) == []  # nothing half, and no temporary file
-
-
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    source, target = store.save(large(), tmp_path), tmp_path / "full"
-    target.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(target)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("this process may not mount a file system")
-    try:
-        with pytest.raises(
-            GolowError, match="cannot be written: No space left on device"
-        ) as raised:
-            store.save(store.load(source), target)
-        assert "free some space" in raised.value.hint
-        left = [file.name for file in (target / "large").iterdir()]
-        assert left in ([], ["eager.json"])
-        assert not (target / "large" / "comparison.json").exists()
-    finally:
-        subprocess.run(["umount", str(target)], check=True)
-
-
-def test_starts_at_one_instant_do_not_disturb_each_other(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(store.require_writable, [tmp_path / "runs"] * 400))
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """Said before anything is measured, and again when it is saved."""
-    (tmp_path / "file").write_text("no folder")
-    for folder in (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/golow")):
-        with pytest.raises(GolowError, match="cannot be written"):
-            store.require_writable(folder)
-        with pytest.raises(GolowError, match="cannot be written"):
-            store.save(comparison(), folder)
-    store.require_writable(tmp_path / "new" / "folder")
-    assert list((tmp_path / "new" / "folder").iterdir()) == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_folder_of_someone_else(tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    with pytest.raises(GolowError, match="Permission denied"):
-        store.require_writable(tmp_path)
-    tmp_path.chmod(0o755)
-
-
-def test_a_process_that_is_killed_while_it_saves_leaves_no_half_file(tmp_path: Path) -> None:
-    source, target = store.save(large(), tmp_path), tmp_path / "killed"
-    command = [sys.executable, "-c", SAVE, str(source), str(target), "100000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert soon(lambda: bool(list((target / "large").glob(".*"))))  # it writes just now
-        process.send_signal(signal.SIGKILL)
-    expected = store.load(source)
-    assert store.load(target / "large") == expected
-
-
-# ---------------------------------------------------------------- what may be compared
-
-
-def test_like_runs_may_be_compared() -> None:
-    store.require_alike([comparison()])
-    elsewhere = msgspec.structs.replace(MACHINE, memory_bytes=1, kernel="Linux 7.0")
-    store.require_alike([comparison(), comparison(run(machine=elsewhere), name="other")])
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"batch": 16}, "batch: 8 and 16"),
-        ({"model": "mesh"}, 'model: "net" and "mesh"'),
-        ({"mode": "train"}, 'mode: "infer" and "train"'),
-        ({"precision": "bf16"}, 'precision: "default" and "bf16"'),
-        ({"device": "cuda"}, 'device: "cpu" and "cuda"'),
-        ({"threads": 4}, "threads: 1 and 4"),
-        ({"inputs": (TensorType(shape=(8, 1), dtype="float32"),)}, "inputs: "),
-    ],
-)
-def test_unlike_workloads_are_refused(change: dict[str, Any], words: str) -> None:
-    other = run(workload=msgspec.structs.replace(WORKLOAD, **change))
-    with pytest.raises(GolowError) as raised:
-        store.require_alike([comparison(), comparison(other, name="other")])
-    assert words in raised.value.message
-    assert "20261120-100000-net and other are not comparable" in raised.value.message
-    assert "--anyway" in raised.value.hint
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"cpu_model": "Another"}, "the CPU ("),
-        ({"cores": 99}, "the number of cores ("),
-        ({"versions": MACHINE.versions | {"torch": "1.0"}}, "torch ("),
-        ({"thread_settings": {"OMP_NUM_THREADS": "9"}}, "the thread settings ("),
-    ],
-)
-def test_unlike_machines_are_refused(change: dict[str, Any], words: str) -> None:
-    other = run(machine=msgspec.structs.replace(MACHINE, **change))
-    with pytest.raises(GolowError) as raised:
-        store.require_alike([comparison(), comparison(), comparison(other, name="third")])
-    assert words in raised.value.message
-    assert "third" in raised.value.message
-
-
-def test_versions_that_only_a_gpu_runs_are_compared_there_alone() -> None:
-    there = msgspec.structs.replace(MACHINE, versions=MACHINE.versions | {"cuda-core": "0.9"})
-    store.require_alike([comparison(), comparison(run(machine=there), name="other")])
-    on_gpu = msgspec.structs.replace(WORKLOAD, device="cuda")
-    with pytest.raises(GolowError, match=r"cuda-core \(none, 0\.9\)"):
-        store.require_alike(
-            [comparison(run(workload=on_gpu)), comparison(run(workload=on_gpu, machine=there))]
-        )
-
-
-def test_records_are_readable_by_people() -> None:
-    text = encode(run()).decode()
-    assert '\n  "level": "eager",\n' in text
-    assert text.endswith("}\n")

@@ -39,7 +39,7 @@ def built(
     """Build a plan for each size and load the module's weights; return them as a callable of this
     kind. Raises `GolowError` for what cannot be run, before anything is built."""
     require_inferring(module)
-    example = listed_example(example)
+    example = listed_example(module, example)
     if wanted.tune and wanted.share:
         raise GolowError(
             "tune=True chooses layouts of weights, and share=True takes the module's",

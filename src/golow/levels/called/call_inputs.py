@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
+from golow.levels.called.batch_axis import batch_of, first_axis
+from golow.levels.called.one_size import by_position
 from golow.levels.called.sizes import Size, ascending, next_size, wanted_batches
 from golow.records.errors import GolowError
 
@@ -45,8 +47,9 @@ class CallInputs:
     ) -> None:
         """example: as `listed_example` returns it.
         sizes: batch sizes, or None for the example's alone. device: of every input. Raises
-        `GolowError` for inputs that are no tensors, or elsewhere."""
-        parameters = _parameters(module)
+        `GolowError` for inputs that are no tensors, or elsewhere, and for sizes of a batch that is
+        in no first axis, or in several."""
+        parameters, self._defaults = parameters_of(module), defaults_of(module)
         if isinstance(example, Mapping):
             self.keywords: tuple[str, ...] = tuple(example)
             tensors = list(example.values())
@@ -63,7 +66,8 @@ class CallInputs:
             require_on(f"input {place}", item, device)
         self._by_name = {name: place for place, name in enumerate(self.names)}
         self._order = parameters
-        self.batch = self.example[0].shape[0] if self.example[0].dim() else 1
+        view = by_position(module, self.keywords)
+        self.batch = first_axis(self.example) if sizes is None else batch_of(view, self.example)
         self.pads = sizes is not None
         self.batches = ascending("batch", sizes) if sizes is not None else (self.batch,)
         self.changed: tuple[int, ...] = ()
@@ -140,15 +144,37 @@ class CallInputs:
         by_name = given[0] if len(given) == 1 else None
         if isinstance(by_name, Mapping) and self.keywords:
             given, named = (), {**by_name, **named}
-        found = dict(zip(self._order, given, strict=False)) | dict(named)
-        unknown = [name for name in found if name not in self._by_name]
+        first = dict(zip(self._order, given, strict=False))
+        found = {**first, **named}
         missing = [name for name in self.names if name not in found]
-        if unknown or missing or len(given) > len(self._order):
+        for name in found:
+            if name not in self._by_name:
+                self._require_default(name, found[name])
+        twice = [name for name in first if name in named]
+        if twice or missing or len(given) > len(self._order):
             what = f"{len(given)} inputs are too many"
-            if unknown or missing:
-                what = f"{unknown[0]} is no input" if unknown else f"input {missing[0]} is missing"
+            what = f"input {missing[0]} is missing" if missing else what
+            what = f"input {twice[0]} is given twice" if twice else what
             raise GolowError(f"{what}; this was compiled for {', '.join(self.names)}")
         return [found[name] for name in self.names]
+
+    def _require_default(self, name: str, value: Any) -> None:
+        """Raise `GolowError` for an argument that the example did not have, unless it is given as
+        what the module takes without it."""
+        if name not in self._defaults:
+            raise GolowError(f"{name} is no input; this was compiled for {', '.join(self.names)}")
+        default = self._defaults[name]
+        if is_default(value, default):
+            return
+        if isinstance(value, Tensor) or hasattr(value, "__dlpack__"):
+            names = ", ".join(f'"{one}": {one}' for one in (*self.names, name))
+            hint = f"compile it with an example that has it: {{{names}}}."
+        else:
+            hint = "wrap the module in one that sets it, and compile that."
+        raise GolowError(
+            f"{name} was not in the example, so this was compiled with its default, {default!r}",
+            hint,
+        )
 
     def fitting(self, given: Sequence[Any]) -> tuple[list[Tensor], Size]:
         """The inputs as tensors that a plan may read, row-major on the device, and their size.
@@ -204,6 +230,13 @@ class CallInputs:
         return 1 <= rows <= self.batches[-1] if self.pads else rows == self.batch
 
     def _prepared(self, form: InputForm, tensor: Tensor) -> Tensor:
+        if is_transformed(tensor):
+            raise GolowError(
+                f"{form.label} is a tensor of torch.func, such as vmap, grad or jvp, which a "
+                "compiled module cannot look into",
+                "call the compiled module on the whole batch instead of vmap; transform the module "
+                "itself for derivatives.",
+            )
         require_on(form.label, tensor, self.device)
         if tensor.requires_grad and torch.is_grad_enabled():
             raise GolowError(
@@ -235,11 +268,16 @@ class CallInputs:
         )
 
 
-def listed_example(example: Any) -> Mapping[str, Any] | list[Any]:
-    """Return an example as its tensors in order, or by the names of the forward pass. Raises
-    `GolowError` for what is none."""
+def listed_example(module: nn.Module, example: Any) -> Mapping[str, Any] | list[Any]:
+    """Return an example as its tensors in order, or by the names of the forward pass, without what
+    is given as its default. Raises `GolowError` for what is none."""
     if isinstance(example, Mapping):
-        return example
+        defaults = defaults_of(module)
+        return {
+            name: item
+            for name, item in example.items()
+            if name not in defaults or not is_default(item, defaults[name])
+        }
     if isinstance(example, Tensor) or hasattr(example, "__dlpack__"):
         return [example]
     if isinstance(example, str) or not isinstance(example, Iterable):
@@ -250,11 +288,32 @@ def listed_example(example: Any) -> Mapping[str, Any] | list[Any]:
     return list(example)
 
 
-def _parameters(module: nn.Module) -> list[str]:
-    """The names of the forward pass's parameters that take inputs."""
+def parameters_of(module: nn.Module) -> list[str]:
+    """The names of the forward pass's parameters that take inputs by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = inspect.signature(module.forward).parameters
     return [name for name, parameter in found.items() if parameter.kind in kinds]
+
+
+def defaults_of(module: nn.Module) -> dict[str, Any]:
+    """What the forward pass takes for the parameters that a call leaves out."""
+    found = inspect.signature(module.forward).parameters
+    return {
+        name: parameter.default
+        for name, parameter in found.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+def is_default(value: Any, default: Any) -> bool:
+    """Return True if a value is a parameter's default, or a number or text like it."""
+    plain = isinstance(default, bool | int | float | complex | str | torch.dtype)
+    return value is default or (plain and type(value) is type(default) and value == default)
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Return True for a tensor within torch.func's transformations, which has no memory."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def require_on(label: str, tensor: Tensor, device: torch.device) -> None:
@@ -276,6 +335,7 @@ def is_plain(tensor: Tensor) -> bool:
         and not tensor.requires_grad
         and not tensor.is_neg()
         and not tensor.is_conj()
+        and not is_transformed(tensor)
     )
 
 

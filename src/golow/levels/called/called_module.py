@@ -16,6 +16,7 @@ from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words, wanted_batches, wanted_lengths
 from golow.levels.called.target import SharedMemory, Target, TargetPlan
+from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
 
@@ -32,12 +33,16 @@ class Parts(NamedTuple):
     target: Target
 
 
-class CalledModule:
+class CalledModule(Uncopied):
     """A module whose plan runs in this process, with weights of its own.
 
     Call it as the module: tensors in, tensors out. A weight that is changed in the module
     afterwards does not change it; `load_state_dict` does.
     """
+
+    instead = (
+        "for another thread: f.context(); for another process or device: golow.compile, there."
+    )
 
     def __init__(self, parts: Parts) -> None:
         self.inputs, self.outputs, self.target = parts.inputs, parts.outputs, parts.target

@@ -15,6 +15,7 @@ from golow.levels.called.lent_outputs import LentOutputs
 from golow.levels.called.outputs import Outputs, require_apart
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Run, Target, TargetPlan, roomy
+from golow.levels.called.uncopied import Uncopied
 from golow.records.errors import GolowError
 
 _forks: list[None] = []
@@ -22,9 +23,11 @@ _forks: list[None] = []
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
-class Context:
+class Context(Uncopied):
     """One memory for iterations over the weights of a compiled module. One call may run at a time;
     calls of several contexts may run at once, in several threads."""
+
+    instead = "for another thread: f.context(); for another process: golow.compile, there."
 
     def __init__(
         self, inputs: CallInputs, outputs: Outputs, plans: Mapping[Size, TargetPlan], target: Target

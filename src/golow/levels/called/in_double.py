@@ -18,13 +18,27 @@ CASTS: dict[Any, Callable[..., Tensor]] = dict.fromkeys(
 )
 
 
+def doubled(tensor: Tensor) -> Tensor:
+    """The tensor in float64, or complex128; integers stay."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def copied_in_double(module: nn.Module) -> nn.Module:
+    """A copy of the module whose weights are float64 and complex128."""
+    copied = copy.deepcopy(module)
+    copied._apply(doubled)  # type: ignore[no-untyped-call]
+    return copied
+
+
 class InDouble:
     """A copy of the module. It takes tensors of the module's own types; its outputs are float64."""
 
     def __init__(self, module: nn.Module) -> None:
         """Raises `GolowError` for a module that cannot be copied."""
         try:
-            self.module = copy.deepcopy(module).double()
+            self.module = copied_in_double(module)
         except Exception as error:  # of the module's own code, or of what Python cannot copy
             raise GolowError(
                 f"padding cannot be tried out on a copy of the module: {error}",
@@ -33,7 +47,7 @@ class InDouble:
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         """Run it on copies of the inputs."""
-        given = [item.double() if item.dtype in LOWER else item.clone() for item in inputs]
+        given = [item.clone() if (new := doubled(item)) is item else new for item in inputs]
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
@@ -55,4 +69,6 @@ class _Doubled(TorchFunctionMode):
 
 
 def _doubled(item: Any) -> Any:
-    return torch.float64 if isinstance(item, torch.dtype) and item in LOWER else item
+    if not isinstance(item, torch.dtype):
+        return item
+    return torch.complex128 if item is torch.complex64 else torch.float64 if item in LOWER else item

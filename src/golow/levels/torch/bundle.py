@@ -13,7 +13,7 @@ from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.draws import accept_draws
 from golow.workload.losses import named_loss
-from golow.workload.pickled_module import unpickled
+from golow.workload.pickled_module import read_pickled
 from golow.workload.source import build_module
 from golow.workload.weights import load_weights
 
@@ -58,9 +58,10 @@ def _shared(built: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def loss(bundle: Bundle) -> Callable[..., Tensor]:
     """The workload's loss: the caller's own, or the one of its name."""
-    path = bundle.file("loss.pkl")
-    if path.exists():
-        own: Callable[..., Tensor] = unpickled(path.read_bytes())
+    digest = bundle.workload.loss_sha256
+    if digest:
+        own: Callable[..., Tensor]
+        own = read_pickled(bundle.file("loss.pkl"), digest, "the bundle's loss")
         return own
     named = named_loss(bundle.workload.loss)
     if named is None:

@@ -26,8 +26,8 @@ def pair_complex_numbers(graph: Graph) -> Graph:
     values = graph.values()
     if not any(value.dtype == COMPLEX for value in values.values()):
         return graph
-    pairs = _Pairs(graph)
     try:
+        pairs = _Pairs(graph)
         nodes = tuple(new for node in graph.nodes for new in pairs.of(node))
     except _UnknownError:
         return graph

@@ -38,6 +38,7 @@ from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import RaceSummary, Ratio, Run
 from golow.records.errors import GolowError
+from golow.storage.names import LONGEST_PART, file_name
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.request import Request
@@ -91,8 +92,9 @@ def audit(request: Request, settings: AuditSettings, observer: AuditObserver) ->
                     found[number - 1 :] = [audited]
         except KeyboardInterrupt:
             interrupted = True
+        model = file_name(bench.workload.model, LONGEST_PART)
         return Audit(
-            id=f"{created:%Y%m%d-%H%M%S}-{bench.workload.model}-{bench.workload.mode}-audit",
+            id=f"{created:%Y%m%d-%H%M%S}-{model}-{bench.workload.mode}-audit",
             created=created.isoformat(timespec="seconds"),
             workload=bench.workload,
             levels=tuple(found),

@@ -6,7 +6,6 @@ each is small enough to be read whole.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from golow.records.comparison import Ratio
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.storage.files import read_json, write_whole, writing
+from golow.storage.names import file_name, is_plain_name
 from golow.storage.record_file import RecordFile
-from golow.storage.record_folder import is_plain_name, own_folder
+from golow.storage.record_folder import filled, own_folder
 
 FILE = RecordFile("audit.json", "audit", 1, "give a folder that `golow audit` wrote.")
 HINT = "free some space or name another folder with --out."
-LONGEST_NAME = 80  # characters of a level's name in that of a file
+LONGEST_NAME = 80  # bytes of a level's name in that of a file
 
 
 def save(audit: Audit, parent: Path) -> Path:
@@ -35,7 +35,7 @@ def save(audit: Audit, parent: Path) -> Path:
     with writing(parent, HINT):
         folder = own_folder(parent, audit.id, lambda found: _holds(found, audit))
     files = _files(audit, folder.name)
-    with writing(folder, HINT):
+    with filled(folder, HINT):
         for name, data in files.items():
             write_whole(folder / name, data)
     return folder
@@ -47,8 +47,7 @@ def _files(audit: Audit, name: str) -> dict[str, bytes]:
     tree = {"format_version": FILE.version, **msgspec.to_builtins(audit)}
     files = {}
     for number, holder in enumerate(_holders(tree)):
-        level = re.sub(r"[^\w.+-]+", "-", holder["run"]["level"])[:LONGEST_NAME]
-        file = f"{number:03}-{level}.json"
+        file = f"{number:03}-{file_name(holder['run']['level'], LONGEST_NAME)}.json"
         files[file] = encode(holder["run"])
         holder["run"] = file
     return {**files, FILE.name: encode(tree)}

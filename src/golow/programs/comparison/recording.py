@@ -16,6 +16,7 @@ from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import Comparison, Conditions, Environment, RaceSummary, Ratio, Run
 from golow.records.record import FORMAT_VERSION
 from golow.records.workload import Workload
+from golow.storage.names import LONGEST_PART, file_name
 
 
 def recorded(
@@ -27,10 +28,11 @@ def recorded(
     """The record of the results so far, with a run for every entrant, the baseline first."""
     entrants, races, interrupted = raced
     created = datetime.now(UTC)
+    model = file_name(workload.model, LONGEST_PART)
     shape = "x".join(map(str, workload.inputs[0].shape[1:]))
     comparison = Comparison(
         format_version=FORMAT_VERSION,
-        id=f"{created:%Y%m%d-%H%M%S}-{workload.model}-{workload.mode}-b{workload.batch}-{shape}",
+        id=f"{created:%Y%m%d-%H%M%S}-{model}-{workload.mode}-b{workload.batch}-{shape}",
         created=created.isoformat(timespec="seconds"),
         workload=workload,
         race=_race_summary(races, workload.seed, settings.interval, interrupted),

@@ -22,7 +22,8 @@ from golow.records.errors import GolowError
 from golow.records.record import FORMAT_VERSION, Record, encode
 from golow.records.workload import Workload
 from golow.storage.files import is_file, read_json, write_whole, writing
-from golow.storage.record_folder import is_plain_name, own_folder
+from golow.storage.names import is_plain_name, shortened
+from golow.storage.record_folder import filled, own_folder
 from golow.storage.spreadsheet import to_csv
 
 HINT = "free some space or name another folder with --out."
@@ -91,7 +92,7 @@ def save(comparison: Comparison, parent: Path) -> Path:
         folder = own_folder(parent, comparison.id, lambda found: _holds(found, comparison))
     if folder.name != comparison.id:
         comparison = _renamed(comparison, folder.name)
-    with writing(folder, HINT):
+    with filled(folder, HINT):
         for run in comparison.runs:
             write_whole(folder / _file_of(run), encode(run))
         write_whole(folder / "runs.csv", to_csv_text(comparison).encode())
@@ -112,7 +113,7 @@ def _index(comparison: Comparison) -> _Index:
 
 
 def _file_of(run: Run) -> str:
-    return f"{run.level.replace(':', '-')}.json"
+    return f"{shortened(run.level.replace(':', '-'))}.json"
 
 
 def _holds(folder: Path, comparison: Comparison) -> bool:

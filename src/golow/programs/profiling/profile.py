@@ -37,6 +37,7 @@ from golow.programs.profiling.trace import Trace, read_trace
 from golow.records.comparison import LayerTime, Run
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.storage.cache import open_cache
+from golow.storage.names import shortened
 from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.protocol import ArenaReport
@@ -143,7 +144,7 @@ class _Profiler:
         )
         if run.time is None:
             return found
-        file = self._folder / f"{run.level.replace(':', '-')}.trace.json"
+        file = self._folder / f"{shortened(run.level.replace(':', '-'))}.trace.json"
         try:
             arena = self._record(choice, run.level, file)
             trace = read_trace(file)

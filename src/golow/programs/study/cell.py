@@ -19,7 +19,6 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,14 +27,13 @@ import msgspec
 from golow.programs.study.family import MARK, end_family
 from golow.programs.study.places import TURNS
 from golow.programs.study.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
-from golow.records.comparison import Comparison, Run
+from golow.records.comparison import Comparison
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.record import Record, encode
 from golow.storage.files import write_whole
+from golow.storage.full_disk import FULL, causes, full_disk, tells_of_full_disk
 
 DISK_FULL = 28
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -65,7 +63,7 @@ def main() -> None:
         outcome = measured(cell, folder)
         write_whole(folder / "outcome.json", encode(outcome))
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         print(error, file=sys.stderr)
         sys.exit(DISK_FULL)
@@ -80,9 +78,9 @@ def measured(cell: Cell, folder: Path) -> Outcome:
         comparison = _compared(cell)
         folder_name = _saved(comparison, folder)
     except Exception as error:
-        if full := next(_full_disks(error), None):
+        if full := full_disk(error):
             raise full from error
-        memory = any(map(_is_out_of_memory, _chain(error)))
+        memory = any(map(_is_out_of_memory, causes(error)))
         if not isinstance(error, GolowError):
             traceback.print_exc()
         return Outcome(
@@ -157,32 +155,12 @@ def _saved(comparison: Comparison, folder: Path) -> str:
     from golow.programs.comparison import store
 
     for run in comparison.runs:
-        if run.check.verdict == "failed" and _tells_of_a_full_disk(run):
+        if run.check.verdict == "failed" and tells_of_full_disk(run.check.reason + run.log):
             raise OSError(errno.ENOSPC, f"{run.level}: {run.check.reason}")
     return store.save(comparison, folder).name
 
 
 # ---------------------------------------------------------------- what went wrong
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _full_disks(error: BaseException) -> Iterator[OSError]:
-    """Disk-full errors in the chain; some libraries report them only in their text."""
-    for one in _chain(error):
-        if isinstance(one, OSError) and one.errno in _FULL:
-            yield one
-        elif any(os.strerror(number) in str(one) for number in _FULL):
-            yield OSError(errno.ENOSPC, str(one))
-
-
-def _tells_of_a_full_disk(run: Run) -> bool:
-    return any(os.strerror(number) in run.check.reason + run.log for number in _FULL)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ from golow.records.errors import GolowError
 from golow.records.workload import Device
 from golow.storage.cache import open_cache
 from golow.storage.files import is_file
+from golow.storage.ownership import require_own
+from golow.workload.model_names import is_code
 
 STUDIES = Path("runs/studies")
 
@@ -48,8 +51,14 @@ def run_study(
     return read_state(folder.path, run.environment)
 
 
-def find_study(study: str | Path | Study, out: Path, device: Device | None = None) -> Study:
-    """The study with that name or file; the `GolowError` for an unknown one lists the studies."""
+def find_study(
+    study: str | Path | Study, out: Path, device: Device | None = None, trust: bool = False
+) -> Study:
+    """The study with that name or file; the `GolowError` for an unknown one lists the studies.
+
+    A study under ``out`` is a record: with code in it, it must be this user's own, or trusted. A
+    file that the caller names is not asked whose it is.
+    """
     if isinstance(study, Study):
         return study
     known = built_in()
@@ -58,13 +67,25 @@ def find_study(study: str | Path | Study, out: Path, device: Device | None = Non
     if str(study) in known:
         return read_study(known[str(study)], device)
     if is_file(out / study / "study.toml"):
-        return read_study(out / study / "study.toml", device)
+        return recorded_study(out / study, device, trust)
     near = difflib.get_close_matches(str(study), known, n=1)
     raise GolowError(
         f"there is no study {str(study)!r}",
         (f"did you mean {near[0]}? " if near else "")
         + f"built-in studies are {', '.join(known)}; your own is a file that ends with .toml.",
     )
+
+
+def recorded_study(folder: Path, device: Device | None = None, trust: bool = False) -> Study:
+    """The study in that folder, to be measured. trust: whoever wrote it. Raises `GolowError`, with
+    the models whose code it would run, for one that another user may have written."""
+    file = StudyFolder(folder).file
+    study = read_study(file, device)
+    if not trust:
+        code = [f"model: {model}" for model in study.model if is_code(model)]
+        again = f"golow study resume {shlex.quote(str(folder))} --trust"
+        require_own(folder, file.name, code, again)
+    return study
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from golow.records.record import encode
 from golow.records.workload import Device
 from golow.storage.files import is_file, read_json, read_text, write_whole, writing
 from golow.storage.lock import held
+from golow.storage.names import is_plain_name
 
 # Seconds to wait for the lock of a study: a process that a killed study was about to start may
 # still hold it for a moment.
@@ -222,7 +223,9 @@ def _read(file: Path) -> CellRecord | None:
         record = read_json(file, CellRecord)
     except GolowError:
         return None
-    return record if record.format_version <= FORMAT_VERSION else None
+    names = (record.key, record.environment or "none", record.comparison or "none")
+    sound = record.format_version <= FORMAT_VERSION and all(map(is_plain_name, names))
+    return record if sound else None
 
 
 def _flush(folder: Path) -> None:

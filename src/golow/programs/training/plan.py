@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,9 @@ from golow.programs.training.training_record import (
 )
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Precision
+from golow.storage.names import LONGEST_PART, file_name
 from golow.worker.cores import default_threads
+from golow.workload.model_names import is_code
 from golow.workload.request import require_optimizer
 from golow.workload.source import locate
 from golow.workload.trial import require_device
@@ -99,7 +101,7 @@ def make_plan(
         raise GolowError(f"{dataset.name} is a text", "--flip and --crop are for images.")
     threads = default_threads() if request.threads is None else request.threads
     title = model if isinstance(model, str) else type(model).__name__
-    name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")
+    name = file_name(f"{Path(title).name}-{Path(dataset.name).name}", LONGEST_PART)
     return TrainingPlan(
         format_version=FORMAT_VERSION,
         id=f"{created:%Y%m%d-%H%M%S}-{name}",
@@ -124,6 +126,13 @@ def make_plan(
         allow_differs=request.allow_differs,
         live=not isinstance(model, str),
     )
+
+
+def runs_of(plan: TrainingPlan, has_module: bool) -> list[str]:
+    """What a training runs that is not golow's or PyTorch's, in words, as its plan names it.
+    has_module: the caller gives the model."""
+    code = [] if has_module or plan.live or not is_code(plan.model) else [f"model: {plan.model}"]
+    return code + [f"worker {own}: {shlex.join(given)}" for own, given in plan.workers.items()]
 
 
 def _batch(asked: int | None, dataset: DatasetFacts) -> int:

@@ -41,7 +41,10 @@ from golow.records.errors import GolowError
 from golow.records.record import Record, encode
 from golow.storage.files import is_file, move_into_place, read_json, write_whole, writing
 from golow.storage.lock import held as folder_held
+from golow.storage.names import is_plain_name
+from golow.storage.ownership import make_own_folder
 
+PLAN = "plan.json"
 ROUNDING = "rounding"  # in place of a seed
 Tensors = Mapping[str, np.ndarray]
 Kind = TypeVar("Kind", bound=Record)
@@ -68,6 +71,8 @@ class RunFolder:
         if not is_file(file):
             return None
         run = _decoded(file, with_errors(read_json(file, dict[str, Any])), TrainingRun)
+        if not self._is_of(run):
+            raise GolowError(f"{file} is not a record of this run: it names {run.level!r}")
         epochs = tuple(self._epochs())
         return msgspec.structs.replace(run, epochs=epochs, mistakes=self.mistakes(len(epochs)))
 
@@ -151,6 +156,12 @@ class RunFolder:
             yield _decoded(file, data, Epoch)
             number += 1
 
+    def _is_of(self, run: TrainingRun) -> bool:
+        """Whether the run names the level and initialisation of this folder, and its seed."""
+        seeds = (f"seed-{run.seed}", ROUNDING)
+        own = (run.level.replace(":", "-"), run.initialisation)
+        return own == self.path.parts[-3:-1] and self.path.name in seeds
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with _writing(self.training):
@@ -160,26 +171,27 @@ class RunFolder:
 def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
     """Create the training's folder with its plan; two of the same second get different names."""
     with _writing(parent):
+        make_own_folder(parent)
         for number in range(1, 1000):
             folder = parent / (plan.id if number == 1 else f"{plan.id}-{number}")
             try:
-                folder.mkdir(parents=True)
+                folder.mkdir(mode=0o755)  # whatever the umask, others do not write what is resumed
             except FileExistsError:
                 continue
             plan = msgspec.structs.replace(plan, id=folder.name)
-            write_whole(folder / "plan.json", encode(plan))
+            write_whole(folder / PLAN, encode(plan))
             return plan, folder
     raise GolowError(f"there are too many trainings named {plan.id} in {parent}")
 
 
 def is_training(folder: Path) -> bool:
     """Whether the folder holds a training."""
-    return is_file(folder / "plan.json")
+    return is_file(folder / PLAN)
 
 
 def read_plan(folder: Path) -> TrainingPlan:
     """The plan of a training's folder; raises `GolowError` if there is none."""
-    file = folder / "plan.json"
+    file = folder / PLAN
     if not is_training(folder):
         raise GolowError(
             f"there is no training in {folder}", "name a folder that `golow train` wrote."
@@ -196,6 +208,10 @@ def read_plan(folder: Path) -> TrainingPlan:
     plan = _decoded(file, data, TrainingPlan)
     if not plan.levels:
         raise GolowError(f"{file} is not a record of a training: it has no levels")
+    # Folders have these names.
+    for name in (*plan.levels, *plan.initialisations):
+        if not is_plain_name(name):
+            raise GolowError(f"{file} is not a record of a training: {name!r} is not a name")
     return plan
 
 

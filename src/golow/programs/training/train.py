@@ -7,6 +7,7 @@ on disk before the observer hears of it, and `resume` continues from there.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +22,13 @@ from golow.programs.training import store
 from golow.programs.training.bundle import TrainingBundles
 from golow.programs.training.data import TrainingData, open_data
 from golow.programs.training.observer import TrainingObserver
-from golow.programs.training.plan import choose, make_plan, require_possible
+from golow.programs.training.plan import choose, make_plan, require_possible, runs_of
 from golow.programs.training.request import TrainingRequest
 from golow.programs.training.session import Session
 from golow.programs.training.training_record import Training, TrainingPlan
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
+from golow.storage.ownership import require_own
 from golow.storage.scratch import scratch_folder
 from golow.worker.time_limits import Limits
 
@@ -82,16 +84,21 @@ def resume(
     model: nn.Module | None,
     observer: TrainingObserver,
     *,
+    trust: bool = False,
     cache: Path | None = None,
     limits: Limits | None = None,
 ) -> TrainingOutcome:
     """Continue the training in that folder, each run after its last whole epoch.
 
     Failed runs are tried again. model: the module, needed if the training began with a live one.
-    Raises as `train` does, and also if the model or the data set has changed.
+    trust: also run the code and commands that a record of another user names. Raises as `train`
+    does, and also if the model or the data set has changed.
     """
     cache = open_cache(cache)
     plan = store.read_plan(folder)
+    if not trust:
+        again = f"golow train --resume {shlex.quote(str(folder))} --trust"
+        require_own(folder, store.PLAN, runs_of(plan, model is not None), again)
     if plan.live and model is None:
         raise GolowError(
             f"{plan.model} was a module object in a running program, not in a file",

@@ -22,8 +22,8 @@ from typing import Any
 from golow.records.errors import GolowError
 from golow.report.console import visible
 from golow.report.style import write_file
-from golow.storage.files import is_file, read_text
-from golow.storage.scratch import scratch_folder
+from golow.storage.files import is_file, read_text, writing
+from golow.storage.scratch import HINT, scratch_folder
 
 SCRIPTS = (
     "dom",
@@ -79,11 +79,16 @@ def unpacked(page: Path) -> Iterator[list[Path]]:
     with scratch_folder() as folder:
         places = [folder / str(number) / _name(record) for number, record in enumerate(records)]
         for place, contents in zip(places, records.values(), strict=True):
-            for name, text in contents.items():
-                target = place / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text, encoding="utf-8")
+            with writing(f"the record in {page}, unpacked to {folder},", HINT):
+                _unpack(contents, place)
         yield places
+
+
+def _unpack(contents: Mapping[str, str], place: Path) -> None:
+    for name, text in contents.items():
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
 
 
 def _records_in(page: Path) -> dict[str, dict[str, str]]:
