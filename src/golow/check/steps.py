@@ -14,7 +14,7 @@ from golow.check.rule import Rounding
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
 from golow.lower.ir.graph import Graph, GraphInput, decode_graph
-from golow.records.comparison import StepsCheck
+from golow.records.comparison import StepError, StepsCheck
 from golow.records.workload import KEPT
 from golow.worker.client import Worker
 from golow.worker.protocol import GRAPH_OF_VALUES, ValuesReport
@@ -29,16 +29,18 @@ def verify_steps(
 ) -> StepsCheck:
     """Judge every operation of one iteration on the first batch, from the bundle's weights. Raises
     `Unsupported` for a worker without a plan, and what asking a worker raises."""
+    return summary(step_errors(worker, bundle, learning_rate, working, folder))
+
+
+def step_errors(
+    worker: Worker, bundle: Bundle, learning_rate: float, working: Rounding, folder: Path
+) -> Iterator[StepError]:
+    """Yield the error of each result, in the order in which they are made."""
     values = _HandedOver(worker, learning_rate, folder)
     try:
-        graph = values.graph
-        inputs = dict(_inputs(bundle, graph, learning_rate))
-        stored = values.stored
-        found = (
-            judged(value, working, stored[value.name])
-            for value in step_values(graph, inputs, values)
-        )
-        return summary(found)
+        inputs = dict(_inputs(bundle, values.graph, learning_rate))
+        for value in step_values(values.graph, inputs, values):
+            yield judged(value, working, values.stored[value.name])
     finally:
         values.close()
 

@@ -44,6 +44,9 @@ class ArgReduce(Operator, frozen=True, kw_only=True):
     def meaning(
         function: Literal["maximum", "minimum"], x: Tensor, axis: int, keep: bool
     ) -> Tensor:
+        import torch
+
+        x = x.byte() if x.dtype == torch.bool else x  # which PyTorch refuses
         return x.argmax(axis, keep) if function == "maximum" else x.argmin(axis, keep)
 
 

@@ -94,7 +94,7 @@ class Values:
 
     def define(self, index: int, tensor: Tensor, *, private: bool = False) -> None:
         """Make this tensor the current node's value of that index. private: its content is not the
-        operator's, and only the operator's gradient reads it."""
+        operator's, and only operators that know it read it."""
         value = self._current.node.outputs[index]
         if value is not None:
             self.keep(value.name, tensor._replace(shape=value.shape))

@@ -25,7 +25,7 @@ def adam_step(build: Builder, arguments: AdamStep) -> None:
     given = [steps, build.values.plain(arguments.learning_rate)]
     build.steps.array_call(partial(_numbers, betas=arguments.betas), given, made)
     for index, tensor in enumerate(made):
-        build.values.define(index, tensor)
+        build.values.define(index, tensor, private=index > 0)
 
 
 def adam_update(build: Builder, arguments: AdamUpdate) -> None:
