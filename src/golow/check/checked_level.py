@@ -272,6 +272,5 @@ def _with_steps(check: Check, steps: StepsCheck | None) -> Check:
     differs; a level that differs says which operation is the first to be wrong."""
     if steps is None or not steps.wrong:
         return msgspec.structs.replace(check, steps=steps)
-    first = f"{steps.wrong[0].words}, the first of {steps.failed} of {steps.count} results"
-    reason = f"{check.reason}; {first}" if check.reason else first
+    reason = f"{check.reason}; {steps.words}" if check.reason else steps.words
     return msgspec.structs.replace(check, verdict="differs", reason=reason, steps=steps)

@@ -51,11 +51,19 @@ def lower(
             "take on this machine, what loses most time first.",
         ),
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Run one iteration of the level's plan and compute each of its operations again "
+            "in float64, from what it read.",
+        ),
+    ] = False,
     measure: Annotated[
         bool,
         typer.Option("--measure/--no-measure", help="With --roof: whether to time the steps."),
     ] = True,
-    top: Annotated[int, typer.Option(min=1, help="With --roof: steps to show.")] = 15,
+    top: Annotated[int, typer.Option(min=1, help="With --roof or --verify: steps to show.")] = 15,
     time_limit: Annotated[
         float, typer.Option(help="With --roof: time limit of the race, in seconds.")
     ] = 10.0,
@@ -63,7 +71,9 @@ def lower(
     json: JsonFile = None,
 ) -> None:
     """Capture a model as a graph and run the passes of a level on it."""
-    if roof:
+    if verify:
+        _require_verify(context, level, roof or show or kernels)
+    elif roof:
         _require_roof(level, show, kernels, json)
     else:
         _require_no_options(context, level, show, kernels)
@@ -72,7 +82,9 @@ def lower(
         "device": device.value,
         "precision": precision.value,
     }
-    if roof:
+    if verify:
+        _verify(model, workload, level, top, threads)
+    elif roof:
         _roof(model, workload, level, measure, top, time_limit, threads, json)
     else:
         _lower(model, workload, level, show, kernels, threads)
@@ -93,14 +105,49 @@ def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> No
         require_place(Path(json))
 
 
+def _require_verify(context: typer.Context, level: str, others: bool) -> None:
+    """Raise `GolowError` for what does not go with --verify."""
+    given = {name for name in ("measure", "time_limit", "json") if is_typed(context, name)}
+    if others or given:
+        raise GolowError(
+            "--verify prints the errors of operations, and nothing else",
+            "leave out --roof, --show, --kernels, --measure, --time-limit and --json.",
+        )
+    if not level:
+        raise GolowError("--verify needs a level with a plan", "add --level vendor.")
+
+
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether the command line has an option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _require_no_options(context: typer.Context, level: str, show: bool, kernels: bool) -> None:
     """Raise `GolowError` for an option of --roof without it, and for --kernels alone."""
     for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in OF_ROOF and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in OF_ROOF and is_typed(context, parameter.name):
             raise GolowError(f"{parameter.opts[0]} is for --roof", "add --roof, or leave it out.")
     if kernels and not (show and level):
         raise GolowError("--kernels needs a level and --show", "add --level vendor --show.")
+
+
+def _verify(
+    model: str, workload: dict[str, Any], level: str, top: int, threads: int | None
+) -> None:
+    from golow.programs.explain.verify_steps import verify
+    from golow.report.comparison.steps import render
+    from golow.report.progress import ProgressDisplay
+    from golow.workload.request import Request
+
+    request = Request(model, **workload)
+    if threads is not None:
+        request = replace(request, threads=threads)
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        found = verify(request, level, display)
+    render(found, top)
+    if found.steps.failed:
+        raise typer.Exit(1)
 
 
 def _lower(

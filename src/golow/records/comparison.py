@@ -110,6 +110,14 @@ class StepsCheck(Record, frozen=True, kw_only=True):
     worst: StepError | None = None
     wrong: tuple[StepError, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """It as a sentence."""
+        if self.wrong:
+            return f"{self.wrong[0].words}, the first of {self.failed} of {self.count} results"
+        most = f", the largest error {self.worst.share:.0%} of that" if self.worst else ""
+        return f"each of {self.count} results is as right as its own rounding allows{most}"
+
 
 class Check(Record, frozen=True, kw_only=True):
     """The result of the correctness check for a level, with the figures of every tensor. located:

@@ -51,7 +51,7 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     Raises `GolowError` for what the caller can fix: a level without a plan, one that does not match
     or cannot run here, and a peak that cannot be measured.
     """
-    name = _with_plan(settings.level, request)
+    name = with_plan(settings.level, request).name
     run = _measured(request, settings, observer) if settings.measure else None
     observer.stage("building the plan")
     prepared = prepare(request)
@@ -121,13 +121,13 @@ def step_roof(plan: Plan, position: int, peak: Peak, seconds: float | None) -> S
 # ---------------------------------------------------------------- implementation
 
 
-def _with_plan(name: str, request: Request) -> str:
-    """The level's own name. Raises `GolowError` if it has no plan."""
+def with_plan(name: str, request: Request) -> ladder.ChosenLevel:
+    """The level of that name. Raises `GolowError` if it has no plan."""
     chosen = ladder.choose(name, request.mode, request.device)
     if chosen.level.plan is None:
         known = ", ".join(level.name for level in ladder.LADDER if level.plan is not None)
-        raise GolowError(f"{name} has no plan, so it has no steps to measure", f"levels: {known}.")
-    return chosen.name
+        raise GolowError(f"{name} has no plan, so it has no steps", f"levels: {known}.")
+    return chosen
 
 
 def _measured(request: Request, settings: RoofSettings, observer: Observer) -> Run:
