@@ -11,8 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from golow.check.reference import DRAWS, moved
-from golow.check.rule import Reference, Rounding, check, may_be_rounding, recheck
+from golow.check.moved_bundle import moved
+from golow.check.reference import DRAWS
+from golow.check.rounding import Rounding
+from golow.check.rule import Reference, check, may_be_rounding, recheck
 from golow.compiled.working_precision import WorkingPrecision
 from golow.levels.called.target import Target
 from golow.lower.capture.module_outputs import leaves_of

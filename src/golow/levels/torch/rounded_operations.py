@@ -1,0 +1,186 @@
+"""A model whose operations round: what a working precision costs, without that precision's kernels.
+
+The float64 reference runs, and each result of an operation is rounded to fewer binary digits, up or
+down with equal chance. Vignes's CESTAC method does this in a program's own precision. A number that
+has no more digits stays as it is: copies, masks, choices and whole numbers are exact, and copies
+stay equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_any, tree_map
+
+ROUNDED = "rounded"
+"""A file of a bundle whose reference rounds: it holds a `Grid`."""
+
+DOUBLE_DIGITS = 52
+
+STEPS = frozenset(
+    """
+    native_batch_norm native_batch_norm_backward _native_batch_norm_legit
+    _native_batch_norm_legit_no_training cudnn_batch_norm cudnn_batch_norm_backward
+    batch_norm_backward native_layer_norm native_layer_norm_backward
+    native_group_norm native_group_norm_backward
+    _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data
+    var var_mean std std_mean gelu gelu_backward
+    _euclidean_dist _scaled_dot_product_flash_attention_for_cpu
+    """.split()
+)
+"""Kernels within which numbers cancel. Their steps round, too: the rounding of a mean that is
+subtracted shows in no digit of the kernel's result."""
+
+SUMS = frozenset(("sum", "mean"))
+"""Operations whose terms may cancel in an order that no rounding of single terms shows."""
+
+OF_TERMS = 2.0**-23
+"""Share of the absolute terms by which a sum is moved."""
+
+
+class Grid(NamedTuple):
+    """The numbers to which results are rounded.
+
+    digits: binary digits after the first. least: exponent of the least number that has all of them.
+    seed: of the draw.
+    """
+
+    digits: int
+    least: int
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+    @classmethod
+    def read(cls, text: str) -> Grid:
+        """Read what `str` wrote."""
+        return cls(*map(int, text.split()))
+
+    def of_gradients(self) -> Grid:
+        """Return the grid of a backward pass, which a loss scaler of 2^16 lifts above fp16's
+        least numbers."""
+        return self._replace(least=max(self.least - 16, -126), seed=self.seed + 1000)
+
+
+FLOAT32_KERNELS = Grid(20, -126)
+"""Kernels compute in float32 in every precision. Here it has three digits less, so that one
+rounding stands for the eight that another order of summation is worth."""
+
+
+class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within it, float64 results of operations on floating point numbers are rounded to a grid.
+
+    What a view shows was rounded before. Enter it within `InDouble`, whose results it rounds.
+    """
+
+    supports_higher_order_operators = True  # they call operators, which come here
+
+    def __init__(self, grid: Grid, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._grid = grid
+        self._draw = torch.Generator(device).manual_seed(grid.seed)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return true: what a model compiles itself is one operation."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the operation and round what it returns."""
+        named = dict(kwargs or {})
+        if not isinstance(func, torch._ops.OpOverload) or not tree_any(_rounds, (args, named)):
+            return func(*args, **named)
+        result = self._called(func, args, named)
+        aliases = [value.alias_info for value in func._schema.returns]
+        if any(alias is not None and alias.is_write for alias in aliases):
+            return tree_map(self._round_in_place, result)
+        return result if any(aliases) else tree_map(self._rounded, result)
+
+    def _called(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What the operation returns, with the roundings within it."""
+        if (steps := _steps().get(func)) is not None:
+            with self._within_a_kernel():
+                return steps(*args, **named)
+        result = func(*args, **named)
+        if func._opname in SUMS and _rounds(result) and not result.is_complex():
+            terms = func(args[0].abs(), *args[1:], **named).mul_(self._signs(result))
+            return torch.where(self._beyond(result) == 0, result, result + OF_TERMS * terms)
+        return result
+
+    @contextmanager
+    def _within_a_kernel(self) -> Iterator[None]:
+        before, self._grid = self._grid, FLOAT32_KERNELS
+        try:
+            with self:
+                yield
+        finally:
+            self._grid = before
+
+    def _round_in_place(self, value: Any) -> Any:
+        return value.copy_(self._rounded(value)) if _rounds(value) else value
+
+    def _rounded(self, value: Any) -> Any:
+        if not _rounds(value):
+            return value
+        if value.is_complex():
+            return torch.view_as_complex(self._rounded(torch.view_as_real(value)))
+        return self._to_least(self._to_digits(value))
+
+    def _to_digits(self, value: Tensor) -> Tensor:
+        """The next number of the grid's digits towards zero, or the one beyond. An infinity has no
+        digits; a NaN stays one."""
+        beyond, bits = self._beyond(value), value.view(torch.int64)
+        up = torch.empty_like(bits).random_(2, generator=self._draw).mul_(beyond != 0)
+        return up.mul_(self._dropped).add_(bits).sub_(beyond).view(torch.float64)
+
+    def _to_least(self, value: Tensor) -> Tensor:
+        """Numbers below the least one lose digits, as subnormal numbers do."""
+        small = value.abs() < 2.0**self._grid.least
+        if not bool((small & (value != 0)).any()):
+            return value
+        step = 2.0 ** (self._grid.least - self._grid.digits)
+        up = torch.empty_like(value).random_(2, generator=self._draw)
+        steps = value / step
+        return torch.where(small, (steps.floor() + up * (steps != steps.floor())) * step, value)
+
+    def _beyond(self, value: Tensor) -> Tensor:
+        """The bits of the digits that the grid does not have."""
+        return value.view(torch.int64) & (self._dropped - 1)
+
+    def _signs(self, value: Tensor) -> Tensor:
+        return torch.empty_like(value).random_(2, generator=self._draw).mul_(2).sub_(1)
+
+    @property
+    def _dropped(self) -> int:
+        return int(2 ** (DOUBLE_DIGITS - self._grid.digits))
+
+
+def _rounds(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
+
+
+@cache
+def _steps() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's definitions of `STEPS`, by overload."""
+    from torch._decomp import decomposition_table  # takes long to import
+
+    return {
+        func: steps
+        for func, steps in decomposition_table.items()
+        if isinstance(func, torch._ops.OpOverload)
+        and func.namespace == "aten"
+        and func._opname in STEPS
+    }
