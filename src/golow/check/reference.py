@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from golow.check.moved_bundle import working_rounding, write_moved_bundle
 from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
 from golow.check.tensor_files import Part
 from golow.check.timed_results import Verifier, choose_spans
+from golow.check.trust import trusted
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
@@ -92,7 +94,8 @@ class Standard:
         if not self._references[BATCHES].trusts_eager:
             notes.append(
                 "eager is farther from float64 than rounding explains: every level is held against "
-                "the float64 reference alone"
+                "the float64 reference alone, after the race as before it, and none against eager "
+                "during the race"
             )
         notes += self._unseen(self._references[BATCHES])
         if self._not_answering:
@@ -246,25 +249,14 @@ class Standard:
                 "the model's float64 reference is not finite: nothing can be checked against it",
                 "check the weights and the inputs; --init kaiming gives fresh weights.",
             )
-        return self._trusted(double, reference, batches)
-
-    def _trusted(self, double: Worker, reference: Reference, batches: tuple[int, ...]) -> Reference:
-        """The reference if rounding explains eager's errors, or may; else the one without them."""
-        alone = reference.alone()
-        if alone.explains_eager:
-            return reference
-        for draw in self._moved(double, batches, rounded=True):
-            alone = alone.rounded(draw)
-            if alone.explains_eager:
-                return reference
-        wider = alone.widened(self._moved(double, batches), self._summed(double, batches))
-        if wider.explains_eager or (reference.finite and not wider.finite):
-            return reference
-        self._widened[batches] = wider
-        return alone
+        draws, summed = partial(self._moved, double, batches), self._summed(double, batches)
+        found = trusted(reference, draws, summed)
+        if found.wider is not None:
+            self._widened[batches] = found.wider
+        return found.reference
 
     def _moved(
-        self, double: Worker, batches: tuple[int, ...], rounded: bool = False
+        self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
     ) -> Iterator[Path]:
         """The float64 tensors of the moved bundle, a file per draw; each is deleted after use.
 

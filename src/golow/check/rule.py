@@ -346,7 +346,8 @@ def _reason(worst: TensorError) -> str:
     size = f"its size is {worst.scale:.2g}"
     if worst.zero_scale:
         size = f"its exact value is zero, what it is made of has the size {worst.zero_scale:.2g}"
+    eager = f"off by {worst.eager_error:.2g}" if math.isfinite(worst.eager_error) else "not finite"
     return (
-        f"{worst.name} is off by {worst.error:.2g} ({size}, eager is off by "
-        f"{worst.eager_error:.2g}): {times:.1f} times what rounding explains"
+        f"{worst.name} is off by {worst.error:.2g} ({size}, eager is {eager}): {times:.1f} times "
+        "what rounding explains"
     )

@@ -40,6 +40,10 @@ subtracted shows in no digit of the kernel's result."""
 SUMS = frozenset(("sum", "mean"))
 """Operations whose terms may cancel in an order that no rounding of single terms shows."""
 
+FACTORISING = ("linalg_", "_linalg_", "cholesky", "triangular_solve", "lu_")
+"""How operations begin whose result is exact for operands that are a few roundings away, which are
+not those that other operations get."""
+
 OF_TERMS = 2.0**-23
 """Share of the absolute terms by which a sum is moved."""
 
@@ -103,17 +107,20 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named = dict(kwargs or {})
         if not isinstance(func, torch._ops.OpOverload) or not tree_any(_rounds, (args, named)):
             return func(*args, **named)
-        result = self._called(func, args, named)
+        if (steps := _steps_of(func)) is not None:
+            with self._within_a_kernel(func):
+                result = steps(*args, **named)
+        else:
+            result = self._called(func, args, named)
         aliases = [value.alias_info for value in func._schema.returns]
         if any(alias is not None and alias.is_write for alias in aliases):
             return tree_map(self._round_in_place, result)
         return result if any(aliases) else tree_map(self._rounded, result)
 
     def _called(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What the operation returns, with the roundings within it."""
-        if (steps := _steps().get(func)) is not None:
-            with self._within_a_kernel():
-                return steps(*args, **named)
+        """What the operation returns, with what its rounding in between may change."""
+        if func._opname.startswith(FACTORISING):
+            args = tuple(self._moved(value) if _rounds(value) else value for value in args)
         result = func(*args, **named)
         if func._opname in SUMS and _rounds(result) and not result.is_complex():
             terms = func(args[0].abs(), *args[1:], **named).mul_(self._signs(result))
@@ -121,13 +128,22 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     @contextmanager
-    def _within_a_kernel(self) -> Iterator[None]:
-        before, self._grid = self._grid, FLOAT32_KERNELS
+    def _within_a_kernel(self, func: Any) -> Iterator[None]:
+        """Round what is called in between. What PyTorch itself defines by other operations is no
+        kernel, and has none of its own where nothing is recorded for a backward pass."""
+        before = self._grid
+        if func._opname in STEPS:
+            self._grid = FLOAT32_KERNELS
         try:
             with self:
                 yield
         finally:
             self._grid = before
+
+    def _moved(self, value: Tensor) -> Tensor:
+        """A matrix, moved by a rounding for each of its rows: what solving with it may cost."""
+        rows = value.shape[-1] if value.dim() else 1
+        return value * (1 + rows * 2.0**-FLOAT32_KERNELS.digits * self._signs(value))
 
     def _round_in_place(self, value: Any) -> Any:
         return value.copy_(self._rounded(value)) if _rounds(value) else value
@@ -172,15 +188,17 @@ def _rounds(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
 
 
+def _steps_of(func: Any) -> Callable[..., Any] | None:
+    """The operations that PyTorch itself calls for this one, or the steps of its kernel."""
+    if func._opname in STEPS:
+        return _definitions().get(func)
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return func.decompose if func.has_kernel_for_dispatch_key(composite) else None
+
+
 @cache
-def _steps() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's definitions of `STEPS`, by overload."""
+def _definitions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's definitions of operations, by overload."""
     from torch._decomp import decomposition_table  # takes long to import
 
-    return {
-        func: steps
-        for func, steps in decomposition_table.items()
-        if isinstance(func, torch._ops.OpOverload)
-        and func.namespace == "aten"
-        and func._opname in STEPS
-    }
+    return decomposition_table
