@@ -19,6 +19,7 @@ from golow.check.trust import trusted
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
+from golow.levels.torch.first_overflow import WATCHED
 from golow.levels.torch.gradient_terms import MOVED
 from golow.levels.torch.rounded_operations import ROUNDED
 from golow.records.comparison import Check
@@ -246,7 +247,8 @@ class Standard:
         rounded.unlink()
         if not reference.alone().finite:
             raise GolowError(
-                "the model's float64 reference is not finite: nothing can be checked against it",
+                f"the model's float64 reference is not finite{self._overflow(double, batches)}: "
+                "nothing can be checked against it",
                 "check the weights and the inputs; --init kaiming gives fresh weights.",
             )
         draws, summed = partial(self._moved, double, batches), self._summed(double, batches)
@@ -254,6 +256,17 @@ class Standard:
         if found.wider is not None:
             self._widened[batches] = found.wider
         return found.reference
+
+    def _overflow(self, double: Worker, batches: tuple[int, ...]) -> str:
+        """The layer from which on the reference is not finite; empty if no layer's result is."""
+        folder = self._folder / "watched"
+        try:
+            self._outputs(double, _marked(self._bundle, folder, WATCHED), batches)
+        except WorkerFailure as failure:
+            return f" from {failure.message} on"
+        finally:
+            shutil.rmtree(folder)
+        return ""
 
     def _moved(
         self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
@@ -280,9 +293,8 @@ class Standard:
             return
         folder = self._folder / "moved-gradients"
         try:
-            shutil.copytree(self._bundle.folder, folder, copy_function=os.link)
-            (folder / MOVED).touch()
-            file = self._outputs(double, Bundle(folder), batches)
+            bundle = _marked(self._bundle, folder, MOVED)
+            file = self._outputs(double, bundle, batches)
         finally:
             shutil.rmtree(folder)
         yield file
@@ -294,6 +306,13 @@ class Standard:
         worker.load(bundle.folder)
         worker.outputs(batches, self.learning_rate, file)
         return file
+
+
+def _marked(bundle: Bundle, folder: Path, mark: str) -> Bundle:
+    """The bundle with one more file, which asks the reference for something."""
+    shutil.copytree(bundle.folder, folder, copy_function=os.link)
+    (folder / mark).touch()
+    return Bundle(folder)
 
 
 def gentle_rate(rate: float, reference: Reference) -> float:

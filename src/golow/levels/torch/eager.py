@@ -37,7 +37,7 @@ def program(variant: str) -> TorchProgram:
     from msgspec.structs import replace
     from torch import Tensor
 
-    from golow.levels.torch import gradient_terms
+    from golow.levels.torch import first_overflow, gradient_terms
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.program import TorchProgram
     from golow.levels.torch.rounded_operations import ROUNDED, Grid, RoundedOperations
@@ -69,6 +69,8 @@ def program(variant: str) -> TorchProgram:
             def _read(self, bundle: Bundle) -> None:
                 super()._read(bundle)
                 self.moves = bundle.file(gradient_terms.MOVED).exists()
+                if bundle.file(first_overflow.WATCHED).exists():
+                    first_overflow.watch(self.module)
                 self.rounding: tuple[RoundedOperations, ...] = ()
                 if (file := bundle.file(ROUNDED)).exists():
                     grid = Grid.read(file.read_text())

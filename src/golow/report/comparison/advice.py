@@ -32,7 +32,7 @@ def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
     said = [f"Eager itself is wrong: {eager.check.words}."]
     best, what = recommended(comparison), _MODES[comparison.workload.mode]
     if best is None:
-        return [*said, "No other level passed the check and was timed."]
+        return [*said, "No other level passed the check and has enough rounds."]
     count = len(right(comparison))
     among = "the only level that is right" if count == 1 else f"the fastest of {count} right levels"
     return [
