@@ -93,7 +93,7 @@ class _Moving(NamedTuple):
             inputs = [_moved_by(working.rounding, item, generator) for item in self.inputs]
             file = self.folder / f"moved-{draw}.safetensors"
             grid = working.rounding.grid._replace(seed=draw)
-            with RoundedOperations(grid, working.device) if rounded else nullcontext():
+            with RoundedOperations(grid) if rounded else nullcontext():
                 output = double(*inputs)
             _write(file, output)
             yield file

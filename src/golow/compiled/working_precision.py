@@ -26,12 +26,10 @@ products have two, those of convolutions at least three."""
 
 
 class WorkingPrecision:
-    """The precision of a target, and its device. rounding: what it rounds of a module, float32 if
-    nothing."""
+    """The precision of a target. rounding: what it rounds of a module, float32 if nothing."""
 
     def __init__(self, target: Target, module: nn.Module) -> None:
         self._precision = target.precision
-        self.device = target.device
         on_gpu = target.device.type == "cuda"
         self._rounding, self._least = ROUNDINGS[target.precision] if on_gpu else (FLOAT32, 0)
         rounded = map(self.rounding_of, module.parameters())

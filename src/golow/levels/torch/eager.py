@@ -75,7 +75,7 @@ def program(variant: str) -> TorchProgram:
                 if (file := bundle.file(ROUNDED)).exists():
                     grid = Grid.read(file.read_text())
                     grids = (grid, grid.of_gradients() if self.train else grid)
-                    self.rounding = tuple(RoundedOperations(g, self.device) for g in grids)
+                    self.rounding = tuple(RoundedOperations(g) for g in grids)
 
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):

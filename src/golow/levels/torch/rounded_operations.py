@@ -1,13 +1,14 @@
 """A model whose operations round: what a working precision costs, without that precision's kernels.
 
 The float64 reference runs, and each result of an operation is rounded to fewer binary digits, up or
-down with equal chance. Vignes's CESTAC method does this in a program's own precision. A number that
-has no more digits stays as it is: copies, masks, choices and whole numbers are exact, and copies
-stay equal.
+down with equal chance. Vignes's CESTAC method does this in a program's own precision. As there, a
+number that has no more digits stays as it is: copies, choices and whole numbers are exact. As in
+any precision, equal numbers in one result round alike, and so do a number and its negative.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -44,6 +45,8 @@ FACTORISING = ("linalg_", "_linalg_", "cholesky", "triangular_solve", "lu_")
 """How operations begin whose result is exact for operands that are a few roundings away, which are
 not those that other operations get."""
 
+LARGEST = 2.0**1023
+
 OF_TERMS = 2.0**-23
 """Share of the absolute terms by which a sum is moved."""
 
@@ -52,7 +55,7 @@ class Grid(NamedTuple):
     """The numbers to which results are rounded.
 
     digits: binary digits after the first. least: exponent of the least number that has all of them.
-    seed: of the draw.
+    seed: of the draw of which numbers go up.
     """
 
     digits: int
@@ -86,10 +89,10 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True  # they call operators, which come here
 
-    def __init__(self, grid: Grid, device: torch.device) -> None:
+    def __init__(self, grid: Grid) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._grid = grid
-        self._draw = torch.Generator(device).manual_seed(grid.seed)
+        self._draw = random.Random(grid.seed)  # noqa: S311 - no secret
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -156,10 +159,10 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._to_least(self._to_digits(value))
 
     def _to_digits(self, value: Tensor) -> Tensor:
-        """The next number of the grid's digits towards zero, or the one beyond. An infinity has no
-        digits; a NaN stays one."""
+        """The next number of the grid's digits towards zero, or the one beyond unless that is
+        infinite. An infinity has no digits; a NaN stays one."""
         beyond, bits = self._beyond(value), value.view(torch.int64)
-        up = torch.empty_like(bits).random_(2, generator=self._draw).mul_(beyond != 0)
+        up = self._tossed(value).mul_((beyond != 0) & (value.abs() < LARGEST))
         return up.mul_(self._dropped).add_(bits).sub_(beyond).view(torch.float64)
 
     def _to_least(self, value: Tensor) -> Tensor:
@@ -168,16 +171,22 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not bool((small & (value != 0)).any()):
             return value
         step = 2.0 ** (self._grid.least - self._grid.digits)
-        up = torch.empty_like(value).random_(2, generator=self._draw)
-        steps = value / step
-        return torch.where(small, (steps.floor() + up * (steps != steps.floor())) * step, value)
+        steps = value.abs() / step
+        up = self._tossed(value) * (steps != steps.floor())
+        return torch.where(small, (steps.floor() + up).copysign(value) * step, value)
 
     def _beyond(self, value: Tensor) -> Tensor:
         """The bits of the digits that the grid does not have."""
         return value.view(torch.int64) & (self._dropped - 1)
 
+    def _tossed(self, value: Tensor) -> Tensor:
+        """0 or 1 for each number, the same for equal ones, and drawn anew in each call: one bit of
+        the product of the number's bits and an odd number."""
+        odd = self._draw.getrandbits(62) | 1
+        return (value.abs().view(torch.int64) * odd).bitwise_right_shift_(61).bitwise_and_(1)
+
     def _signs(self, value: Tensor) -> Tensor:
-        return torch.empty_like(value).random_(2, generator=self._draw).mul_(2).sub_(1)
+        return self._tossed(value).mul_(2).sub_(1).to(torch.float64)
 
     @property
     def _dropped(self) -> int:
