@@ -14,8 +14,9 @@ from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.records.comparison import Check
+from golow.records.errors import GolowError
 from golow.records.workload import Mode, Optimizer, Precision
-from golow.workload.bundle import write_bundle
+from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.models.ill_conditioned import FLAT, IMAGES
@@ -24,6 +25,7 @@ from support.models.wrong_eagers import (
     FAULTS,
     FEATURES,
     GRADIENT_FAULTS,
+    RIGHT,
     WrongEager,
     WrongImages,
 )
@@ -49,6 +51,17 @@ def judged(
     precision: Precision = "ieee",
 ) -> tuple[Check, Standard]:
     """Eager's verdict, as a comparison finds it."""
+    bundle = bundled(module, inputs, mode, folder / "bundle", precision)
+    with CheckedLevel(ladder.choose("eager", mode, "cpu"), bundle, folder, starter) as eager:
+        standard = Standard(bundle, folder, starter, eager.outputs("1 of 1"))
+        eager.start(standard, False, "1 of 1")
+    return eager.check, standard
+
+
+def bundled(
+    module: nn.Module, inputs: Tensor, mode: Mode, folder: Path, precision: Precision = "ieee"
+) -> Bundle:
+    """The workload of this module."""
     request = Request(
         module,
         inputs,
@@ -58,11 +71,7 @@ def judged(
         loss=square if mode == "train" else None,
         optimizer=Optimizer(learning_rate=1e-3, momentum=0.9),
     )
-    bundle = in_precision(write_bundle(prepare(request), folder / "bundle")[0], precision)
-    with CheckedLevel(ladder.choose("eager", mode, "cpu"), bundle, folder, starter) as eager:
-        standard = Standard(bundle, folder, starter, eager.outputs("1 of 1"))
-        eager.start(standard, False, "1 of 1")
-    return eager.check, standard
+    return in_precision(write_bundle(prepare(request), folder)[0], precision)
 
 
 def square(output: Tensor) -> Tensor:
@@ -126,6 +135,46 @@ def test_a_wrong_channel_of_a_batch_norm_is_found(
     check, _ = judged(WrongImages(), images(), mode, tmp_path, starter)
     print(check.reason)
     assert check.verdict == "differs"
+
+
+@pytest.mark.parametrize("fault", ["10% too large", "nan", "no gradients"])
+def test_beside_a_wrong_eager_levels_are_held_against_float64_alone(
+    fault: str, tmp_path: Path, starter: Starter
+) -> None:
+    """A right one matches, and one that is off by a thousandth does not."""
+    torch.manual_seed(0)
+    wrong = WrongEager(fault)
+    check, standard = judged(wrong, samples(), "train", tmp_path, starter)
+    assert check.verdict == "differs"
+    found = {}
+    for other in (RIGHT, fault, "0.1% too large"):
+        module = WrongEager(other)
+        module.load_state_dict(wrong.state_dict())
+        bundle = bundled(module, samples(), "train", tmp_path / other)
+        with CheckedLevel(ladder.choose("eager", "train", "cpu"), bundle, tmp_path, starter) as one:
+            one.start(standard, False, "1 of 1")
+        found[other] = one.check.verdict
+    assert found == {RIGHT: "match", fault: "differs", "0.1% too large": "differs"}
+
+
+def test_gradients_that_are_wrong_do_not_slow_the_check_down(
+    tmp_path: Path, starter: Starter
+) -> None:
+    """The learning rate of its steps falls with what rounding does to gradients alone."""
+    rates = [
+        judged(WrongEager(fault), samples(), "train", tmp_path / fault, starter)[1].learning_rate
+        for fault in (RIGHT, "gradients of the other sign", "nan")
+    ]
+    print(rates)
+    assert rates[1] > 0.05 * rates[0]
+    assert rates[2] > 0.05 * rates[0]
+
+
+def test_a_reference_that_is_not_finite_names_the_layer(tmp_path: Path, starter: Starter) -> None:
+    module = nn.Sequential(nn.Linear(FEATURES, 8), nn.Linear(8, 8), nn.ReLU())
+    nn.init.constant_(module[1].bias, torch.inf)
+    with pytest.raises(GolowError, match=r"is not finite from layer 1 \(Linear\) on"):
+        judged(module, samples(), "infer", tmp_path, starter)
 
 
 # ---------------------------------------------------------------- right

@@ -85,6 +85,9 @@ GRADIENT_FAULTS: dict[str, Bend] = {
 }
 """By name, faults that no output shows."""
 
+RIGHT = "nothing"
+"""Beside the faults: the same network without one."""
+
 COARSE = [
     name
     for name in FAULTS
@@ -104,7 +107,7 @@ class WrongEager(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(torch.relu(self.first(x)))
-        if x.dtype is torch.float64:
+        if x.dtype is torch.float64 or self.fault == RIGHT:
             return y
         bent: Tensor = (FAULTS | GRADIENT_FAULTS)[self.fault](y)
         return bent
