@@ -14,7 +14,7 @@ from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.records.comparison import Check
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, WorkerFailure
 from golow.records.workload import Mode, Optimizer, Precision
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
@@ -175,6 +175,23 @@ def test_a_reference_that_is_not_finite_names_the_layer(tmp_path: Path, starter:
     nn.init.constant_(module[1].bias, torch.inf)
     with pytest.raises(GolowError, match=r"is not finite from layer 1 \(Linear\) on"):
         judged(module, samples(), "infer", tmp_path, starter)
+
+
+@pytest.mark.parametrize("fault", [RIGHT, "10% too large"])
+def test_what_cannot_be_measured_accuses_nobody(
+    fault: str, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation may fail where its result is rounded; then eager is believed, and a note says
+    so."""
+
+    def fails(self: Standard, *given: object, rounded: bool = False) -> Iterator[Path]:
+        raise WorkerFailure("failed", "planted", "")
+        yield
+
+    monkeypatch.setattr(Standard, "_moved", fails)
+    check, standard = judged(WrongEager(fault), samples(), "infer", tmp_path, starter)
+    assert check.verdict == "match"
+    assert any("(planted): eager was not judged" in n for n in standard.notes) == (fault != RIGHT)
 
 
 # ---------------------------------------------------------------- right

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,9 +65,9 @@ def checked(
             _write(files["eager"], working.module(eager)(*working.inputs(list(inputs))))
         _write(files["own"], output)
         moving = _Moving(double, doubled, folder, working)
-        reference = trusted(
-            Reference(files["float64"], files["eager"], working.rounding), moving.draws
-        ).reference
+        reference = Reference(files["float64"], files["eager"], working.rounding)
+        with suppress(RuntimeError):  # an operation that cannot round accuses nobody
+            reference = trusted(reference, moving.draws).reference
         found = check(reference, files["own"])
         if may_be_rounding(found):
             found = recheck(reference.widened(moving.draws(rounded=False)), found)

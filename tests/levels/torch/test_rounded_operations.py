@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +148,69 @@ def test_float32_is_nearer_than_its_stand_in(seed: int, depth: int) -> None:
     off = rounded(chain, x, grid=FLOAT32_KERNELS._replace(seed=seed)) - exact
     single = chain(x.float()).double() - exact
     assert float(single.norm()) < float(off.norm()) < 100 * float(single.norm())
+
+
+X = torch.linspace(-3, 3, 600, dtype=torch.float64).mul(7).sin().reshape(4, 6, 5, 5) + 0.1
+EYE = 5 * torch.eye(5, dtype=torch.float64)
+CLASSES = torch.arange(100).remainder(6).reshape(4, 5, 5)
+
+OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "batch norm": lambda x: functional.batch_norm(x, None, None, training=True),
+    "instance norm": functional.instance_norm,
+    "group norm": lambda x: functional.group_norm(x, 3),
+    "layer norm": lambda x: functional.layer_norm(x, (5, 5)),
+    "softmax": lambda x: functional.softmax(x, 1),
+    "log softmax": lambda x: functional.log_softmax(x, 1),
+    "cross entropy": lambda x: functional.cross_entropy(x, CLASSES, label_smoothing=0.1)[None],
+    "gelu": functional.gelu,
+    "gelu by tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "variance": lambda x: x.var(1),
+    "deviation": lambda x: x.std((1, 2)),
+    "distances": lambda x: torch.cdist(x.reshape(20, 30), x.reshape(20, 30) + 1),
+    "attention": lambda x: functional.scaled_dot_product_attention(x, x + 1, x * 2, is_causal=True),
+    "attention by a mask": lambda x: functional.scaled_dot_product_attention(
+        x, x + 1, x * 2, attn_mask=torch.ones(5, 5, dtype=torch.bool).tril()
+    ),
+    "inverse": lambda x: torch.linalg.inv(x + EYE),
+    "solution": lambda x: torch.linalg.solve(x + EYE, x),
+    "Cholesky": lambda x: torch.linalg.cholesky(x @ x.mT + EYE),
+    "singular values": lambda x: torch.linalg.svdvals(x + EYE),
+    "Fourier": lambda x: torch.fft.rfft(x).abs(),
+    "conjugate": lambda x: torch.fft.fft(x).conj().imag * 0.3,
+    "convolution": lambda x: functional.conv2d(x, x[:, :, :3, :3]),
+    "long products": lambda x: torch.einsum("bchw,dchw->bd", x, x),
+    "products": lambda x: x.prod(1),
+    "running products": lambda x: x.cumprod(1),
+    "length": lambda x: x.norm(dim=1),
+    "rows": lambda x: functional.embedding(torch.tensor([0, 3]), x.reshape(20, 30)),
+    "image twice as large": lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
+    "maxima": lambda x: functional.max_pool2d(x, 2),
+    "written in place": lambda x: x.clone().mul_(1 / 3).sub_(0.1),
+    "lists": lambda x: torch._foreach_mul([x, x], 0.3)[0],
+    "same memory": lambda x: x.expand(2, 4, 6, 5, 5) / 3,
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_rounds_is_still_the_operation(name: str, recorded: bool) -> None:
+    """The steps that stand for a kernel, and what backward passes keep of them, too."""
+
+    def run(*modes: Any) -> list[Tensor]:
+        x = X.clone().requires_grad_(recorded)
+        with ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
+            y = OPERATIONS[name](x)
+            if recorded:
+                (y * torch.arange(y.numel(), dtype=y.dtype).view_as(y).cos()).sum().backward()
+        return [y.detach(), *([] if x.grad is None else [x.grad])]
+
+    with nullcontext() if recorded else torch.inference_mode():
+        exact, found = run(), run(InDouble(), RoundedOperations(FLOAT32_KERNELS))
+    assert len(found) == 1 + recorded
+    for one, other in zip(exact, found, strict=True):
+        assert 0 < float((one - other).norm()) < 2e-4 * float(one.norm())
 
 
 def test_below_the_least_number_digits_are_lost() -> None:

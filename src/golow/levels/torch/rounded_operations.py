@@ -24,6 +24,9 @@ ROUNDED = "rounded"
 
 DOUBLE_DIGITS = 52
 
+LARGEST = 2.0**1023
+"""Numbers beyond it are not rounded up, which could be infinite."""
+
 STEPS = frozenset(
     """
     native_batch_norm native_batch_norm_backward _native_batch_norm_legit
@@ -32,7 +35,7 @@ STEPS = frozenset(
     native_group_norm native_group_norm_backward
     _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data
     var var_mean std std_mean gelu gelu_backward
-    _euclidean_dist _scaled_dot_product_flash_attention_for_cpu
+    _euclidean_dist
     """.split()
 )
 """Kernels within which numbers cancel. Their steps round, too: the rounding of a mean that is
@@ -44,8 +47,6 @@ SUMS = frozenset(("sum", "mean"))
 FACTORISING = ("linalg_", "_linalg_", "cholesky", "triangular_solve", "lu_")
 """How operations begin whose result is exact for operands that are a few roundings away, which are
 not those that other operations get."""
-
-LARGEST = 2.0**1023
 
 OF_TERMS = 2.0**-23
 """Share of the absolute terms by which a sum is moved."""
@@ -154,6 +155,7 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rounded(self, value: Any) -> Any:
         if not _rounds(value):
             return value
+        value = value.resolve_conj().resolve_neg()
         if value.is_complex():
             return torch.view_as_complex(self._rounded(torch.view_as_real(value)))
         return self._to_least(self._to_digits(value))
