@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_any, tree_map
 
 ROUNDED = "rounded"
@@ -117,9 +117,10 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             result = self._called(func, args, named)
         aliases = [value.alias_info for value in func._schema.returns]
-        if any(alias is not None and alias.is_write for alias in aliases):
-            return tree_map(self._round_in_place, result)
-        return result if any(aliases) else tree_map(self._rounded, result)
+        with _disable_current_modes():  # `InDouble` would look at every step of the rounding
+            if any(alias is not None and alias.is_write for alias in aliases):
+                return tree_map(self._round_in_place, result)
+            return result if any(aliases) else tree_map(self._rounded, result)
 
     def _called(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What the operation returns, with what its rounding in between may change."""
@@ -158,37 +159,40 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         value = value.resolve_conj().resolve_neg()
         if value.is_complex():
             return torch.view_as_complex(self._rounded(torch.view_as_real(value)))
-        return self._to_least(self._to_digits(value))
+        size = value.abs()
+        up = self._tossed(size)
+        rounded = self._to_digits(value, size, up)
+        small = size < 2.0**self._grid.least
+        if not bool((small & (size > 0)).any()):
+            return rounded
+        return torch.where(small, self._to_least(value, size, up), rounded)
 
-    def _to_digits(self, value: Tensor) -> Tensor:
+    def _to_digits(self, value: Tensor, size: Tensor, up: Tensor) -> Tensor:
         """The next number of the grid's digits towards zero, or the one beyond unless that is
         infinite. An infinity has no digits; a NaN stays one."""
         beyond, bits = self._beyond(value), value.view(torch.int64)
-        up = self._tossed(value).mul_((beyond != 0) & (value.abs() < LARGEST))
-        return up.mul_(self._dropped).add_(bits).sub_(beyond).view(torch.float64)
+        grown = (beyond != 0).logical_and_(size < LARGEST).mul(up).mul_(self._dropped)
+        return grown.add_(bits).sub_(beyond).view(torch.float64)
 
-    def _to_least(self, value: Tensor) -> Tensor:
-        """Numbers below the least one lose digits, as subnormal numbers do."""
-        small = value.abs() < 2.0**self._grid.least
-        if not bool((small & (value != 0)).any()):
-            return value
+    def _to_least(self, value: Tensor, size: Tensor, up: Tensor) -> Tensor:
+        """Below the least number digits are lost, as subnormal numbers lose them."""
         step = 2.0 ** (self._grid.least - self._grid.digits)
-        steps = value.abs() / step
-        up = self._tossed(value) * (steps != steps.floor())
-        return torch.where(small, (steps.floor() + up).copysign(value) * step, value)
+        steps = size / step
+        whole = steps.floor()
+        return (whole + up * (steps != whole)).copysign(value) * step
 
     def _beyond(self, value: Tensor) -> Tensor:
         """The bits of the digits that the grid does not have."""
         return value.view(torch.int64) & (self._dropped - 1)
 
-    def _tossed(self, value: Tensor) -> Tensor:
+    def _tossed(self, size: Tensor) -> Tensor:
         """0 or 1 for each number, the same for equal ones, and drawn anew in each call: one bit of
         the product of the number's bits and an odd number."""
         odd = self._draw.getrandbits(62) | 1
-        return (value.abs().view(torch.int64) * odd).bitwise_right_shift_(61).bitwise_and_(1)
+        return (size.view(torch.int64) * odd).bitwise_right_shift_(61).bitwise_and_(1)
 
     def _signs(self, value: Tensor) -> Tensor:
-        return self._tossed(value).mul_(2).sub_(1).to(torch.float64)
+        return self._tossed(value.abs()).mul_(2).sub_(1).to(torch.float64)
 
     @property
     def _dropped(self) -> int:
