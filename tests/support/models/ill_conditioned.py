@@ -97,6 +97,7 @@ FLAT: dict[str, Callable[[], nn.Module]] = {
     "deep, fading": lambda: _deep(20, nn.Sigmoid, 0.2),
     "batch norm over two rows": lambda: _normed(1),
     "batch norms over two rows": lambda: _normed(6),
+    "many batch norms over two rows": lambda: _normed(24),
     "direction of near-zero vectors": lambda: _linear(_zero_vectors),
     "lengths of tiny vectors": lambda: _linear(lambda y: (1e-20 * y).norm(dim=-1), bias=False),
     "sine of large arguments": lambda: _linear(lambda y: torch.sin(1e4 * y)),
