@@ -11,7 +11,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import FLOAT32
+from golow.check.rounding import FLOAT32
 from golow.levels.torch.gradient_terms import SUMMATION, move
 
 SHAPES = ((8, 3, 16, 16), (2, 3, 64, 64))

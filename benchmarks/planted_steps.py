@@ -22,7 +22,8 @@ import torch
 from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from golow.check.reference import Standard, working_rounding
+from golow.check.moved_bundle import working_rounding
+from golow.check.reference import Standard
 from golow.check.steps import step_errors
 from golow.levels import ladder
 from golow.levels.direct.plan_program import PlanProgram

@@ -21,7 +21,7 @@ from typing import NamedTuple, get_args
 
 import torch
 
-from golow.check.reference import working_rounding
+from golow.check.moved_bundle import working_rounding
 from golow.check.steps import verify_steps
 from golow.levels import ladder
 from golow.levels.starter import Starter

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import FLOAT32
+from golow.check.rounding import FLOAT32
 from golow.levels.torch.gradient_terms import SUMMATION, cancelled, watch
 
 Gradients = dict[str, Tensor]

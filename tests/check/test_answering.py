@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from golow.check.reference import Standard
-from golow.check.rule import FLOAT32, TF32
+from golow.check.rounding import FLOAT32, TF32
 from golow.check.timed_results import SUM_ROUNDING, Limit
 from golow.levels.starter import Starter
 from golow.models import ZOO

@@ -19,8 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from golow.check.reference import BATCHES, OTHER_BATCHES, Standard, gentle_rate, write_moved_bundle
-from golow.check.rule import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
+from golow.check.moved_bundle import write_moved_bundle
+from golow.check.reference import BATCHES, OTHER_BATCHES, Standard, gentle_rate
+from golow.check.rounding import FLOAT32
+from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
+from golow.check.trust import trusted
 from golow.levels import ladder
 from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
@@ -178,6 +181,62 @@ def test_a_draw_that_is_not_finite_proves_nothing(tmp_path: Path) -> None:
             save_file(tensors, files.draws[place])
             bench = Bench(tmp_path, {BATCHES: files})
             assert bench.judge(bench.level).check.verdict == "failed"
+
+
+def test_of_a_wrong_eager_no_limit_remains(tmp_path: Path) -> None:
+    """Eager is off by far more than every draw: the limits are those of the draws alone."""
+    with tensor_files(0, 1.0, 0.0) as files:
+        wrong = {name: 2 * tensor for name, tensor in load_file(files.reference.file).items()}
+        save_file(wrong, tmp_path / "eager")
+        reference = Reference(files.reference.file, tmp_path / "eager")
+        found = trusted(reference, lambda *, rounded: iter(files.draws))
+        assert not found.reference.trusts_eager
+        assert found.wider is not None
+        for name, item in found.reference.expected.items():
+            assert item.eager_error == pytest.approx(item.scale)
+            assert found.reference.limit(name) < 0.1 * reference.limit(name)
+            assert found.wider.limit(name) >= found.reference.limit(name)
+        assert check(found.reference, tmp_path / "eager").verdict == "differs"
+        assert check(reference, tmp_path / "eager").verdict == "match"
+
+
+@pytest.mark.slow
+@given(seeds, st.sampled_from([0.1, 1.0, 3.0, 30.0]))
+@examples(60)
+def test_a_believed_eager_keeps_its_limits(seed: int, spread: float) -> None:
+    """Whatever the draws do; and no more of them are made than it takes to believe it."""
+    made = []
+
+    with tensor_files(seed, spread, 0.0) as files:
+
+        def draws(*, rounded: bool) -> Iterator[Path]:
+            for draw in files.draws:
+                made.append(rounded)
+                yield draw
+
+        found = trusted(files.reference, draws).reference
+        alone = files.reference.alone()
+        assert found is files.reference or made == [True] * 3 + [False] * 3
+        for number, draw in enumerate(files.draws):
+            if alone.explains_eager:
+                assert found is files.reference
+                assert made == [True] * number
+                break
+            wider = alone.rounded(draw)
+            assert all(wider.limit(name) >= alone.limit(name) for name in alone.expected)
+            alone = wider
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_roundings_that_overflow_accuse_nobody(value: float, tmp_path: Path) -> None:
+    with tensor_files(0, 1.0, 0.0) as files:
+        tensors = load_file(files.reference.file)
+        save_file({name: 2 * tensor for name, tensor in tensors.items()}, tmp_path / "eager")
+        tensors["0/output/1"][0] = value
+        save_file(tensors, tmp_path / "draw")
+        reference = Reference(files.reference.file, tmp_path / "eager")
+        found = trusted(reference, lambda *, rounded: iter([tmp_path / "draw"]))
+    assert found.reference is reference
 
 
 def test_moved_gradients_widen_each_tensor_by_its_own(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import BF16, FLOAT32, Rounding
+from golow.check.rounding import BF16, FLOAT32, Rounding
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
 from golow.lower.ir.graph import Graph

@@ -52,6 +52,24 @@ def test_a_network_gives_what_the_module_gives(name: str) -> None:
     assert f.check(x.flip(0) * 2).matches
 
 
+class WrongOutsideDouble(nn.Sequential):
+    """A tenth too large, but right in float64 and where it is captured."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = super().forward(x)
+        right = x.dtype is torch.float64 or torch.compiler.is_compiling()
+        return y if right else 1.1 * y
+
+
+def test_the_check_does_not_believe_a_wrong_eager() -> None:
+    torch.manual_seed(0)
+    module, x = WrongOutsideDouble(nn.Linear(6, 40), nn.ReLU()).eval(), torch.randn(3, 6)
+    found = compiled(module, x).check(x)
+    assert found.matches, found
+    [item] = found.check.tensors
+    assert item.limit < 1e-4 * item.scale < item.eager_error
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_a_batch_between_two_sizes_is_padded(
     f: CompiledModule, module: nn.Module, rows: int

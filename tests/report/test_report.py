@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -273,6 +274,30 @@ def test_advice_never_names_a_level_that_differs_or_is_unclear() -> None:
     assert text.startswith("No level is clearly faster than eager")
     assert "torchscript stayed unclear" in text
     assert "libtorch" not in text
+
+
+def test_advice_begins_with_what_is_wrong_with_eager() -> None:
+    reason = "0/output/0 is off by 0.2 (its size is 2): 9 times what rounding explains"
+    wrong = WORST.__class__(**msgspec.structs.asdict(WORST) | {"eager_error": math.nan})
+    eager = msgspec.structs.replace(
+        run("eager", 0.04, 1.0, "same"), check=Check(verdict="differs", reason=reason)
+    )
+    slow, slower = (
+        msgspec.structs.replace(
+            run(name, 0.05, ratio, "slower"), check=Check(verdict="match", worst=wrong)
+        )
+        for name, ratio in (("onednn", 1.2), ("libtorch", 1.4))
+    )
+    shown = comparison(eager, slow, slower)
+    assert advice(shown).startswith(f"Eager itself is wrong: {reason}. Use onednn for inference")
+    assert "the fastest of 2 right levels" in advice(shown)
+    assert "Stay with eager" not in advice(shown)
+    table = printed(shown)
+    assert "wrong" in table.split("eager", 1)[1].split("onednn", 1)[0]  # under its ratio of 1
+    assert "nanx" not in table
+    alone = comparison(eager)
+    assert "No other level passed the check" in advice(alone)
+    assert "golow.compile" not in printed(alone)
 
 
 @given(st.floats(1e-9, 1e6))

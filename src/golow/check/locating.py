@@ -19,7 +19,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from golow.check.checked_level import CheckedLevel
-from golow.check.reference import working_rounding
+from golow.check.moved_bundle import working_rounding
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.lower.ir.graph import Graph, GraphOutput, Node

@@ -1,4 +1,4 @@
-"""The standard of a comparison: the float64 reference, and eager's own error against it."""
+"""The standard of a comparison: the float64 reference, and what rounding explains against it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,26 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
 from golow.check.answering import not_answering
-from golow.check.rule import (
-    BF16,
-    FLOAT32,
-    FP16,
-    TF32,
-    Part,
-    Reference,
-    Rounding,
-    check,
-    confirm,
-    may_be_rounding,
-    recheck,
-)
+from golow.check.moved_bundle import working_rounding, write_moved_bundle
+from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
 from golow.check.steps import verify_steps
+from golow.check.tensor_files import Part
 from golow.check.timed_results import Verifier, choose_spans
+from golow.check.trust import trusted
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
+from golow.levels.torch.first_overflow import WATCHED
 from golow.levels.torch.gradient_terms import MOVED
+from golow.levels.torch.rounded_operations import ROUNDED
 from golow.records.comparison import Check, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
-from golow.records.workload import KEPT, Device, Mode, Workload
+from golow.records.workload import KEPT, Device, Mode
 from golow.storage.full_disk import tells_of_full_disk
 from golow.storage.scratch import temporary_full
 from golow.worker.client import Worker
@@ -87,6 +76,7 @@ class Standard:
         self._eager = eager
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
+        self._untold = ""  # why it could not be found out whether eager is right
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
         with self._both() as (double, rounded):
             if bundle.workload.mode == "train":
@@ -105,6 +95,16 @@ class Standard:
             notes.append(
                 f"checked with the learning rate {self.learning_rate:.1g}: with the workload's own "
                 "rate, rounding in the first step would dominate the second"
+            )
+        if not self._references[BATCHES].trusts_eager:
+            notes.append(
+                "eager is farther from float64 than rounding explains: every level is held against "
+                "the float64 reference alone, after the race as before it, and none against eager "
+                "during the race"
+            )
+        if self._untold:
+            notes.append(
+                f"what rounding costs could not be measured ({self._untold}): eager was not judged"
             )
         notes += self._unseen(self._references[BATCHES])
         if self._not_answering:
@@ -265,19 +265,46 @@ class Standard:
         eager(list(batches), self.learning_rate, rounded)
         reference = Reference(exact, rounded, self._working)
         rounded.unlink()
-        if not reference.finite:
+        if not reference.alone().finite:
             raise GolowError(
-                "the model's float64 reference is not finite: nothing can be checked against it",
+                f"the model's float64 reference is not finite{self._overflow(double, batches)}: "
+                "nothing can be checked against it",
                 "check the weights and the inputs; --init kaiming gives fresh weights.",
             )
-        return reference
+        draws, summed = partial(self._moved, double, batches), self._summed(double, batches)
+        try:
+            found = trusted(reference, draws, summed)
+        except WorkerFailure as failure:
+            self._untold = failure.message
+            return reference
+        if found.wider is not None:
+            self._widened[batches] = found.wider
+        return found.reference
 
-    def _moved(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """The float64 tensors of the moved bundle, a file per draw; each is deleted after use."""
+    def _overflow(self, double: Worker, batches: tuple[int, ...]) -> str:
+        """The layer from which on the reference is not finite; empty if no layer's result is."""
+        folder = self._folder / "watched"
+        try:
+            self._outputs(double, _marked(self._bundle, folder, WATCHED), batches)
+        except WorkerFailure as failure:
+            return f" from {failure.message} on"
+        finally:
+            shutil.rmtree(folder)
+        return ""
+
+    def _moved(
+        self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
+    ) -> Iterator[Path]:
+        """The float64 tensors of the moved bundle, a file per draw; each is deleted after use.
+
+        rounded: every operation rounds its result, too."""
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
                 bundle = write_moved_bundle(self._bundle, folder, draw, self._working)
+                if rounded:
+                    grid = self._working.grid._replace(seed=draw)
+                    (folder / ROUNDED).write_text(str(grid))
                 file = self._outputs(double, bundle, batches)
             finally:
                 shutil.rmtree(folder)
@@ -290,9 +317,8 @@ class Standard:
             return
         folder = self._folder / "moved-gradients"
         try:
-            shutil.copytree(self._bundle.folder, folder, copy_function=os.link)
-            (folder / MOVED).touch()
-            file = self._outputs(double, Bundle(folder), batches)
+            bundle = _marked(self._bundle, folder, MOVED)
+            file = self._outputs(double, bundle, batches)
         finally:
             shutil.rmtree(folder)
         yield file
@@ -304,6 +330,13 @@ class Standard:
         worker.load(bundle.folder)
         worker.outputs(batches, self.learning_rate, file)
         return file
+
+
+def _marked(bundle: Bundle, folder: Path, mark: str) -> Bundle:
+    """The bundle with one more file, which asks the reference for something."""
+    shutil.copytree(bundle.folder, folder, copy_function=os.link)
+    (folder / mark).touch()
+    return Bundle(folder)
 
 
 def gentle_rate(rate: float, reference: Reference) -> float:
@@ -319,79 +352,5 @@ def gentle_rate(rate: float, reference: Reference) -> float:
         if kind == "parameter":
             gradient = reference.expected[f"0/gradient/{parameter}"]
             size = max(weight.scale, weight.group_scale)
-            worst = max(worst, rate * gradient.eager_error / size if size else 0.0)
+            worst = max(worst, rate * gradient.precision / size if size else 0.0)
     return rate * min(1.0, reference.working.move / 2 / worst) if worst > 0 else rate
-
-
-def working_rounding(bundle: Bundle) -> Rounding:
-    """The rounding that the workload's precision means for this model; float32's if the precision
-    rounds no layer of it."""
-    workload = bundle.workload
-    if workload.precision in ("bf16", "fp16"):
-        return BF16 if workload.precision == "bf16" else FP16
-    if workload.precision == "tf32" or (workload.precision, workload.device) == ("default", "cuda"):
-        least = _least_dimensions(workload)
-        with safe_open(bundle.file("weights.safetensors"), "pt") as file:
-            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
-        return TF32 if any(len(shape) >= least for shape in shapes) else FLOAT32
-    return FLOAT32
-
-
-def _least_dimensions(workload: Workload) -> int:
-    """The precision rounds weights with at least this many dimensions: those of convolutions have
-    at least three, those of matrix products two. In inference, half precisions store all weights.
-    """
-    if workload.precision == "default":
-        return 3
-    return 0 if workload.precision in ("bf16", "fp16") and workload.mode == "infer" else 2
-
-
-def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
-    """The bundle with weights and inputs moved at random: by roundings of the working precision
-    if it rounds them, else by float32's."""
-    generator = torch.Generator().manual_seed(seed)
-    shutil.copytree(bundle.folder, folder, copy_function=os.link)
-    for name in ("weights.safetensors", "batches.safetensors"):
-        (folder / name).unlink()  # it is a hard link: writing to it would change the original
-    weights = load_file(bundle.file("weights.safetensors"))
-    save_file(
-        moved_weights(weights, bundle.workload, working, generator),
-        folder / "weights.safetensors",
-    )
-    draws = _draw_names(bundle.workload)
-    batches = {
-        name: tensor
-        if name in draws  # exact at every level; moved, one near a threshold would pass it
-        else moved(tensor, working if "/input/" in name else FLOAT32, generator)
-        for name, tensor in load_file(bundle.file("batches.safetensors")).items()
-    }
-    save_file(batches, folder / "batches.safetensors")
-    return Bundle(folder)
-
-
-def _draw_names(workload: Workload) -> set[str]:
-    """The names of the draws in the file of the batches."""
-    end = len(workload.inputs)
-    positions = range(end - workload.draws, end)
-    return {f"{batch}/input/{n}" for batch in range(workload.batches) for n in positions}
-
-
-def moved_weights(
-    weights: Mapping[str, Tensor], workload: Workload, working: Rounding, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """A state dict whose weights are moved in the same way."""
-    least = _least_dimensions(workload)
-    return {
-        name: moved(tensor, working if tensor.dim() >= least else FLOAT32, generator)
-        for name, tensor in weights.items()
-    }
-
-
-def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
-    """The tensor with each element moved by a few roundings, at random; integers stay."""
-    if tensor.is_complex():
-        return torch.view_as_complex(moved(torch.view_as_real(tensor), rounding, generator))
-    if not tensor.is_floating_point():
-        return tensor
-    noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-    return noise.mul_(rounding.move).add_(1).mul_(tensor).to(tensor.dtype)

@@ -7,7 +7,9 @@ float64 reference must be at most
 
 where
 
-    e    eager's own error in the working precision
+    e    eager's own error in the working precision, if rounding explains it; else p
+    p    how far the reference moves when weights and inputs are moved by a few roundings and every
+         operation rounds its result
     d    how far the reference moves when weights and inputs are moved by a few roundings
     r    how far the reference moves when each gradient moves by 32 float32 roundings of the sum of
          its absolute terms
@@ -17,16 +19,22 @@ where
     Z    for a gradient whose terms cancel to zero, the root mean square of the sums of absolute
          terms, and what SGD makes of it in momentum and parameter, Adam in momentum; else 0
 
-e and d are at least the share of the tensor that is typical of its step and kind, since a single
+e, p and d are at least the share of the tensor that is typical of its step and kind, since a single
 tensor can be lucky. A `Rounding` holds the constants. Integers must be equal. A tensor that is
 missing, has another shape or is not finite fails.
 
-d and r are expensive and can only loosen a limit. A level is judged without them first (`check`),
-and with them (`recheck`, by a `widened` reference) only if it does not pass.
+Eager is judged by the same rule, with p in place of e: nothing in its limit comes from eager, which
+is a hundred times as wide where a tensor is mostly rounding. If eager does not pass, nothing in any
+level's limit comes from it.
+
+p, d and r are expensive and can only loosen a limit. A level is judged without d and r first
+(`check`), and with them (`recheck`, by a `widened` reference) only if it does not pass; eager is
+judged without p first (`Reference.alone`), then with it (`Reference.rounded`).
 
 The rule follows `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in
 PyTorch (torch/_dynamo/utils.py): no farther from float64 than the plain version. d is the backward
-error of numerical analysis: the exact answer to a problem a few roundings away is correct.
+error of numerical analysis: the exact answer to a problem a few roundings away is correct. p is the
+error of stochastic arithmetic (`golow.levels.torch.rounded_operations`).
 """
 
 from __future__ import annotations
@@ -34,125 +42,81 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import msgspec
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
+from golow.check.rounding import FLOAT32, Rounding
+from golow.check.tensor_files import Pair, Part, error_of, pairs, rms, terms
 from golow.levels.torch.gradient_terms import CANCELLED, SUMMATION
-from golow.levels.torch.gradient_terms import PREFIX as TERMS
 from golow.records.comparison import Check, TensorError
 
 # With few elements, eager's own error is a noisy estimate of the effect of rounding; one number,
 # such as the loss, can be right by luck.
 FACTORS = ((8, 10.0), (1000, 3.0))
 
-UNPROVABLE = Check(verdict="failed", reason="eager or its float64 reference is not finite")
+# Where rounding moves a tensor by more than this share of its size, its errors have long tails: one
+# error of eager's may be so many times as large as those of three draws.
+MOSTLY, TAIL = 0.25, 100.0
 
-
-class Rounding(NamedTuple):
-    """The error that rounding in a working precision may cause in a correct level.
-
-    size: relative size of one rounding. moves: number of roundings by which weights and inputs are
-    moved to measure sensitivity. factor: allowed multiple of eager's error. own: roundings of a
-    tensor's own size, for another order of summation. group: roundings of its neighbours' size,
-    for tensors that should cancel to zero and whose terms are not known.
-    """
-
-    name: str
-    size: float
-    moves: float
-    factor: float
-    own: float
-    group: float
-
-    @property
-    def move(self) -> float:
-        """The relative distance by which weights and inputs are moved."""
-        return self.moves * self.size
-
-
-# 2^-23 is the relative distance of neighbouring float32 numbers. Another order of summation, as in
-# NHWC batch norm, is worth about four of them; eight leave room, and are far below any error that
-# a person makes.
-FLOAT32 = Rounding("float32", 2.0**-23, 8.0, 2.0, 64.0, 8.0)
-# Here a rounding is half the distance of neighbours, the largest error of one rounding; its root
-# mean square is half of that. Weights and inputs are moved by one: sums are float32 at every level,
-# and rounding between the layers shows in eager's own error.
-TF32 = Rounding("TF32", 2.0**-11, 0.5, 2.0, 1.0, 1.0)
-BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0)
-FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0)
-
-
-class Part(NamedTuple):
-    """The part of a reference that a file covers: one step's tensors of these kinds, whose names
-    lack the step in the file."""
-
-    step: str
-    kinds: tuple[str, ...]
-
-    def name(self, whole: str) -> str | None:
-        """The name in the file of the reference's tensor; None if the file need not have it."""
-        name = whole.removeprefix(self.step)
-        covered = whole.startswith(self.step) and name.partition("/")[0] in self.kinds
-        return name if covered else None
-
-
-class Pair(NamedTuple):
-    """A tensor of the reference and the tensor of the same name to compare, both in float64."""
-
-    name: str
-    exact: bool  # integers, which must be equal
-    wanted: Tensor
-    found: Tensor | None
+UNPROVABLE = Check(
+    verdict="failed",
+    reason="roundings alone make the float64 reference overflow, so nothing can be proved",
+)
 
 
 class Expected(NamedTuple):
     """One tensor of the reference: its size, eager's distance to it, and what rounding explains.
 
-    rounding is max(e, d, r) of the rule above, without the factor; d and r are 0 until the
-    reference is widened. terms is Z. All are in the tensor's own unit.
+    precision is e of the rule above, or p in its place, before similar tensors are looked at.
+    rounding is max(e, d, r), without the factor; d and r are 0 until the reference is widened.
+    terms is Z. All are in the tensor's own unit.
     """
 
     elements: int
     scale: float
     group_scale: float
     eager_error: float
+    precision: float
     rounding: float
     terms: float
 
     @property
     def zero_scale(self) -> float:
         """The size to which an error is put in relation if the exact value is zero: that of the
-        terms, or of the neighbours if eager cannot tell the tensor from zero. 0 for other tensors.
+        terms, or of the neighbours if the working precision cannot tell the tensor from zero. 0 for
+        other tensors.
         """
-        size = self.terms or (self.group_scale if self.eager_error >= self.scale else 0.0)
+        size = self.terms or (self.group_scale if self.precision >= self.scale else 0.0)
         return size if self.scale <= CANCELLED * size else 0.0
 
 
 class Reference:
     """The float64 tensors by name, with eager's errors against them. `widened` adds their own
-    sensitivity, for levels whose errors eager's alone do not explain."""
+    sensitivity, for levels whose errors eager's alone do not explain; `alone` takes eager's errors
+    out of the limits."""
 
     def __init__(self, file: Path, eager: Path, working: Rounding = FLOAT32) -> None:
         """file: float64 tensors; eager: eager's tensors in the working precision."""
         self.file, self.working = file, working
-        self.missing: list[str] = []
-        self._terms = dict(_terms(file))
+        self.unlike: list[str] = []
+        self._terms = dict(terms(file))
         self._sizes: dict[str, tuple[int, float]] = {}
         self._eager_errors: dict[str, float] = {}
-        for pair in _pairs(file, eager):
-            error = _error(pair)
-            if error is None:
-                self.missing.append(pair.name)
+        for pair in pairs(file, eager):
+            error = error_of(pair)
+            if error is None or (pair.exact and error != 0):
+                self.unlike.append(pair.name)
             elif not pair.exact:
                 self._eager_errors[pair.name] = error
             if not pair.exact:
-                self._sizes[pair.name] = (pair.wanted.numel(), _rms(pair.wanted))
+                self._sizes[pair.name] = (pair.wanted.numel(), rms(pair.wanted))
+        self._precision: Mapping[str, float] = self._eager_errors
         self.expected = self._expected({}, {})
 
     def widened(self, moved: Iterable[Path], summed: Iterable[Path] = ()) -> Reference:
@@ -165,11 +129,45 @@ class Reference:
         wider.expected = self._expected(self._spreads(moved), self._spreads(summed))
         return wider
 
-    def _spreads(self, moved: Iterable[Path]) -> dict[str, float]:
-        spreads: dict[str, float] = {}
+    def alone(self) -> Reference:
+        """A copy whose limits owe nothing to eager, and nothing yet to the working precision."""
+        return self._with_precision({})
+
+    def rounded(self, draw: Path) -> Reference:
+        """A copy with wider limits. draw: float64 tensors computed with rounded operations, from
+        weights and inputs moved by a few roundings."""
+        return self._with_precision(self._spreads([draw], self._precision))
+
+    @property
+    def explains_eager(self) -> bool:
+        """Whether eager's tensors are there and within the limits."""
+        within = (error <= self._tail(name) for name, error in self._eager_errors.items())
+        return not self.unlike and all(within)  # false for NaN
+
+    def _tail(self, name: str) -> float:
+        """The largest error of eager that is no proof of a fault. Of a tensor that is mostly
+        rounding, one draw is often far from three others."""
+        item = self.expected[name]
+        return self.limit(name) * (TAIL if item.rounding > MOSTLY * item.scale else 1.0)
+
+    @property
+    def trusts_eager(self) -> bool:
+        """Whether eager's errors are in the limits."""
+        return self._precision is self._eager_errors
+
+    def _with_precision(self, errors: Mapping[str, float]) -> Reference:
+        other = copy.copy(self)
+        other._precision = errors
+        other.expected = other._expected({}, {})
+        return other
+
+    def _spreads(
+        self, moved: Iterable[Path], before: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        spreads = dict(before or {})
         for draw in moved:
-            for pair in _pairs(self.file, draw):
-                spread = _error(pair)
+            for pair in pairs(self.file, draw):
+                spread = error_of(pair)
                 if spread is not None:
                     spreads[pair.name] = _largest(spread, spreads.get(pair.name, 0.0))
         return spreads
@@ -190,7 +188,7 @@ class Reference:
     def _expected(
         self, spreads: Mapping[str, float], summed: Mapping[str, float]
     ) -> dict[str, Expected]:
-        sizes, errors = self._sizes, self._eager_errors
+        sizes, errors = self._sizes, self._precision
         groups: dict[str, list[str]] = defaultdict(list)
         for name in sizes:
             groups[_group(name)].append(name)
@@ -198,22 +196,30 @@ class Reference:
         for names in groups.values():
             squares = sum(sizes[name][0] * sizes[name][1] ** 2 for name in names)
             group_scale = math.sqrt(squares / max(1, sum(sizes[name][0] for name in names)))
-            eager_share = _typical_share(names, errors, sizes)
+            error_share = _typical_share(names, errors, sizes)
             spread_share = _typical_share(names, spreads, sizes)
             for name in names:
                 elements, scale = sizes[name]
                 error, spread = errors.get(name, 0.0), spreads.get(name, 0.0)
                 # How much a gradient cancels is its own: no share of it is typical of the others.
                 rounding = _largest(
-                    error, spread, eager_share * scale, spread_share * scale, summed.get(name, 0.0)
+                    error, spread, error_share * scale, spread_share * scale, summed.get(name, 0.0)
                 )
-                terms = self._terms.get(name, 0.0)
-                expected[name] = Expected(elements, scale, group_scale, error, rounding, terms)
+                expected[name] = Expected(
+                    elements,
+                    scale,
+                    group_scale,
+                    self._eager_errors.get(name, math.nan),
+                    error,
+                    rounding,
+                    self._terms.get(name, 0.0),
+                )
         return expected
 
     @property
     def finite(self) -> bool:
-        """Whether reference and eager are finite; those of a model that overflows are not."""
+        """Whether the tensors and their limits are finite; those of a model that overflows are
+        not."""
         return all(
             math.isfinite(item.scale) and math.isfinite(item.rounding)
             for item in self.expected.values()
@@ -242,11 +248,11 @@ class Reference:
 
 def check(reference: Reference, file: Path, part: Part | None = None) -> Check:
     """Judge the tensors that a level wrote; all, or those of a part of the reference."""
-    if not reference.finite or reference.missing:
+    if not reference.finite:
         return UNPROVABLE
     tensors: list[TensorError] = []
     try:
-        for pair in _pairs(reference.file, file, part):
+        for pair in pairs(reference.file, file, part):
             if pair.found is None:
                 return Check(verdict="differs", reason=f"{pair.name} is missing")
             if pair.found.shape != pair.wanted.shape:
@@ -294,8 +300,8 @@ def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
     item = TensorError(
         name=pair.name,
         elements=pair.wanted.numel(),
-        scale=expected.scale if expected else _rms(pair.wanted),
-        error=_rms(found - pair.wanted),
+        scale=expected.scale if expected else rms(pair.wanted),
+        error=rms(found - pair.wanted),
         eager_error=expected.eager_error if expected else 0.0,
         zero_scale=expected.zero_scale if expected else 0.0,
         limit=0.0,
@@ -325,13 +331,6 @@ def _largest(*numbers: float) -> float:
     return math.nan if any(math.isnan(number) for number in numbers) else max(numbers)
 
 
-def _error(pair: Pair) -> float | None:
-    """Root mean square error; None if the other tensor is missing or has another shape."""
-    if pair.found is None or pair.found.shape != pair.wanted.shape:
-        return None
-    return _rms(pair.found - pair.wanted)
-
-
 def _typical_share(
     names: list[str], errors: Mapping[str, float], sizes: Mapping[str, tuple[int, float]]
 ) -> float:
@@ -340,35 +339,9 @@ def _typical_share(
     return median(shares) if shares else 0.0
 
 
-def _pairs(reference: Path, other: Path, part: Part | None = None) -> Iterator[Pair]:
-    """Yield one pair at a time, so that a large network need not fit into memory twice."""
-    with safe_open(reference, "pt") as wanted, safe_open(other, "pt") as found:
-        names = set(found.keys())
-        for name in sorted(wanted.keys()):
-            own_name = name if part is None else part.name(name)
-            if own_name is None or name.startswith(TERMS):
-                continue
-            tensor = wanted.get_tensor(name)
-            other_tensor = found.get_tensor(own_name).double() if own_name in names else None
-            exact = not tensor.is_floating_point()
-            yield Pair(name, exact, tensor.double(), other_tensor)
-
-
-def _terms(reference: Path) -> Iterator[tuple[str, float]]:
-    """The size of the terms of every tensor that cancels, by name."""
-    with safe_open(reference, "pt") as file:
-        for name in file.keys():  # noqa: SIM118
-            if name.startswith(TERMS):
-                yield name.removeprefix(TERMS), float(file.get_tensor(name))
-
-
 def _group(name: str) -> str:
     """``0/gradient`` of ``0/gradient/conv1.weight``."""
     return "/".join(name.split("/", 2)[:2])
-
-
-def _rms(tensor: Tensor) -> float:
-    return float(tensor.square().mean().sqrt()) if tensor.numel() else 0.0
 
 
 def _badness(item: TensorError) -> float:
@@ -384,7 +357,8 @@ def _reason(worst: TensorError) -> str:
     size = f"its size is {worst.scale:.2g}"
     if worst.zero_scale:
         size = f"its exact value is zero, what it is made of has the size {worst.zero_scale:.2g}"
+    eager = f"off by {worst.eager_error:.2g}" if math.isfinite(worst.eager_error) else "not finite"
     return (
-        f"{worst.name} is off by {worst.error:.2g} ({size}, eager is off by "
-        f"{worst.eager_error:.2g}): {times:.1f} times what rounding explains"
+        f"{worst.name} is off by {worst.error:.2g} ({size}, eager is {eager}): {times:.1f} times "
+        "what rounding explains"
     )

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from golow.check.rule import FLOAT32, TF32, Rounding
+from golow.check.rounding import FLOAT32, TF32, Rounding
 from golow.check.step_values import StepValue, evaluated
 from golow.lower.ir.operator import Operator, vocabulary
 from golow.lower.operators.attention import Attention

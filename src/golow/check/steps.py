@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from golow.check.rule import Rounding
+from golow.check.rounding import Rounding
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
 from golow.lower.ir.graph import Graph, GraphInput, decode_graph

@@ -124,7 +124,7 @@ class Verifier:
 
     spans: the places of marks, those of each input; a round marks one of them, drawn at random.
     checks: the verdict of every level that takes part, by name. Levels that did not match are not
-    verified.
+    verified, and none is if the baseline did not.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Verifier:
         self._limits = {
             name: Limit.of(check, workload)
             for name, check in checks.items()
-            if check.verdict == "match" and name != baseline
+            if check.verdict == checks[baseline].verdict == "match" and name != baseline
         }
         self._proving = True
         self._moves = {name: Moves(limit.rounding) for name, limit in self._limits.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import BF16, FLOAT32, FP16, TF32, Rounding
+from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
 from golow.levels.called.target import Target
 from golow.levels.torch.device import HALVES
 from golow.records.workload import Precision

@@ -24,6 +24,7 @@ from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.stats import block_figure
 from golow.programs.comparison import bench as comparison
+from golow.report.comparison.advice import advice
 from golow.worker.client import Worker
 from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
@@ -132,6 +133,41 @@ def test_equal_slower_and_wrong_workers(tmp_path: Path) -> None:
     share = (used_after - used_before) / (ended - began)
     print(f"the parent used {share:.1%} of a core during {len(watch.rounds)} rounds")
     assert share < 0.1
+
+
+class WrongLinear(nn.Linear):
+    """A tenth too large in float32, but right in float64."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (1.0 if x.dtype is torch.float64 else 1.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nobody_left")
+def test_a_wrong_eager_is_timed_and_says_so(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    result = golow.compare(
+        WrongLinear(64, 64, bias=False),
+        torch.randn(8, 64),
+        levels=["eager", "torchscript"],
+        workers={"right": plant("--products", "1")},
+        threads=1,
+        interval=0.5,
+        time_limit=3,
+        cache=tmp_path,
+        observer=Watch(),
+    )
+    runs = {run.level: run for run in result.comparison.runs}
+    assert {name: run.check.verdict for name, run in runs.items()} == {
+        "eager": "differs",
+        "torchscript": "differs",
+        "right": "match",
+    }
+    assert runs["eager"].time is not None
+    assert runs["right"].ratio is not None
+    assert runs["torchscript"].time is None  # it repeats the fault, and is no baseline
+    assert advice(result.comparison).startswith("Eager itself is wrong: ")
+    assert any("eager is farther from float64" in note for note in result.comparison.notes)
 
 
 @pytest.mark.slow

@@ -100,6 +100,16 @@ def test_a_level_that_gave_no_numbers_is_read_back(tmp_path: Path, error: float)
     assert not worst.passed
 
 
+def test_an_eager_that_gave_no_numbers_is_read_back(tmp_path: Path) -> None:
+    good = run("onednn")
+    assert good.check.worst is not None
+    worst = msgspec.structs.replace(good.check.worst, eager_error=math.nan)
+    good = msgspec.structs.replace(good, check=Check(verdict="match", worst=worst))
+    read = store.load(store.save(comparison(good), tmp_path)).runs[0].check.worst
+    assert read is not None
+    assert math.isnan(read.eager_error)
+
+
 def test_rows_and_csv(tmp_path: Path) -> None:
     """A flat row a run; what was not had is empty."""
     failed = msgspec.structs.replace(

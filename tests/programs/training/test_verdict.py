@@ -108,6 +108,14 @@ def test_a_curve_that_stays_near_is_the_same() -> None:
     assert judged(run("level", falling() * (1 + 1e-4))).word == "same"
 
 
+def test_no_curve_is_judged_by_a_wrong_eager() -> None:
+    wrong = run("eager", falling(), check="differs")
+    for losses in (falling(), falling() * 1.5):
+        found = judged(run("level", losses), wrong)
+        assert (found.word, found.reason) == ("unclear", "eager itself is wrong: a reason")
+    assert judged(run("level", falling(), check="differs"), wrong).word == "differs"
+
+
 def test_a_curve_that_leaves_needs_seeds() -> None:
     found = judged(run("level", falling() * 1.05))
     assert found.word == "unclear"

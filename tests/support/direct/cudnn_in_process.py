@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import BF16, FLOAT32, FP16, TF32, Rounding
+from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
 from golow.check.step_rule import judged
 from golow.check.step_values import step_values
 from golow.levels.direct.bundle_arrays import Batch

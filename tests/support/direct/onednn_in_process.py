@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import FLOAT32
+from golow.check.rounding import FLOAT32
 from golow.check.step_rule import judged
 from golow.check.step_values import step_values
 from golow.levels.compiler import find_compiler

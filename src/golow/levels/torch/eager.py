@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,10 @@ def program(variant: str) -> TorchProgram:
     from msgspec.structs import replace
     from torch import Tensor
 
-    from golow.levels.torch import gradient_terms
+    from golow.levels.torch import first_overflow, gradient_terms
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.program import TorchProgram
+    from golow.levels.torch.rounded_operations import ROUNDED, Grid, RoundedOperations
     from golow.workload.trial import give_back_memory
 
     class Eager(TorchProgram):
@@ -67,6 +69,13 @@ def program(variant: str) -> TorchProgram:
             def _read(self, bundle: Bundle) -> None:
                 super()._read(bundle)
                 self.moves = bundle.file(gradient_terms.MOVED).exists()
+                if bundle.file(first_overflow.WATCHED).exists():
+                    first_overflow.watch(self.module)
+                self.rounding: tuple[RoundedOperations, ...] = ()
+                if (file := bundle.file(ROUNDED)).exists():
+                    grid = Grid.read(file.read_text())
+                    grids = (grid, grid.of_gradients() if self.train else grid)
+                    self.rounding = tuple(RoundedOperations(g) for g in grids)
 
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
@@ -87,21 +96,27 @@ def program(variant: str) -> TorchProgram:
                 scalars = {name: torch.tensor(size).double() for name, size in sizes.items()}
                 return {**tensors, **scalars}
 
+            @contextmanager
+            def _in_double(self, *, backward: bool = False) -> Iterator[None]:
+                """The reference's arithmetic; its operations round if the bundle asks for it."""
+                with InDouble(), self.rounding[backward] if self.rounding else nullcontext():
+                    yield
+
             def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
-                with InDouble():
+                with self._in_double():
                     return super()._infer(inputs)
 
             def _loss_and_output(
                 self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
             ) -> tuple[Tensor, Any]:
-                with InDouble():
+                with self._in_double():
                     return super()._loss_and_output(inputs, targets)
 
             def _backward(self, loss: Tensor) -> None:
                 sizes = gradient_terms.watch(loss)
                 if self.moves:
                     gradient_terms.move(loss, self.signs)
-                with InDouble():
+                with self._in_double(backward=True):
                     super()._backward(loss)
                 self.cancelled.append(gradient_terms.cancelled(sizes))
 

@@ -113,7 +113,8 @@ class Bench:
         against: Mapping[str, str] | None = None,
         necessary: int = LEAST_ROUNDS,
     ) -> Raced:
-        """Check these levels, eager first, and race those that match, each in a new process.
+        """Check these levels, eager first, and race those that match, each in a new process. Eager
+        races even if it is wrong, because every ratio is to its time.
 
         against: the level that another one is compared with, by name; eager unless it is named.
         necessary: rounds without which there is no conclusion. Raises `GolowError` if nothing can
@@ -264,7 +265,7 @@ class Bench:
 
         def starts(entrant: Entrant) -> bool:
             place = f"{places[entrant.name]} of {len(entrants)}"
-            allow = self.settings.allow_differs
+            allow = self.settings.allow_differs or entrant is bases[0]
             return entrant.level.start(standard, allow, place) is not None
 
         while True:

@@ -311,13 +311,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def with_errors(run: dict[str, Any]) -> dict[str, Any]:
-    """Restore NaN, which JSON lacks: the error of a tensor that is not finite is null there."""
+    """Restore NaN, which JSON lacks: an error of a tensor that is not finite is null there."""
     checked = run.get("check")
     if isinstance(checked, dict):
         tensors = checked.get("tensors")
         for tensor in (checked.get("worst"), *(tensors if isinstance(tensors, list) else ())):
-            if isinstance(tensor, dict) and tensor.get("error", 0.0) is None:
-                tensor["error"] = math.nan
+            for name in ("error", "eager_error") if isinstance(tensor, dict) else ():
+                if tensor.get(name, 0.0) is None:
+                    tensor[name] = math.nan
     return run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.check.reference import working_rounding
+from golow.check.moved_bundle import working_rounding
 from golow.check.step_rule import summary
 from golow.check.steps import step_errors
 from golow.levels.starter import Starter

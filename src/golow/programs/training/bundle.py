@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from golow import models
-from golow.check.reference import moved_weights, working_rounding
+from golow.check.moved_bundle import moved_weights, working_rounding
 from golow.lower.capture.shared_tensors import first_names
 from golow.programs.training.data import TrainingData
 from golow.programs.training.training_record import TrainingPlan

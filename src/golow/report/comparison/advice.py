@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from golow.compiled import callable_levels
-from golow.programs.comparison.recommended import faster, recommended
+from golow.programs.comparison.recommended import faster, recommended, right, wrong_eager
 from golow.records.comparison import Comparison, Run
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
 from golow.report.units import count_text, seconds_text
 
+_MODES = {"infer": "inference", "train": "training"}
+
 
 def advice(comparison: Comparison) -> str:
-    """Two or three sentences from the record alone; on a GPU also what slowed it down."""
-    return " ".join([_which_level(comparison), *gpu_advice(comparison)])
+    """Two or three sentences from the record alone; on a GPU also what slowed it down. If eager is
+    wrong, the first one says so."""
+    wrong = wrong_eager(comparison)
+    sentences = [_which_level(comparison)] if wrong is None else _instead_of(wrong, comparison)
+    return " ".join([*sentences, *gpu_advice(comparison)])
 
 
 def line_to_paste(comparison: Comparison) -> str:
@@ -22,16 +27,30 @@ def line_to_paste(comparison: Comparison) -> str:
     return "" if best is None else callable_levels.line_to_paste(comparison.workload, best.level)
 
 
+def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
+    """What is wrong with eager, and which level is right."""
+    said = [f"Eager itself is wrong: {eager.check.words}."]
+    best, what = recommended(comparison), _MODES[comparison.workload.mode]
+    if best is None:
+        return [*said, "No other level passed the check and has enough rounds."]
+    count = len(right(comparison))
+    among = "the only level that is right" if count == 1 else f"the fastest of {count} right levels"
+    return [
+        *said,
+        f"Use {best.level} for {what} at this size: it is {among}. Ratios are to the time that "
+        "eager takes for its wrong results.",
+    ]
+
+
 def _which_level(comparison: Comparison) -> str:
     runs = {run.level: run for run in comparison.runs}
     eager = runs.get("eager")
     if eager is None or eager.time is None:
         return "No advice: eager was not timed, so there is nothing to compare with."
-    proven = [r for r in comparison.runs if r.check.verdict == "match" and r.ratio is not None]
-    best = recommended(comparison)
-    what = {"infer": "inference", "train": "training"}[comparison.workload.mode]
+    proven = right(comparison)
+    best, what = recommended(comparison), _MODES[comparison.workload.mode]
     if best is None:
-        others = [run.level for run in proven if run.level != "eager"]
+        others = [run.level for run in proven]
         if not others:
             return "No advice: no level other than eager passed the check and has enough rounds."
         unclear = [r.level for r in proven if r.ratio is not None and r.ratio.word == "unclear"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -82,7 +83,8 @@ def _error_text(run: Run) -> str:
     size = worst.zero_scale or worst.scale
     share = worst.error / size if size else worst.error
     mark = "^" if worst.zero_scale else ""
-    times = f" {worst.error / worst.eager_error:.1f}x" if worst.eager_error else ""
+    eager = worst.eager_error
+    times = f" {worst.error / eager:.1f}x" if eager and math.isfinite(eager) else ""
     return f"\n{share:.0e}{mark}{times}"
 
 
@@ -97,7 +99,8 @@ def _ratio_text(run: Run) -> Text:
     if run.ratio is None:
         return Text("-")
     if run.level == "eager":
-        return Text("1")
+        wrong = run.check.verdict != "match"
+        return Text("1\nwrong", style=STYLES["differs"]) if wrong else Text("1")
     text = Text(f"{run.ratio.value:.3f} ")
     text.append(run.ratio.word, style=STYLES[run.ratio.word])
     return text.append(f"\n{run.ratio.low:.3f}-{run.ratio.high:.3f}")

@@ -2,7 +2,7 @@
 
 The first of these criteria that decides gives the verdict:
 
-* the check of the first steps, if it says ``differs``;
+* the check of the first steps, if it says ``differs``; if it says so of eager, no curve is judged;
 * the consumed data: the checksum of every epoch must equal eager's;
 * the distance that rounding explains, step by step (``steps.py``): ``differs`` if the curve leaves
   eager's by more, ``same`` if it stays near eager's to the end;
@@ -87,6 +87,8 @@ def _judged(
     check = runs[0].check
     if check.verdict == "differs":
         return Judgement("differs", f"in the first steps: {check.reason}")
+    if eager and eager[0].check.verdict == "differs":
+        return Judgement("unclear", f"eager itself is wrong: {eager[0].check.reason}")
     if not any(run.epochs for run in runs):
         return Judgement("unclear", f"it was not trained: {_why_not(runs)}")
     by_seed = {run.seed: run for run in eager}

@@ -1,0 +1,89 @@
+"""The workload's rounding, and its bundle with weights and inputs moved by a few roundings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
+from golow.records.workload import Workload
+from golow.workload.bundle import Bundle
+
+
+def working_rounding(bundle: Bundle) -> Rounding:
+    """The rounding that the workload's precision means for this model; float32's if the precision
+    rounds no layer of it."""
+    workload = bundle.workload
+    if workload.precision in ("bf16", "fp16"):
+        return BF16 if workload.precision == "bf16" else FP16
+    if workload.precision == "tf32" or (workload.precision, workload.device) == ("default", "cuda"):
+        least = _least_dimensions(workload)
+        with safe_open(bundle.file("weights.safetensors"), "pt") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+        return TF32 if any(len(shape) >= least for shape in shapes) else FLOAT32
+    return FLOAT32
+
+
+def _least_dimensions(workload: Workload) -> int:
+    """The precision rounds weights with at least this many dimensions: those of convolutions have
+    at least three, those of matrix products two. In inference, half precisions store all weights.
+    """
+    if workload.precision == "default":
+        return 3
+    return 0 if workload.precision in ("bf16", "fp16") and workload.mode == "infer" else 2
+
+
+def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
+    """The bundle with weights and inputs moved at random: by roundings of the working precision
+    if it rounds them, else by float32's."""
+    generator = torch.Generator().manual_seed(seed)
+    shutil.copytree(bundle.folder, folder, copy_function=os.link)
+    for name in ("weights.safetensors", "batches.safetensors"):
+        (folder / name).unlink()  # it is a hard link: writing to it would change the original
+    weights = load_file(bundle.file("weights.safetensors"))
+    save_file(
+        moved_weights(weights, bundle.workload, working, generator),
+        folder / "weights.safetensors",
+    )
+    draws = _draw_names(bundle.workload)
+    batches = {
+        name: tensor
+        if name in draws  # exact at every level; moved, one near a threshold would pass it
+        else moved(tensor, working if "/input/" in name else FLOAT32, generator)
+        for name, tensor in load_file(bundle.file("batches.safetensors")).items()
+    }
+    save_file(batches, folder / "batches.safetensors")
+    return Bundle(folder)
+
+
+def _draw_names(workload: Workload) -> set[str]:
+    """The names of the draws in the file of the batches."""
+    end = len(workload.inputs)
+    positions = range(end - workload.draws, end)
+    return {f"{batch}/input/{n}" for batch in range(workload.batches) for n in positions}
+
+
+def moved_weights(
+    weights: Mapping[str, Tensor], workload: Workload, working: Rounding, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """A state dict whose weights are moved in the same way."""
+    least = _least_dimensions(workload)
+    return {
+        name: moved(tensor, working if tensor.dim() >= least else FLOAT32, generator)
+        for name, tensor in weights.items()
+    }
+
+
+def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
+    """The tensor with each element moved by a few roundings, at random; integers stay."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+    return noise.mul_(rounding.move).add_(1).mul_(tensor).to(tensor.dtype)
