@@ -121,11 +121,11 @@ def test_what_is_right_passes(name: str, mode: Mode) -> None:
 def test_a_fault_is_found_where_it_was_planted(name: str, mode: Mode, fault: str) -> None:
     plan = running(name, mode)
     for at in places(plan):
+        plan.fill_state()
         found = check(plan, at, PLANTS[fault])
         if np.array_equal(*_before_and_after(plan, at, PLANTS[fault])):
             continue  # a row that was zero
         assert found.wrong and found.wrong[0].value == at, (at, found.words)
-        plan.fill_state()
 
 
 def _before_and_after(plan: Running, at: str, plant: Plant) -> tuple[np.ndarray, np.ndarray]:
