@@ -165,6 +165,9 @@ def _proof(found: Comparison) -> Iterator[Block]:
         "share of the limit, the worst first; a bar that reaches the line would differ.",
         style="note",
     )
+    for run in found.runs:
+        if run.check.steps is not None:
+            yield blocks.paragraph(f"{run.level}: {run.check.steps.words}.", style="note")
     tensors = [(run, one) for run in found.runs for one in run.check.tensors]
     tensors = tensors or [(run, run.check.worst) for run in found.runs if run.check.worst]
     ordered = sorted(tensors, key=lambda pair: -_share(pair[1]))
