@@ -36,6 +36,8 @@ from golow.levels.torch.gradient_terms import MOVED
 from golow.records.comparison import Check
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode, Workload
+from golow.storage.hidden_file import HiddenFile
+from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
@@ -84,6 +86,7 @@ class Standard:
         self._eager = eager
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
+        self._exact: list[HiddenFile] = []  # what the references read
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
         with self._both() as (double, rounded):
             if bundle.workload.mode == "train":
@@ -245,11 +248,10 @@ class Standard:
         return self._starter.worker(name, launch, self._bundle)
 
     def _establish(self, double: Worker, eager: Outputs, batches: tuple[int, ...]) -> Reference:
-        exact = self._outputs(double, self._bundle, batches)
-        rounded = self._folder / f"standard-eager-{batches[0]}.safetensors"
-        eager(list(batches), self.learning_rate, rounded)
-        reference = Reference(exact, rounded, self._working)
-        rounded.unlink()
+        exact = self._hidden(self._loaded(double, self._bundle), batches)
+        rounded = self._hidden(eager, batches)
+        reference = Reference(exact.path, rounded.path, self._working)
+        self._exact.append(exact)
         if not reference.finite:
             raise GolowError(
                 "the model's float64 reference is not finite: nothing can be checked against it",
@@ -258,37 +260,40 @@ class Standard:
         return reference
 
     def _moved(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """The float64 tensors of the moved bundle, a file per draw; each is deleted after use."""
+        """The float64 tensors of the moved bundle, a file per draw."""
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
                 bundle = write_moved_bundle(self._bundle, folder, draw, self._working)
-                file = self._outputs(double, bundle, batches)
+                file = self._hidden(self._loaded(double, bundle), batches)
             finally:
                 shutil.rmtree(folder)
-            yield file
-            file.unlink()
+            yield file.path
 
     def _summed(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """The float64 tensors of a training with moved gradients, in a file deleted after use."""
+        """The float64 tensors of a training with moved gradients."""
         if self._bundle.workload.mode != "train":
             return
         folder = self._folder / "moved-gradients"
         try:
             shutil.copytree(self._bundle.folder, folder, copy_function=os.link)
             (folder / MOVED).touch()
-            file = self._outputs(double, Bundle(folder), batches)
+            file = self._hidden(self._loaded(double, Bundle(folder)), batches)
         finally:
             shutil.rmtree(folder)
-        yield file
-        file.unlink()
+        yield file.path
 
-    def _outputs(self, worker: Worker, bundle: Bundle, batches: tuple[int, ...]) -> Path:
-        place = f"{worker.name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"
-        file = self._folder / f"standard-{place}.safetensors"
+    def _loaded(self, worker: Worker, bundle: Bundle) -> Outputs:
         worker.load(bundle.folder)
-        worker.outputs(batches, self.learning_rate, file)
-        return file
+        return worker.outputs
+
+    def _hidden(self, outputs: Outputs, batches: tuple[int, ...]) -> HiddenFile:
+        """What levels are judged by. It is written where no bundle is, and has lost its name before
+        a level is asked for anything: a worker that reads it instead would match."""
+        with scratch_folder() as folder:
+            file = folder / "expected.safetensors"
+            outputs(list(batches), self.learning_rate, file)
+            return HiddenFile(file)
 
 
 def gentle_rate(rate: float, reference: Reference) -> float:

@@ -123,8 +123,7 @@ def _iteration_seconds(blocks: Sequence[Block]) -> float:
 def _reported_seconds(block: Block) -> float:
     """Of all iterations; the untimed ones take as long as the timed ones."""
     count = len(block.host_ns)
-    times = block.device_ns or block.host_ns
-    return sum(times) / 1e9 * (count + warmup_iterations(count)) / count
+    return sum(block.quoted_ns) / 1e9 * (count + warmup_iterations(count)) / count
 
 
 def _seconds_not_allowed_for(block: Block) -> float:

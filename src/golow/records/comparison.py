@@ -166,6 +166,12 @@ class Block(Record, frozen=True, kw_only=True):
     gpu: GpuState | None = None
     throttled: bool = False
 
+    @property
+    def quoted_ns(self) -> tuple[int, ...]:
+        """The nanoseconds from which figures are made, and which are therefore the ones verified:
+        the device's if the level runs on one, else the host's."""
+        return self.device_ns or self.host_ns
+
 
 class Conditions(Record, frozen=True, kw_only=True):
     """The conditions of a run: how the process was configured and how calm the machine was.
