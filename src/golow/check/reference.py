@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from golow.check.answering import not_answering
+from golow.check.left_state import Steps, judge_left
 from golow.check.rule import (
     BF16,
     FLOAT32,
@@ -155,7 +156,15 @@ class Standard:
     def verifier(self, checks: Mapping[str, Check], baseline: str) -> Verifier:
         """What challenges and verifies these levels in a race."""
         spans = choose_spans(self._bundle)
-        return Verifier(self._bundle.workload, spans, checks, self.learning_rate, baseline)
+        weights = self._bundle.file("weights.safetensors").stat().st_size
+        workload, rate = self._bundle.workload, self.learning_rate
+        return Verifier(workload, spans, checks, rate, baseline, weights)
+
+    def judge_left(self, worker: Worker, eager: Worker, steps: Sequence[Steps]) -> str:
+        """Why the state that a training's steps left is not that to which eager's lead; empty if it
+        may be. Raises WorkerFailure."""
+        noisy = bool(self._bundle.workload.random_layers) or self._working is not FLOAT32
+        return judge_left(worker, eager, steps, self._bundle, self._folder, noisy)
 
     def _try_timed(self, worker: Worker, step: int, kinds: tuple[str, ...]) -> Check:
         file = self._folder / "timed.safetensors"

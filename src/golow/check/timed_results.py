@@ -26,8 +26,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from golow.measure.block import Committed
-from golow.records.comparison import Check
+from golow.check.left_state import Steps
+from golow.measure.block import Committed, warmup_iterations
+from golow.records.comparison import Block, Check
 from golow.records.workload import Workload
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle
@@ -47,8 +48,9 @@ STEPS = 16
 """Steps of a training after a reset in which its losses are compared with eager's. Rounding drives
 the weights apart from step to step."""
 
-PROVING_SHARE = 1 / 8
-"""Share of a training's rounds that begin with a reset, which costs as much as loading weights."""
+CHEAP_WEIGHTS, MOST_WITHOUT_RESET, MOST_AFTER_CHEAP_ONE = 1e7, 6, 2
+"""The most rounds of a training in a row that do not begin with a reset, which costs as much as
+loading weights: fewer if these have at most so many bytes. At least one follows each reset."""
 
 EVALUATION_SHARE = 0.01
 """Share of eager's timed iterations that it may repeat to verify iterations of faster levels."""
@@ -124,7 +126,7 @@ class Verifier:
 
     spans: the places of marks, those of each input; a round marks one of them, drawn at random.
     checks: the verdict of every level that takes part, by name. Levels that did not match are not
-    verified.
+    verified. weights: bytes that a worker writes when it goes back to the bundle's weights.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Verifier:
         checks: Mapping[str, Check],
         learning_rate: float,
         baseline: str,
+        weights: int = 0,
     ) -> None:
         self.workload, self.baseline = workload, baseline
         self._spans = spans
@@ -148,21 +151,45 @@ class Verifier:
             if check.verdict == "match" and name != baseline
         }
         self._proving = True
+        self._proved = self._reset_due = 0  # rounds: the last that began with a reset, the next
+        cheap = weights <= CHEAP_WEIGHTS
+        self._most_without_reset = MOST_AFTER_CHEAP_ONE if cheap else MOST_WITHOUT_RESET
         self._moves = {name: Moves(limit.rounding) for name, limit in self._limits.items()}
         self._round = 0
 
     def begin_round(self, number: int) -> None:
         """Begin a round; in training, only some rounds are verified."""
         self._round = number
+        self._proving = self.workload.mode == "infer" or number >= self._reset_due
+        if not self._proving:
+            return
+        self._proved = number
+        self._reset_due = number + 1 + self._draw.randint(1, self._most_without_reset)
         if self._spans:
             self.span = self._draw.choice(self._draw.choice(self._spans))
-        train = self.workload.mode == "train"
-        self._proving = not train or number == 0 or self._draw.random() < PROVING_SHARE
+
+    def may_end(self) -> bool:
+        """Whether the race may end with this round: in training its last blocks are verified by
+        the state that they leave, and both kinds must be among them."""
+        return self.workload.mode == "infer" or self._round > self._proved
+
+    def steps_since_reset(self, blocks: Sequence[Block]) -> list[Steps]:
+        """A training level's steps since its last reset, from its blocks in this race."""
+        steps: list[Steps] = []
+        for block in (block for block in blocks if block.round >= self._proved):
+            count = len(block.host_ns) + warmup_iterations(len(block.host_ns))
+            if block.round == self._proved:  # each attempt began again
+                steps.append(Steps(self._challenge(block.attempts - 1, count), count))
+            else:
+                steps.append(Steps(None, block.attempts * count))
+        return steps
 
     def challenge(self, attempt: int, iterations: int) -> Challenge | None:
         """That of the current round, the same for every level; None if none is made."""
-        if not self._proving:
-            return None
+        return self._challenge(attempt, iterations) if self._proving else None
+
+    def _challenge(self, attempt: int, iterations: int) -> Challenge:
+        """That of the latest round in which one was made."""
         values = self._values(attempt, iterations)
         marks = None if self.span is None else self.span.marks(values)
         return Challenge(
@@ -199,7 +226,7 @@ class Verifier:
     def _values(self, attempt: int, count: int) -> list[float]:
         if self.span is None:
             return []
-        seed = f"{self._secret} {self._round} {attempt}"
+        seed = f"{self._secret} {self._proved} {attempt}"
         draw = random.Random(seed)  # noqa: S311 - the secret is in the seed
         return [self.span.value(draw) for _ in range(count)]
 
