@@ -17,7 +17,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from golow.check.timed_results import Verifier, choose_spans
+from golow.check.marked_places import choose_spans
+from golow.check.timed_results import Verifier
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.measure.block import warmup_iterations
@@ -78,7 +79,7 @@ def measure(request: Request, level: str, blocks: int) -> tuple[str, ...]:
             for number in range(blocks):
                 verifier.begin_round(0 if request.mode == "infer" else number)
                 plain.append(worker.time(count, warmup))
-                challenge = verifier.challenge(number, count + warmup)
+                challenge = verifier.challenge(number)
                 proved.append(worker.time(count, warmup, challenge=challenge))
     pairs = list(zip(proved, plain, strict=True))
     reported = median(median(times(a)) / median(times(b)) for a, b in pairs)

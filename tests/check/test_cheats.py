@@ -15,14 +15,8 @@ from torch import Tensor, nn
 
 import golow
 from golow.api import Result
-from golow.check.timed_results import (
-    LARGEST_ERROR,
-    LEAST_MOVED,
-    Limit,
-    Moves,
-    Verifier,
-    choose_spans,
-)
+from golow.check.marked_places import choose_spans
+from golow.check.timed_results import LARGEST_ERROR, LEAST_MOVED, Limit, Moves, Verifier
 from golow.levels import ladder
 from golow.measure.block import Committed
 from golow.records.comparison import Check, TensorError

@@ -41,7 +41,7 @@ class Steps(NamedTuple):
     """Steps that one request asked for. challenge: None where the training went on."""
 
     challenge: Challenge | None
-    count: int
+    iterations: int
 
 
 def judge_left(
@@ -63,15 +63,15 @@ def judge_left(
                 eager.result(file)
         except WorkerFailure:
             return ""  # eager's own next request finds out
-        return _compare(bundle, own, others, sum(each.count for each in steps), noisy)
+        return _compare(bundle, own, others, sum(each.iterations for each in steps), noisy)
     finally:
         for file in files:
             file.unlink(missing_ok=True)
 
 
 def _make_steps(eager: Worker, steps: Sequence[Steps]) -> None:
-    for challenge, count in steps:
-        eager.time(count, 0, challenge=challenge)
+    for challenge, iterations in steps:
+        eager.time(iterations, 0, challenge=challenge)
 
 
 class _Ways(NamedTuple):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from golow.check.answering import not_answering
 from golow.check.left_state import Steps, judge_left
+from golow.check.marked_places import choose_spans
 from golow.check.rule import (
     BF16,
     FLOAT32,
@@ -29,7 +30,7 @@ from golow.check.rule import (
     may_be_rounding,
     recheck,
 )
-from golow.check.timed_results import Verifier, choose_spans
+from golow.check.timed_results import Verifier
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter

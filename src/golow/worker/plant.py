@@ -103,7 +103,7 @@ class Plant:
         """Let the next iteration be that one."""
         self.position = iteration
 
-    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[int], None]]:
         """Write marks into the batches."""
         return marked_arrays([[batch] for batch in self.batches], marks, lambda: self.position)
 

@@ -95,10 +95,10 @@ class TorchProgram(TorchStep):
             self._set_learning_rate(learning_rate)
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
-        """A function that writes a value into the marked part of the next iteration's batch."""
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        """A function that writes values into the marked part of the next iteration's batch."""
         with self.source.marked(marks) as write:
-            yield lambda value: write(self.position % len(self.inputs), value)
+            yield lambda start: write(self.position % len(self.inputs), start)
 
     def keep(self) -> None:
         """Keep the last loss, or the weighted sum of the last outputs, on the device."""

@@ -225,6 +225,7 @@ class Bench:
             cold=settings.cold,
             proof=proof,
             weights=self.bundle.file("weights.safetensors").stat().st_size,
+            threads=self.workload.threads,
             observer=self.observer.race,
         )
         if race.stopped_because == "interrupted":
