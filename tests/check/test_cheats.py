@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -105,6 +107,79 @@ def test_who_is_honest_is_timed(compared: Result) -> None:
         assert run.check.verdict == "match", run.check.reason
         assert run.time is not None
         assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
+
+
+class Cheated(NamedTuple):
+    """A comparison with workers that cheat, and what the reason of each contains."""
+
+    module: nn.Module
+    inputs: Tensor
+    mode: Mode
+    reasons: dict[str, str]
+
+
+def wide(*between: nn.Module) -> nn.Module:
+    """Iterations of a millisecond or so."""
+    return nn.Sequential(nn.Linear(512, 512), nn.Tanh(), *between, nn.Linear(512, 8))
+
+
+BELIEVED_ONCE = {
+    "infer": Cheated(
+        wide(),
+        torch.randn(64, 512),
+        "infer",
+        {
+            "table": "rounding explains",
+            "ahead": "rounding explains",
+            "background": "by golow's own clock its blocks took longer|processor time",
+            "device": "it has device_ns",
+        },
+    ),
+    "train": Cheated(
+        wide(),
+        torch.randn(64, 512),
+        "train",
+        {
+            "first-steps": "its parameters have moved by 0.",
+            "only-challenged": "its parameters have moved by 0.",
+            "reads-reference": "missing|differs|rounding",
+        },
+    ),
+    "random": Cheated(
+        wide(nn.Dropout(0.25)),
+        torch.randn(64, 512),
+        "train",
+        {
+            "first-steps": "its parameters have moved by 0.",
+            "only-challenged": "its parameters have moved by 0.",
+            "no-backward": "its parameters have moved by 0.00",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BELIEVED_ONCE)
+def test_what_was_believed_once_has_no_time(case: str, cache: Path) -> None:
+    """And an honest worker beside them has one."""
+    module, inputs, mode, reasons = BELIEVED_ONCE[case]
+    compared = golow.compare(
+        module,
+        inputs,
+        mode=mode,
+        threads=1,
+        levels=["eager"],
+        workers={name: [sys.executable, str(CHEATS), name] for name in (*reasons, "honest")},
+        time_limit=8,
+        cache=cache,
+    )
+    assert compared.run("honest").check.verdict == "match", compared.run("honest").check.reason
+    assert compared.run("honest").time is not None
+    for name, reason in reasons.items():
+        run = compared.run(name)
+        print(f"{name}: {run.check.verdict}: {run.check.reason}")
+        assert run.check.verdict in ("differs", "failed"), name
+        assert (run.time, run.ratio, run.blocks) == (None, None, ()), name
+        assert re.search(reason, run.check.reason), name
 
 
 # ---------------------------------------------------------------- commitments

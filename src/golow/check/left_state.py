@@ -10,7 +10,8 @@ parameters went in the direction in which eager's went says how many of the step
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,14 +23,14 @@ from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
 
-LEAST_EXACT, LEAST_NOISY = 0.75, 0.5
+LEAST_EXACT, LEAST_COARSE = 0.9, 0.5
 """The level's parameters must have moved by at least this share of what eager's did, and at most by
-one over it. Noisy: random layers draw other masks, or the precision is coarse, where an optimizer
-that divides by a gradient's size also moves what is only rounding."""
+one over it. Coarse: in half precisions and TF32, where an optimizer that divides by a gradient's
+size also moves what is only rounding."""
 
 LEAST_ALIKE = 0.7
-"""With random layers eager makes the steps twice. If the two ways are less alike than this (a
-cosine), the masks moved the parameters more than the data did, and nothing can be told."""
+"""With random layers, which draw other masks each time, eager makes the steps twice. Then the share
+need not be more than the two ways are alike (a cosine), and below this nothing can be told."""
 
 LEAST_SIGNAL = 100.0
 """Eager's parameters must move by at least this many times what rounding may move them by."""
@@ -45,10 +46,10 @@ class Steps(NamedTuple):
 
 
 def judge_left(
-    level: Worker, eager: Worker, steps: Sequence[Steps], bundle: Bundle, folder: Path, noisy: bool
+    level: Worker, eager: Worker, steps: Sequence[Steps], bundle: Bundle, folder: Path, coarse: bool
 ) -> str:
     """Why the state that the level's last steps left is not that of these steps, of which the first
-    begin at the bundle's weights; empty if it may be.
+    begin at the bundle's weights; empty if it may be. coarse: the precision is below float32.
 
     Raises WorkerFailure if the level does not hand over its state.
     """
@@ -63,7 +64,11 @@ def judge_left(
                 eager.result(file)
         except WorkerFailure:
             return ""  # eager's own next request finds out
-        return _compare(bundle, own, others, sum(each.iterations for each in steps), noisy)
+        try:
+            ways = list(_ways(bundle, own, others))
+        except (SafetensorError, OSError, RuntimeError) as error:  # other shapes cannot be compared
+            return f"its state cannot be read: {error}"
+        return _refute(ways, sum(each.iterations for each in steps), coarse)
     finally:
         for file in files:
             file.unlink(missing_ok=True)
@@ -74,63 +79,71 @@ def _make_steps(eager: Worker, steps: Sequence[Steps]) -> None:
         eager.time(iterations, 0, challenge=challenge)
 
 
-class _Ways(NamedTuple):
-    """Sums over all parameters of products of the ways that they went: the level's with eager's
-    (the mean of two), eager's with eager's (of one with the other), their squares, and that of what
-    rounding explains."""
+class _Way(NamedTuple):
+    """How a tensor moved: products of the level's way with eager's (the mean of two), of eager's
+    two, their squares, and the square of what a step's rounding explains."""
 
-    common: float = 0.0
-    expected: float = 0.0
-    squares: tuple[float, float] = (0.0, 0.0)
-    rounding: float = 0.0
+    elements: int
+    common: float
+    expected: float
+    squares: tuple[float, float]
+    rounding: float
 
-    def with_parameter(self, before: Tensor, own: Tensor, others: Sequence[Tensor]) -> _Ways:
+    @classmethod
+    def of(cls, before: Tensor, own: Tensor, others: Sequence[Tensor]) -> _Way:
         start = before.double()
         way, first, last = (t.double() - start for t in (own, others[0], others[-1]))
-        return _Ways(
-            self.common + float((way * (first + last)).sum()) / 2,
-            self.expected + float((first * last).sum()),
-            (
-                self.squares[0] + float(first.square().sum()),
-                self.squares[1] + float(last.square().sum()),
-            ),
-            self.rounding + ROUNDING**2 * float(start.square().sum()),
+        return cls(
+            start.numel(),
+            float((way * (first + last)).sum()) / 2,
+            float((first * last).sum()),
+            (float(first.square().sum()), float(last.square().sum())),
+            ROUNDING**2 * float(start.square().sum()),
         )
 
-    def share(self, steps: int) -> float | None:
-        """How far the level went of what eager did; None if it cannot be told."""
-        lengths = math.sqrt(self.squares[0] * self.squares[1])
-        moved = lengths > LEAST_SIGNAL**2 * self.rounding * steps
-        if math.isfinite(lengths) and moved and self.expected >= LEAST_ALIKE * lengths:
-            return self.common / self.expected
-        return None
+    def is_signal(self, steps: int) -> bool:
+        """Whether eager moved the tensor by more than rounding; not if it is not finite."""
+        squares = min(self.squares)
+        return math.isfinite(squares) and squares > LEAST_SIGNAL**2 * self.rounding * steps
 
 
-def _compare(bundle: Bundle, own: Path, others: Sequence[Path], steps: int, noisy: bool) -> str:
-    ways = _Ways()
-    try:
-        with (
-            safe_open(bundle.file("weights.safetensors"), "pt") as before,
-            safe_open(own, "pt") as found,
-            safe_open(others[0], "pt") as first,
-            safe_open(others[-1], "pt") as last,
-        ):
-            # Eager may know a shared parameter by several names.
-            for name in sorted(set(found.keys()) & set(first.keys())):
-                kind, _, parameter = name.partition("/")
-                way = found.get_tensor(name)
-                if kind != "parameter" or not way.is_floating_point():
-                    continue
-                expected = [first.get_tensor(name), last.get_tensor(name)]
-                if way.shape != expected[0].shape:
-                    return f"{name} has the shape {tuple(way.shape)}"
-                ways = ways.with_parameter(before.get_tensor(parameter), way, expected)
-    except (SafetensorError, OSError) as error:
-        return f"its state cannot be read: {error}"
-    share, least = ways.share(steps), LEAST_NOISY if noisy else LEAST_EXACT
-    if share is None or least <= share <= 1 / least:
+def _refute(ways: Sequence[_Way], steps: int, coarse: bool) -> str:
+    ways = [way for way in ways if way.is_signal(steps)]
+    first, last = (sum(way.squares[index] for way in ways) for index in (0, 1))
+    alike = sum(way.expected for way in ways) / math.sqrt(first * last) if ways else 0.0
+    if alike < LEAST_ALIKE:
+        return ""
+    least = LEAST_COARSE if coarse else min(LEAST_EXACT, alike)
+    share = _median([(way.common / way.expected, way.elements) for way in ways if way.expected > 0])
+    if least <= share <= 1 / least:
         return ""
     return (
         f"its parameters have moved by {share:.2f} of what eager's do in the same {steps} steps, "
-        f"at least {least:g} is expected"
+        f"at least {least:.2g} is expected"
     )
+
+
+def _median(shares: Sequence[tuple[float, int]]) -> float:
+    """The median of all elements, each with the share of its tensor: a gradient that is zero but
+    for rounding, such as that of a bias before a norm, moves its tensor anywhere. NaN counts as 0.
+    """
+    ordered = sorted((share if math.isfinite(share) else 0.0, count) for share, count in shares)
+    half = sum(count for _, count in ordered) / 2
+    passed = accumulate(count for _, count in ordered)
+    return next(share for (share, _), count in zip(ordered, passed, strict=True) if count >= half)
+
+
+def _ways(bundle: Bundle, own: Path, others: Sequence[Path]) -> Iterator[_Way]:
+    """Those of all parameters, one after the other: a large network need not fit into memory."""
+    with (
+        safe_open(bundle.file("weights.safetensors"), "pt") as before,
+        safe_open(own, "pt") as found,
+        safe_open(others[0], "pt") as first,
+        safe_open(others[-1], "pt") as last,
+    ):
+        # Eager may know a shared parameter by several names.
+        for name in sorted(set(found.keys()) & set(first.keys())):
+            kind, _, parameter = name.partition("/")
+            if kind == "parameter" and (start := before.get_tensor(parameter)).is_floating_point():
+                expected = [first.get_tensor(name), last.get_tensor(name)]
+                yield _Way.of(start, found.get_tensor(name), expected)
