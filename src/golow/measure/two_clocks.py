@@ -94,7 +94,8 @@ def busy_share(blocks: Sequence[Block], threads: int) -> float | None:
 def refute_busy(blocks: Sequence[Block], threads: int | None) -> str:
     """Why more work was done than the reported times have room for; empty if it was not.
 
-    Waiting is no processor time: this also tells where other programs use the cores.
+    This also tells where other programs use the cores, since it does not count what passed while
+    the level did nothing.
     """
     share = busy_share(blocks, threads) if threads is not None else None
     if share is None or share >= LEAST_SHARE:
@@ -161,7 +162,11 @@ def _busy_seconds_not_allowed_for(block: Block, threads: int) -> float:
     around = AROUND_SECONDS * (count + warmup_iterations(count))
     spinning = SPIN_SECONDS * (threads - 1)
     allowed = BUSY_FACTOR * (REQUEST_SECONDS + around) + block.wrote / WRITTEN_PER_SECOND + spinning
-    return max(0.0, (block.busy_ns or 0) / 1e9 - allowed)
+    busy = (block.busy_ns or 0) / 1e9
+    # A single thread waits for its core in its iterations as it does outside of them. Of several
+    # it is not known which of them an iteration waited for.
+    waited = (block.wait_share or 0.0) * block.wall_ns / 1e9 if threads == 1 else 0.0
+    return max(0.0, busy - allowed) * (1 + waited / busy) if busy else 0.0
 
 
 def _seconds_not_allowed_for(block: Block) -> float:
