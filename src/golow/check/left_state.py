@@ -15,6 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -28,14 +29,20 @@ LEAST_EXACT, LEAST_COARSE = 0.9, 0.5
 one over it. Coarse: in half precisions and TF32, where an optimizer that divides by a gradient's
 size also moves what is only rounding."""
 
-LEAST_ALIKE = 0.7
-"""With random layers, which draw other masks each time, eager makes the steps twice. Then the share
-need not be more than the two ways are alike (a cosine), and below this nothing can be told."""
+LEAST_ALIKE = 0.6
+"""Eager makes the steps twice, the second time with another learning rate, and with other masks of
+random layers. If the two ways are less alike than this (a cosine), rounding and masks lead anywhere
+and nothing can be told. Otherwise a level may be twice as unlike."""
+
+OTHER_RATE, OTHER_ROUNDINGS = 2.0**-10, 8
+"""By how much the other rate is larger: by this share, or so many roundings of the precision. It
+moves the weights by more than the order of a summation does."""
 
 LEAST_SIGNAL = 100.0
 """Eager's parameters must move by at least this many times what rounding may move them by."""
 
-ROUNDING = 2.0**-24
+ROUNDING, COARSE = 2.0**-24, 2.0**-20
+"""Half the distance of neighbours in float32; a precision with larger roundings is coarse."""
 
 
 class Steps(NamedTuple):
@@ -46,21 +53,26 @@ class Steps(NamedTuple):
 
 
 def judge_left(
-    level: Worker, eager: Worker, steps: Sequence[Steps], bundle: Bundle, folder: Path, coarse: bool
+    level: Worker,
+    eager: Worker,
+    steps: Sequence[Steps],
+    bundle: Bundle,
+    folder: Path,
+    rounding: float,
 ) -> str:
     """Why the state that the level's last steps left is not that of these steps, of which the first
-    begin at the bundle's weights; empty if it may be. coarse: the precision is below float32.
+    begin at the bundle's weights; empty if it may be. rounding: the size of one, of the precision.
 
     Raises WorkerFailure if the level does not hand over its state.
     """
-    random = bool(bundle.workload.random_layers)
-    files = [folder / f"left-{name}.safetensors" for name in ("level", "eager", "again")]
-    own, *others = files if random else files[:2]
+    own, *others = files = [folder / f"left-{n}.safetensors" for n in ("level", "eager", "again")]
+    coarse = rounding > COARSE
+    other_rate = 1 + max(OTHER_RATE, OTHER_ROUNDINGS * rounding)
     try:
         level.result(own)
         try:
-            for file in others:
-                _make_steps(eager, steps)
+            for file, factor in zip(others, (1.0, other_rate), strict=True):
+                _make_steps(eager, steps, factor)
                 eager.result(file)
         except WorkerFailure:
             return ""  # eager's own next request finds out
@@ -74,8 +86,12 @@ def judge_left(
             file.unlink(missing_ok=True)
 
 
-def _make_steps(eager: Worker, steps: Sequence[Steps]) -> None:
+def _make_steps(eager: Worker, steps: Sequence[Steps], factor: float) -> None:
+    """Let eager make them, with the learning rate times that factor."""
     for challenge, iterations in steps:
+        if challenge is not None:
+            rate = challenge.learning_rate * factor
+            challenge = msgspec.structs.replace(challenge, learning_rate=rate)
         eager.time(iterations, 0, challenge=challenge)
 
 
@@ -113,7 +129,7 @@ def _refute(ways: Sequence[_Way], steps: int, coarse: bool) -> str:
     alike = sum(way.expected for way in ways) / math.sqrt(first * last) if ways else 0.0
     if alike < LEAST_ALIKE:
         return ""
-    least = LEAST_COARSE if coarse else min(LEAST_EXACT, alike)
+    least = min(LEAST_COARSE if coarse else LEAST_EXACT, 2 * alike - 1)
     share = _median([(way.common / way.expected, way.elements) for way in ways if way.expected > 0])
     if least <= share <= 1 / least:
         return ""

@@ -164,8 +164,8 @@ class Standard:
     def judge_left(self, worker: Worker, eager: Worker, steps: Sequence[Steps]) -> str:
         """Why the state that a training's steps left is not that to which eager's lead; empty if it
         may be. Raises WorkerFailure."""
-        coarse = self._working is not FLOAT32
-        return judge_left(worker, eager, steps, self._bundle, self._folder, coarse)
+        rounding = self._working.size
+        return judge_left(worker, eager, steps, self._bundle, self._folder, rounding)
 
     def _try_timed(self, worker: Worker, step: int, kinds: tuple[str, ...]) -> Check:
         file = self._folder / "timed.safetensors"
