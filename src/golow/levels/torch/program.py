@@ -107,6 +107,8 @@ class TorchProgram(TorchStep):
 
     def kept(self) -> list[float]:
         """What was kept since the last call."""
+        if len(self._results) == 1:  # as between two iterations of a chain
+            return [self._results.pop().item()]
         numbers: list[float] = torch.stack(self._results).tolist() if self._results else []
         self._results.clear()
         return numbers
