@@ -106,8 +106,8 @@ def refute_busy(blocks: Sequence[Block], threads: int | None) -> str:
         return ""
     return (
         f"the times that it reports are {share:.1%} of the processor time that its threads used, "
-        f"at least {LEAST_BUSY_SHARE:.0%} is expected: it works outside of its iterations, or with more "
-        f"than {threads} threads"
+        f"at least {LEAST_BUSY_SHARE:.0%} is expected: it works outside of its iterations, or with "
+        f"more than {threads} threads"
     )
 
 
