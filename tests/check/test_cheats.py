@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,18 +18,12 @@ from torch import Tensor, nn
 
 import golow
 from golow.api import Result
-from golow.check.timed_results import (
-    LARGEST_ERROR,
-    LEAST_MOVED,
-    Limit,
-    Moves,
-    Verifier,
-    choose_spans,
-)
+from golow.check.marked_places import choose_spans
+from golow.check.timed_results import LARGEST_ERROR, LEAST_MOVED, Limit, Moves, Verifier
 from golow.levels import ladder
-from golow.measure.block import Committed
-from golow.records.comparison import Check, TensorError
+from golow.records.comparison import Block, Check, TensorError
 from golow.records.workload import Mode, Workload
+from golow.worker.marking import values_of
 from golow.worker.protocol import Challenge
 from golow.worker.results import weighted_sum, weights
 from golow.workload.bundle import Bundle, write_bundle
@@ -113,6 +110,79 @@ def test_who_is_honest_is_timed(compared: Result) -> None:
         assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
 
 
+class Cheated(NamedTuple):
+    """A comparison with workers that cheat, and what the reason of each contains."""
+
+    module: nn.Module
+    inputs: Tensor
+    mode: Mode
+    reasons: dict[str, str]
+
+
+def layers(width: int, *between: nn.Module) -> nn.Module:
+    """A small network for inputs of that width."""
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), *between, nn.Linear(width, 8))
+
+
+BELIEVED_ONCE = {
+    "infer": Cheated(
+        layers(512),
+        torch.randn(64, 512),
+        "infer",
+        {
+            "table": "rounding explains",
+            "ahead": "rounding explains",
+            "background": "by golow's own clock its blocks took longer|processor time",
+            "device": "it has device_ns",
+        },
+    ),
+    "train": Cheated(
+        layers(64),
+        torch.randn(32, 64),
+        "train",
+        {
+            "first-steps": "its parameters have moved by 0.",
+            "only-challenged": "its parameters have moved by 0.",
+            "reads-reference": "missing|differs|rounding",
+        },
+    ),
+    "random": Cheated(
+        layers(64, nn.Dropout(0.25)),
+        torch.randn(32, 64),
+        "train",
+        {
+            "first-steps": "its parameters have moved by 0.",
+            "only-challenged": "its parameters have moved by 0.",
+            "no-backward": "its parameters have moved by 0.00",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BELIEVED_ONCE)
+def test_what_was_believed_once_has_no_time(case: str, cache: Path) -> None:
+    """And an honest worker beside them has one."""
+    module, inputs, mode, reasons = BELIEVED_ONCE[case]
+    compared = golow.compare(
+        module,
+        inputs,
+        mode=mode,
+        threads=1,
+        levels=["eager"],
+        workers={name: [sys.executable, str(CHEATS), name] for name in (*reasons, "honest")},
+        time_limit=4,
+        cache=cache,
+    )
+    assert compared.run("honest").check.verdict == "match", compared.run("honest").check.reason
+    assert compared.run("honest").time is not None
+    for name, reason in reasons.items():
+        run = compared.run(name)
+        print(f"{name}: {run.check.verdict}: {run.check.reason}")
+        assert run.check.verdict in ("differs", "failed"), name
+        assert (run.time, run.ratio, run.blocks) == (None, None, ()), name
+        assert re.search(reason, run.check.reason), name
+
+
 # ---------------------------------------------------------------- commitments
 
 
@@ -183,17 +253,18 @@ def test_a_round_has_one_challenge_for_all_and_no_two_rounds_the_same(bundle: Bu
     for number in range(3):
         subject.begin_round(number)
         for attempt in range(2):
-            short, long = subject.challenge(attempt, 3), subject.challenge(attempt, 7)
-            assert short is not None
-            assert long is not None
-            assert short.marks is not None
-            assert long.marks is not None
-            assert long.marks.values[:3] == short.marks.values
-            seen.add(short.marks.values)
+            challenge = subject.challenge(attempt)
+            assert challenge == subject.challenge(attempt)
+            assert challenge is not None
+            assert challenge.marks is not None
+            seen.add(challenge.marks.seed)
     assert len(seen) == 6
     other = verifier(bundle)
     other.begin_round(0)
-    assert other.challenge(0, 3) not in seen
+    challenge = other.challenge(0)
+    assert challenge is not None
+    assert challenge.marks is not None
+    assert challenge.marks.seed not in seen
 
 
 def test_marks_lie_in_the_inputs_and_in_their_range(bundle: Bundle) -> None:
@@ -208,21 +279,22 @@ def test_indices_are_marked_with_indices(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Embedding(50, 8), nn.Flatten(), nn.Linear(96, 3))
     written, _ = write_bundle(prepare(Request(module, tokens)), tmp_path / "bundle")
     [spans] = choose_spans(written)
-    assert [(span.whole, span.start, span.length) for span in spans] == [
-        (True, column, 1) for column in range(12)
-    ]
-    for column, span in enumerate(spans):
-        assert tokens[:, column].min() == span.low < span.high == tokens[:, column].max()
+    assert [(span.whole, span.start) for span in spans] == [(True, n) for n in range(12)]
+    assert {span.length for span in spans} <= {1, 2}  # an eighth of the columns at the most
+    for span in spans:
+        for column in range(span.start, span.start + span.length):
+            assert tokens[:, column].min() <= span.low < span.high <= tokens[:, column].max()
     subject = Verifier(written.workload, [spans], {}, 0.1, "eager")
     marked = set()
     for number in range(100):
         subject.begin_round(number)
-        challenge = subject.challenge(0, 20)
+        challenge = subject.challenge(0)
         assert challenge is not None
         assert challenge.marks is not None
         marked.add(challenge.marks.start)
         limits = spans[challenge.marks.start]
-        assert all(limits.low <= int(v) == v <= limits.high for v in challenge.marks.values)
+        values = values_of(challenge.marks, 4)
+        assert set(values.tolist()) == set(range(int(limits.low), int(limits.high) + 1))
     assert marked == set(range(12))
 
 
@@ -244,7 +316,7 @@ def test_each_input_is_marked_in_some_rounds_and_masks_in_none(tmp_path: Path) -
     marked = set()
     for number in range(60):
         subject.begin_round(number)
-        challenge = subject.challenge(0, 1)
+        challenge = subject.challenge(0)
         assert challenge is not None
         assert challenge.marks is not None
         marked.add((challenge.marks.input, challenge.marks.start))
@@ -256,8 +328,7 @@ def test_results_that_are_eagers_but_for_rounding_pass(bundle: Bundle) -> None:
     subject.begin_round(0)
     eager = tuple(float(n) for n in range(8))
     level = tuple(value + 1e-3 for value in eager)
-    found = {"eager": Committed(0, eager), "level": Committed(0, level)}
-    assert subject.judge(found, nobody) == {}
+    assert subject.judge({"eager": (eager,), "level": (level,)}, nobody) == {}
 
 
 @pytest.mark.parametrize("wrong", [0.5, math.nan, math.inf])
@@ -266,8 +337,7 @@ def test_one_wrong_result_refutes_a_level(bundle: Bundle, wrong: float) -> None:
     subject.begin_round(4)
     eager = tuple(float(n) for n in range(8))
     level = (*eager[:5], eager[5] + wrong, *eager[6:])
-    found = {"eager": Committed(0, eager), "level": Committed(0, level)}
-    reasons = subject.judge(found, nobody)
+    reasons = subject.judge({"eager": (eager,), "level": (level,)}, nobody)
     assert reasons.keys() == {"level"}
     assert "in round 4 of the race the result of iteration 5 is off by" in reasons["level"]
 
@@ -283,30 +353,83 @@ def test_iterations_beyond_eagers_are_repeated_by_eager_now_and_then(bundle: Bun
 
     for number in range(400):
         subject.begin_round(number)
-        found = {"eager": Committed(0, (0.0,) * 50), "level": Committed(0, (0.0,) * 80)}
+        found = {"eager": ((0.0,) * 50,), "level": ((0.0,) * 80,)}
         assert subject.judge(found, evaluate) == {}
     assert 140 < len(asked) < 260
     assert {challenge.first for challenge in asked} <= set(range(50, 80))
-    assert all(c.marks is not None and len(c.marks.values) == 1 for c in asked)
+    assert all(c.marks is not None and c.marks.previous == 0.0 for c in asked)
     subject.begin_round(500)
-    found = {"eager": Committed(0, (0.0,) * 50), "level": Committed(0, (0.0,) * 50 + (9.0,) * 30)}
+    found = {"eager": ((0.0,) * 50,), "level": ((0.0,) * 50 + (9.0,) * 30,)}
     reasons = [subject.judge(found, evaluate) for _ in range(30)]
     assert any("is off by 9" in reason.get("level", "") for reason in reasons)
 
 
 def test_a_block_repeated_for_contention_has_results_of_its_own(bundle: Bundle) -> None:
-    """Eager's are of another attempt, with other marks, and say nothing of it."""
+    """Eager's of another attempt, with other marks, say nothing of it; those of the same do."""
     subject = verifier(bundle)
     subject.begin_round(0)
-    found = {"eager": Committed(0, (1.0,) * 200), "level": Committed(1, (2.0,) * 200)}
+    once, again = (1.0,) * 200, (2.0,) * 200
+    found = {"eager": (once,), "level": (once, again)}
     assert subject.judge(found, lambda challenge: 2.0) == {}
     assert "is off by 1" in subject.judge(found, lambda challenge: 3.0)["level"]
+    found = {"eager": (once, once), "level": (once, again)}
+    assert "is off by 1" in subject.judge(found, nobody)["level"]
+
+
+def test_results_in_another_cell_have_other_marks(bundle: Bundle) -> None:
+    """Those behind them are not compared with eager's, which repeats such an iteration at times."""
+    subject = verifier(bundle)
+    subject.begin_round(0)
+    challenge = subject.challenge(0)
+    assert challenge is not None
+    assert challenge.marks is not None
+    width = challenge.marks.chain
+    assert width is not None
+    edge = 5 * width
+    found = {"eager": ((edge * (1 + 1e-9), 0.3),), "level": ((edge * (1 - 1e-9), 0.7),)}
+    answers = [subject.judge(found, lambda challenge: 0.7) for _ in range(500)]
+    assert answers == [{}] * 500
+    answers = [subject.judge(found, lambda challenge: 0.3) for _ in range(2000)]
+    assert any("the result of iteration 1 is off" in said.get("level", "") for said in answers)
+
+
+def test_on_a_gpu_and_in_training_results_are_not_chained(bundle: Bundle) -> None:
+    for changed in ({"device": "cuda"}, {"mode": "train"}):
+        workload = msgspec.structs.replace(bundle.workload, **changed)
+        check = Check(verdict="match")
+        subject = Verifier(workload, choose_spans(bundle), {"level": check}, 0.1, "eager")
+        subject.begin_round(0)
+        challenge = subject.challenge(0)
+        assert challenge is not None
+        assert challenge.marks is not None
+        assert challenge.marks.chain is None
+
+
+def test_a_race_of_trainings_ends_behind_both_kinds_of_blocks(bundle: Bundle) -> None:
+    """One that begins with a reset, and one that goes on; what was made since is known."""
+    workload = msgspec.structs.replace(bundle.workload, mode="train")
+    for size, most in ((1000, 2), (10**9, 6)):
+        subject = Verifier(workload, choose_spans(bundle), {}, 0.1, "eager", size)
+        blocks: list[Block] = []
+        gap = 0
+        for number in range(100):
+            subject.begin_round(number)
+            challenged = subject.challenge(0) is not None
+            gap = 0 if challenged else gap + 1
+            assert gap <= most
+            assert subject.may_end() == (gap > 0)
+            blocks.append(Block(round=number, position=0, host_ns=(1,) * 10, attempts=2))
+            steps = subject.steps_since_reset(blocks)
+            assert [step.iterations for step in steps] == [12] + [24] * gap
+            assert [step.challenge is None for step in steps] == [False] + [True] * gap
+            if challenged:
+                assert steps[0].challenge == subject.challenge(1)
 
 
 def test_who_did_not_match_is_not_verified(bundle: Bundle) -> None:
     subject = verifier(bundle, level=Check(verdict="differs"))
     subject.begin_round(0)
-    found = {"eager": Committed(0, (1.0,)), "level": Committed(0, (2.0,))}
+    found = {"eager": ((1.0,),), "level": ((2.0,),)}
     assert subject.judge(found, nobody) == {}
 
 
@@ -371,6 +494,6 @@ def test_a_workload_without_markable_inputs_is_verified_without_marks(bundle: Bu
     workload: Workload = bundle.workload
     subject = Verifier(workload, (), {"level": Check(verdict="match")}, 0.1, "eager")
     subject.begin_round(0)
-    challenge = subject.challenge(0, 5)
+    challenge = subject.challenge(0)
     assert challenge is not None
     assert challenge.marks is None

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from golow.measure import block as timing
-from golow.measure.block import MOST_ATTEMPTS, warmup_iterations
+from golow.measure.block import MOST_ATTEMPTS, Setting, warmup_iterations
+from golow.measure.gpu.nvml import Card
 from golow.measure.race import calibrate, run_race
 from golow.measure.rounds import Race
 from golow.records.comparison import Sample
@@ -125,7 +126,8 @@ def test_calibration_counts_the_devices_time(clock: Clock) -> None:
     """The host enqueues in 0.1 ms what takes the device 10."""
     worker = Scripted("eager", clock)
     worker.answer = lambda _, n: Sample(host_ns=(100_000,) * n, device_ns=(10_000_000,) * n)
-    assert calibrate(worker, 0.15) == 15
+    with Card() as card:
+        assert calibrate(worker, 0.15, Setting(card)) == 15
 
 
 def test_observer_sees_every_round(clock: Clock) -> None:
@@ -265,17 +267,21 @@ def on_device(worker: Scripted, device_ns: int) -> Callable[[int, int], Sample]:
     return answer
 
 
-def test_device_time_is_quoted_if_every_level_has_it(clock: Clock) -> None:
+def test_device_time_is_quoted_on_a_gpu(clock: Clock) -> None:
     workers = [Scripted("eager", clock), Scripted("level", clock)]
     workers[0].answer = on_device(workers[0], 20_000_000)
     workers[1].answer = on_device(workers[1], 30_000_000)
-    assert value_of(run(workers, clock)) == pytest.approx(1.5, rel=0.01)
+    with Card() as card:
+        assert value_of(run(workers, clock, card=card)) == pytest.approx(1.5, rel=0.01)
 
 
-def test_one_level_without_a_device_puts_all_on_the_hosts_clock(clock: Clock) -> None:
+def test_there_is_no_device_time_without_a_gpu(clock: Clock) -> None:
+    """Neither of the two figures is believed: one would be verified and the other one quoted."""
     workers = [Scripted("eager", clock), Scripted("level", clock)]
-    workers[0].answer = on_device(workers[0], 20_000_000)
-    assert value_of(run(workers, clock)) == pytest.approx(1, rel=0.01)
+    workers[1].answer = on_device(workers[1], 20_000_000)
+    race = run(workers, clock)
+    assert "it has device_ns" in race.failures["level"].message
+    assert race.time("level") is None
 
 
 # ---------------------------------------------------------------- failures and interruption

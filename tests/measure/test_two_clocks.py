@@ -122,3 +122,45 @@ def test_who_leaves_the_gpu_idle_did_not_run_there(
     """Where the baseline is hardly seen itself, nothing is said."""
     assert bool(two_clocks.refute_idle(utilization, baseline)) is refuted
     assert two_clocks.refute_idle(utilization, None) == ""
+
+
+# ---------------------------------------------------------------- processor time
+
+
+def busy(share: float, used: float, wait_share: float = 0.0, count: int = 100) -> list[Block]:
+    """Three blocks that report that share of their 15 ms iterations, and used the processor for so
+    many times their wall time."""
+    return [
+        msgspec.structs.replace(
+            block, busy_ns=round(used * block.wall_ns), wait_share=wait_share, contended=True
+        )
+        for block in blocks(share, 15e-3, count)
+    ]
+
+
+def test_who_works_outside_of_its_iterations_is_refuted() -> None:
+    """In a thread whose result it waits for later, or between its blocks."""
+    assert two_clocks.refute_busy(busy(1.0, 1.0), 1) == ""
+    assert "of the processor time" in two_clocks.refute_busy(busy(0.6, 1.0), 1)
+    assert "of the processor time" in two_clocks.refute_busy(busy(1.0, 1.6), 1)
+
+
+def test_who_uses_more_threads_than_it_was_given_is_refuted() -> None:
+    assert "with more than 1 threads" in two_clocks.refute_busy(busy(1.0, 1.9), 1)
+    assert two_clocks.refute_busy(busy(1.0, 1.9), 2) == ""
+    assert "with more than 2 threads" in two_clocks.refute_busy(busy(1.0, 3.8), 2)
+
+
+def test_busy_cores_hide_no_clock_that_runs_slow() -> None:
+    """An iteration that waits is reported with its waiting: half of that is a lie."""
+    assert two_clocks.refute_busy(busy(1.0, 0.5, wait_share=0.5), 1) == ""
+    assert "processor time" in two_clocks.refute_busy(busy(0.5, 0.5, wait_share=0.5), 1)
+
+
+def test_processor_time_refutes_nobody_where_it_is_not_known() -> None:
+    unknown = blocks(0.1, 15e-3)
+    assert two_clocks.refute_busy(unknown, 1) == ""
+    assert two_clocks.refute_busy(busy(0.1, 1.0), None) == ""
+    assert two_clocks.refute_busy(busy(0.1, 1.0, count=1), 1) == "", "too little to tell"
+    device = [msgspec.structs.replace(b, device_ns=b.host_ns) for b in busy(0.1, 1.0)]
+    assert two_clocks.refute_busy(device, 1) == ""

@@ -338,7 +338,7 @@ def test_a_shell_script_can_be_a_worker(tmp_path: Path) -> None:
         """#!/bin/sh
         while read -r line; do
           case "$line" in
-            *'"load"'*) echo '{"ok": true, "protocol": 2, "phases": {"load": 0.0}}' ;;
+            *'"load"'*) echo '{"ok": true, "protocol": 3, "phases": {"load": 0.0}}' ;;
             *'"time"'*) echo '{"ok": true, "host_ns": [1000, 2000], "last": 1.5}' ;;
             *'"memory"'*) echo '{"ok": true, "allocated_peak": 64}' ;;
             *'"quit"'*) echo '{"ok": true}'; exit 0 ;;

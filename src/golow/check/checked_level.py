@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from golow.check.left_state import Steps
 from golow.check.reference import Outputs, Standard
 from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
@@ -182,6 +183,17 @@ class CheckedLevel:
             self.fail(failure)
             return ""
         return "" if found.verdict == "match" else found.reason
+
+    def judge_left(self, standard: Standard, eager: Worker, steps: Sequence[Steps]) -> str:
+        """Why the state that the race left in a training is not that of these steps; empty as
+        above."""
+        if self.worker is None or self.check.verdict != "match":
+            return ""
+        try:
+            return standard.judge_left(self.worker, eager, steps)
+        except WorkerFailure as failure:
+            self.fail(failure)
+            return ""
 
     # ------------------------------------------------------------ implementation
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from golow.check.answering import not_answering
+from golow.check.left_state import Steps, judge_left
+from golow.check.marked_places import choose_spans
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
 from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
 from golow.check.steps import verify_steps
 from golow.check.tensor_files import Part
-from golow.check.timed_results import Verifier, choose_spans
+from golow.check.timed_results import Verifier
 from golow.check.trust import trusted
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
@@ -27,7 +29,8 @@ from golow.records.comparison import Check, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode
 from golow.storage.full_disk import tells_of_full_disk
-from golow.storage.scratch import temporary_full
+from golow.storage.hidden_file import HiddenFile
+from golow.storage.scratch import scratch_folder, temporary_full
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
@@ -77,6 +80,7 @@ class Standard:
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
         self._untold = ""  # why it could not be found out whether eager is right
+        self._exact: list[HiddenFile] = []  # what the references read
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
         with self._both() as (double, rounded):
             if bundle.workload.mode == "train":
@@ -165,7 +169,15 @@ class Standard:
     def verifier(self, checks: Mapping[str, Check], baseline: str) -> Verifier:
         """What challenges and verifies these levels in a race."""
         spans = choose_spans(self._bundle)
-        return Verifier(self._bundle.workload, spans, checks, self.learning_rate, baseline)
+        weights = self._bundle.file("weights.safetensors").stat().st_size
+        workload, rate = self._bundle.workload, self.learning_rate
+        return Verifier(workload, spans, checks, rate, baseline, weights)
+
+    def judge_left(self, worker: Worker, eager: Worker, steps: Sequence[Steps]) -> str:
+        """Why the state that a training's steps left is not that to which eager's lead; empty if it
+        may be. Raises WorkerFailure."""
+        rounding = self._working.size
+        return judge_left(worker, eager, steps, self._bundle, self._folder, rounding)
 
     def _try_timed(self, worker: Worker, step: int, kinds: tuple[str, ...]) -> Check:
         file = self._folder / "timed.safetensors"
@@ -260,11 +272,10 @@ class Standard:
         return self._starter.worker(name, launch, self._bundle)
 
     def _establish(self, double: Worker, eager: Outputs, batches: tuple[int, ...]) -> Reference:
-        exact = self._outputs(double, self._bundle, batches)
-        rounded = self._folder / f"standard-eager-{batches[0]}.safetensors"
-        eager(list(batches), self.learning_rate, rounded)
-        reference = Reference(exact, rounded, self._working)
-        rounded.unlink()
+        exact = self._hidden(self._loaded(double, self._bundle), batches)
+        rounded = self._hidden(eager, batches)
+        reference = Reference(exact.path, rounded.path, self._working)
+        self._exact.append(exact)
         if not reference.alone().finite:
             raise GolowError(
                 f"the model's float64 reference is not finite{self._overflow(double, batches)}: "
@@ -285,7 +296,7 @@ class Standard:
         """The layer from which on the reference is not finite; empty if no layer's result is."""
         folder = self._folder / "watched"
         try:
-            self._outputs(double, _marked(self._bundle, folder, WATCHED), batches)
+            self._hidden(self._loaded(double, _marked(self._bundle, folder, WATCHED)), batches)
         except WorkerFailure as failure:
             return f" from {failure.message} on"
         finally:
@@ -295,9 +306,8 @@ class Standard:
     def _moved(
         self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
     ) -> Iterator[Path]:
-        """The float64 tensors of the moved bundle, a file per draw; each is deleted after use.
-
-        rounded: every operation rounds its result, too."""
+        """The float64 tensors of the moved bundle, a file per draw. rounded: every operation rounds
+        its result, too."""
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
@@ -305,31 +315,34 @@ class Standard:
                 if rounded:
                     grid = self._working.grid._replace(seed=draw)
                     (folder / ROUNDED).write_text(str(grid))
-                file = self._outputs(double, bundle, batches)
+                file = self._hidden(self._loaded(double, bundle), batches)
             finally:
                 shutil.rmtree(folder)
-            yield file
-            file.unlink()
+            yield file.path
 
     def _summed(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """The float64 tensors of a training with moved gradients, in a file deleted after use."""
+        """The float64 tensors of a training with moved gradients."""
         if self._bundle.workload.mode != "train":
             return
         folder = self._folder / "moved-gradients"
         try:
             bundle = _marked(self._bundle, folder, MOVED)
-            file = self._outputs(double, bundle, batches)
+            file = self._hidden(self._loaded(double, bundle), batches)
         finally:
             shutil.rmtree(folder)
-        yield file
-        file.unlink()
+        yield file.path
 
-    def _outputs(self, worker: Worker, bundle: Bundle, batches: tuple[int, ...]) -> Path:
-        place = f"{worker.name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"
-        file = self._folder / f"standard-{place}.safetensors"
+    def _loaded(self, worker: Worker, bundle: Bundle) -> Outputs:
         worker.load(bundle.folder)
-        worker.outputs(batches, self.learning_rate, file)
-        return file
+        return worker.outputs
+
+    def _hidden(self, outputs: Outputs, batches: tuple[int, ...]) -> HiddenFile:
+        """What levels are judged by. It is written where no bundle is, and has lost its name before
+        a level is asked for anything: a worker that reads it instead would match."""
+        with scratch_folder() as folder:
+            file = folder / "expected.safetensors"
+            outputs(list(batches), self.learning_rate, file)
+            return HiddenFile(file)
 
 
 def _marked(bundle: Bundle, folder: Path, mark: str) -> Bundle:

@@ -22,15 +22,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from safetensors import safe_open
-from torch import Tensor
 
-from golow.measure.block import Committed
-from golow.records.comparison import Check
+from golow.check.left_state import Steps
+from golow.check.marked_places import Span
+from golow.measure.block import Committed, warmup_iterations
+from golow.records.comparison import Block, Check
 from golow.records.workload import Workload
+from golow.worker.marking import cell
 from golow.worker.protocol import Challenge, Marks
-from golow.workload.bundle import Bundle
 
 DEVIATIONS = 10.0
 """Standard deviations that a weighted sum may be off. Rounding errors add up like random numbers,
@@ -47,8 +46,9 @@ STEPS = 16
 """Steps of a training after a reset in which its losses are compared with eager's. Rounding drives
 the weights apart from step to step."""
 
-PROVING_SHARE = 1 / 8
-"""Share of a training's rounds that begin with a reset, which costs as much as loading weights."""
+CHEAP_WEIGHTS, MOST_WITHOUT_RESET, MOST_AFTER_CHEAP_ONE = 1e7, 6, 2
+"""The most rounds of a training in a row that do not begin with a reset, which costs as much as
+loading weights: fewer if these have at most so many bytes. At least one follows each reset."""
 
 EVALUATION_SHARE = 0.01
 """Share of eager's timed iterations that it may repeat to verify iterations of faster levels."""
@@ -62,61 +62,9 @@ LEAST_SIGNAL = 3.0
 of one: noise in eager's moves alone would make the slope of an honest level small."""
 
 
-class Span(NamedTuple):
-    """Where marks lie in every sample of one input, and the range of their values.
-
-    whole: the input holds whole numbers, such as indices, and so do the marks.
-    """
-
-    input: int
-    start: int
-    length: int
-    low: float
-    high: float
-    whole: bool
-
-    def marks(self, values: Sequence[float]) -> Marks:
-        """Marks of these values."""
-        return Marks(input=self.input, start=self.start, length=self.length, values=tuple(values))
-
-    def value(self, draw: random.Random) -> float:
-        """A random value, from the range of the input's own values."""
-        if self.whole:
-            return draw.randint(int(self.low), int(self.high))
-        return draw.uniform(self.low, self.high)
-
-
-def choose_spans(bundle: Bundle) -> tuple[tuple[Span, ...], ...]:
-    """The places of marks in the bundle's batches, those of each input that can be marked.
-
-    An input of floats has one place, an eighth of every sample. Of whole numbers, each column is a
-    place, with its own range: a number beyond what a column has seen may be no index at all. A
-    column of fewer than three values, such as a mask's, is not marked.
-    """
-    places = []
-    with safe_open(bundle.file("batches.safetensors"), framework="pt") as file:
-        # Draws are not marked: a number between two draws, such as half of a mask's one, is none.
-        for position in range(len(bundle.workload.inputs) - bundle.workload.draws):
-            batches = range(bundle.workload.batches)
-            values = torch.cat([file.get_tensor(f"{n}/input/{position}") for n in batches])
-            if not values.is_complex() and values.numel():
-                places.append(tuple(_places(position, values.view(len(values), -1))))
-    return tuple(found for found in places if found)
-
-
-def _places(position: int, samples: Tensor) -> Iterator[Span]:
-    """samples: of all batches, [samples, elements]."""
-    size = samples.shape[1]
-    if samples.is_floating_point():
-        low, high = float(samples.min()), float(samples.max())
-        length = math.ceil(size / 8)
-        if low < high:
-            yield Span(position, (size - length) // 2, length, low, high, whole=False)
-        return
-    least, most = samples.long().aminmax(dim=0)
-    for column, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
-        if high - low > 1:
-            yield Span(position, column, 1, low, high, whole=True)
+CELLS = 16.0
+"""Width of a cell of the chain, in errors that are allowed to a result: honest results lie in
+eager's cell but for one in hundreds."""
 
 
 class Verifier:
@@ -124,7 +72,8 @@ class Verifier:
 
     spans: the places of marks, those of each input; a round marks one of them, drawn at random.
     checks: the verdict of every level that takes part, by name. Levels that did not match are not
-    verified, and none is if the baseline did not.
+    verified, and none is if the baseline did not. weights: bytes that a worker writes when it goes
+    back to the bundle's weights.
     """
 
     def __init__(
@@ -134,6 +83,7 @@ class Verifier:
         checks: Mapping[str, Check],
         learning_rate: float,
         baseline: str,
+        weights: int = 0,
     ) -> None:
         self.workload, self.baseline = workload, baseline
         self._spans = spans
@@ -148,26 +98,48 @@ class Verifier:
             if check.verdict == checks[baseline].verdict == "match" and name != baseline
         }
         self._proving = True
+        self._proved = self._reset_due = 0  # rounds: the last that began with a reset, the next
+        cheap = weights <= CHEAP_WEIGHTS
+        self._most_without_reset = MOST_AFTER_CHEAP_ONE if cheap else MOST_WITHOUT_RESET
+        self._chain = self._chain_width()
         self._moves = {name: Moves(limit.rounding) for name, limit in self._limits.items()}
         self._round = 0
 
     def begin_round(self, number: int) -> None:
         """Begin a round; in training, only some rounds are verified."""
         self._round = number
+        self._proving = self.workload.mode == "infer" or number >= self._reset_due
+        if not self._proving:
+            return
+        self._proved = number
+        self._reset_due = number + 1 + self._draw.randint(1, self._most_without_reset)
         if self._spans:
             self.span = self._draw.choice(self._draw.choice(self._spans))
-        train = self.workload.mode == "train"
-        self._proving = not train or number == 0 or self._draw.random() < PROVING_SHARE
 
-    def challenge(self, attempt: int, iterations: int) -> Challenge | None:
+    def may_end(self) -> bool:
+        """Whether the race may end with this round: in training its last blocks are verified by
+        the state that they leave, and both kinds must be among them."""
+        return self.workload.mode == "infer" or self._round > self._proved
+
+    def steps_since_reset(self, blocks: Sequence[Block]) -> list[Steps]:
+        """A training level's steps since its last reset, from its blocks in this race."""
+        steps: list[Steps] = []
+        for block in (block for block in blocks if block.round >= self._proved):
+            count = len(block.host_ns) + warmup_iterations(len(block.host_ns))
+            if block.round == self._proved:  # each attempt began again
+                steps.append(Steps(self._challenge(block.attempts - 1), count))
+            else:
+                steps.append(Steps(None, block.attempts * count))
+        return steps
+
+    def challenge(self, attempt: int) -> Challenge | None:
         """That of the current round, the same for every level; None if none is made."""
-        if not self._proving:
-            return None
-        values = self._values(attempt, iterations)
-        marks = None if self.span is None else self.span.marks(values)
-        return Challenge(
-            reset=self.workload.mode == "train", learning_rate=self.learning_rate, marks=marks
-        )
+        return self._challenge(attempt) if self._proving else None
+
+    def _challenge(self, attempt: int) -> Challenge:
+        """That of the latest round in which one was made."""
+        train = self.workload.mode == "train"
+        return Challenge(reset=train, learning_rate=self.learning_rate, marks=self._marks(attempt))
 
     def judge(
         self, found: Mapping[str, Committed], evaluate: Callable[[Challenge], float | None]
@@ -178,7 +150,7 @@ class Verifier:
         """
         if not self._proving:
             return {}
-        eager = found.get(self.baseline)
+        eager = found.get(self.baseline, ())
         refuted: dict[str, str] = {}
         for name, limit in self._limits.items():
             if name not in found:
@@ -196,41 +168,51 @@ class Verifier:
 
     # ------------------------------------------------------------ implementation
 
-    def _values(self, attempt: int, count: int) -> list[float]:
+    def _chain_width(self) -> float | None:
+        """Results of inference are chained on a CPU, so that no iteration can be computed before
+        the one before it. A GPU enqueues iterations before it has a result, and the steps of a
+        training need one another anyway."""
+        if (self.workload.mode, self.workload.device) != ("infer", "cpu"):
+            return None
+        return CELLS * max((v.allowed(0, 0.0) for v in self._limits.values()), default=0.0) or None
+
+    def _marks(self, attempt: int, previous: float | None = None) -> Marks | None:
         if self.span is None:
-            return []
-        seed = f"{self._secret} {self._round} {attempt}"
+            return None
+        seed = f"{self._secret} {self._proved} {attempt}"
         draw = random.Random(seed)  # noqa: S311 - the secret is in the seed
-        return [self.span.value(draw) for _ in range(count)]
+        return self.span.marks(draw.getrandbits(32), self._chain, previous)
 
     def _pairs(
         self,
         level: Committed,
-        eager: Committed | None,
+        eager: Committed,
         evaluate: Callable[[Challenge], float | None],
     ) -> Iterator[tuple[int, float, float]]:
         """Iterations with the level's result and eager's."""
-        alike = eager is not None and eager.attempt == level.attempt
-        known = eager.results if eager is not None and alike else ()
-        for iteration, (own, other) in enumerate(zip(level.results, known, strict=False)):
-            if self.workload.mode == "train" and iteration >= STEPS:
-                return
-            yield iteration, own, other
-        beyond = range(len(known), len(level.results))
-        if self.workload.mode == "train" or not beyond:
-            return
-        share = EVALUATION_SHARE * (len(eager.results) if eager is not None else 1)
-        if self._draw.random() < share:
-            iteration = self._draw.choice(beyond)
-            repeated = evaluate(self._one(level.attempt, iteration))
+        train = self.workload.mode == "train"
+        unknown: list[tuple[int, int]] = []  # attempts and iterations without eager's result
+        for attempt, results in enumerate(level):
+            others = eager[attempt] if attempt < len(eager) else ()
+            if train:
+                yield from zip(range(STEPS), results, others)  # noqa: B905 - of any lengths
+                continue
+            unknown += ((attempt, i) for i in range(len(others), len(results)))
+            before = 0, 0  # the cells of the results of the iteration before
+            for iteration, (own, other) in enumerate(zip(results, others, strict=False)):
+                if before[0] == before[1]:
+                    yield iteration, own, other
+                else:  # on the two sides of a limit between cells: they had other marks
+                    unknown.append((attempt, iteration))
+                before = cell(self._chain, own), cell(self._chain, other)
+        share = EVALUATION_SHARE * max(1, *map(len, eager)) if eager else EVALUATION_SHARE
+        if unknown and self._draw.random() < share:
+            attempt, iteration = self._draw.choice(unknown)
+            previous = level[attempt][iteration - 1] if iteration else None
+            marks = self._marks(attempt, previous)
+            repeated = evaluate(Challenge(first=iteration, reset=False, marks=marks))
             if repeated is not None:
-                yield iteration, level.results[iteration], repeated
-
-    def _one(self, attempt: int, iteration: int) -> Challenge:
-        """The challenge for that iteration alone."""
-        values = self._values(attempt, iteration + 1)[-1:]
-        marks = None if self.span is None else self.span.marks(values)
-        return Challenge(first=iteration, reset=False, marks=marks)
+                yield iteration, level[attempt][iteration], repeated
 
     def _refute(self, name: str, limit: Limit, pairs: Iterator[tuple[int, float, float]]) -> str:
         if self.workload.random_layers:

@@ -63,18 +63,15 @@ class Worker(Protocol):
         """
 
 
-class Committed(NamedTuple):
-    """The results of all iterations of a block, and at which attempt it was kept, from 0."""
-
-    attempt: int
-    results: tuple[float, ...]
+Committed = tuple[tuple[float, ...], ...]
+"""The results of all iterations of a block, of each attempt at it."""
 
 
-Challenger = Callable[[int, int], Challenge | None]
-"""The challenge for an attempt, from 0, at so many iterations."""
+Challenger = Callable[[int], Challenge | None]
+"""The challenge for an attempt, from 0."""
 
 
-def challenge_nobody(attempt: int, iterations: int) -> Challenge | None:
+def challenge_nobody(attempt: int) -> Challenge | None:
     """No challenge."""
     return None
 
@@ -82,11 +79,12 @@ def challenge_nobody(attempt: int, iterations: int) -> Challenge | None:
 class Setting(NamedTuple):
     """How blocks are timed. card: the GPU on which the workers run, None on a CPU. cold: the GPU's
     L2 is emptied before each iteration. weights: bytes that a worker writes if it is told to go
-    back to the bundle's weights."""
+    back to the bundle's weights. threads: that a worker may use; None if it does not matter."""
 
     card: Card | None = None
     cold: bool = False
     weights: int = 0
+    threads: int | None = None
 
 
 ON_CPU = Setting()
@@ -148,15 +146,18 @@ def clean_block(
     position: int,
     challenger: Challenger = challenge_nobody,
 ) -> tuple[Block, Committed]:
-    """The first clean block, or else the least disturbed one, with its results; number and position
-    of its round."""
+    """The first clean block, or else the least disturbed one, with the results of all; number and
+    position of its round."""
     attempts = 0
     resets: list[bool] = []
+    results: list[tuple[float, ...]] = []
 
     def attempt() -> Attempt:
-        challenge = challenger(attempts, iterations + warmup_iterations(iterations))
+        challenge = challenger(attempts)
         resets.append(challenge is not None and challenge.reset)
-        return _attempt(worker, iterations, setting, attempts, challenge)
+        found = _attempt(worker, iterations, setting, attempts, challenge)
+        results.append(found.sample.results)
+        return found
 
     best, attempts = attempt(), 1
     while (best.contended or best.throttled) and attempts < MOST_ATTEMPTS and retries.allowed():
@@ -171,11 +172,12 @@ def clean_block(
         contended=best.contended,
         attempts=attempts,
         wall_ns=best.sample.wall_ns,
+        busy_ns=best.sample.busy_ns,
         wrote=setting.weights if resets[best.number] else 0,
         gpu=best.state,
         throttled=best.throttled,
     )
-    return block, Committed(best.number, best.sample.results)
+    return block, tuple(results)
 
 
 def time_block(
@@ -198,6 +200,9 @@ def time_block(
     if setting.card is not None and not sample.device_ns:
         # Its host only enqueues: comparing that with device times would use two clocks.
         raise WorkerFailure("protocol", "the answer has no device_ns, which a GPU is timed by")
+    if setting.card is None and sample.device_ns:
+        # The clocks would be judged by one of the two figures, and the other one quoted.
+        raise WorkerFailure("protocol", "it has device_ns, but the workload runs on no GPU")
     return sample
 
 

@@ -65,8 +65,11 @@ class Proof(Protocol):
     def begin_round(self, number: int) -> None:
         """A round begins."""
 
-    def challenge(self, attempt: int, iterations: int) -> Challenge | None:
+    def challenge(self, attempt: int) -> Challenge | None:
         """The challenge for an attempt at a block of this round, from 0."""
+
+    def may_end(self) -> bool:
+        """Whether the race may end with this round; at the latest it may with the next one."""
 
     def judge(
         self, found: Mapping[str, Committed], evaluate: Callable[[Challenge], float | None]
@@ -93,6 +96,7 @@ def run_race(
     cold: bool = False,
     proof: Proof | None = None,
     weights: int = 0,
+    threads: int | None = None,
     observer: Observer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Race:
@@ -100,15 +104,16 @@ def run_race(
 
     target: relative full width ((high - low) / value) that each ratio's 95% interval must reach.
     time_limit: seconds in total, calibration included. No round starts that would probably end
-    after it, except the first, and the rounds that any conclusion needs if all of them end within
-    `OVERTIME` of it. block_seconds: timed seconds of a block, fewer if the limit leaves no room for
-    enough rounds. least_rounds: clean rounds before the race may stop on its intervals. necessary:
-    rounds without which there is no conclusion; the limit is exceeded for them. against: the worker
-    that another one is compared with, by name; the baseline unless it is named. card: the GPU on
+    after it, except the first, one that the proof needs, and the rounds that any conclusion needs
+    if all of them end within `OVERTIME` of it. block_seconds: timed seconds of a block, fewer if
+    the limit leaves no room for enough rounds. least_rounds: clean rounds before the race may stop
+    on its intervals. necessary: rounds without which there is no conclusion; the limit is exceeded
+    for them. against: the worker that another one is compared with, by name; the baseline unless it
+    is named. card: the GPU on
     which the workers run, None on a CPU; with a GPU they must return device times, and its state is
     read after each block. cold: the GPU's L2 is emptied before each timed iteration. proof: proves
     that what is timed is what the check looked at. weights: bytes that a worker writes when the
-    proof lets it begin again.
+    proof lets it begin again. threads: that each worker may use; None if nobody looks.
 
     A worker that raises WorkerFailure leaves the race and is listed in ``failures``; the time until
     it was found out does not count against the limit. A worker that the proof or the two clocks
@@ -129,9 +134,13 @@ def run_race(
         target=target,
         least_rounds=least_rounds,
     )
-    retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold, weights)
+    retries, setting = (
+        Retries(clock, started, started + time_limit),
+        Setting(card, cold, weights, threads),
+    )
     lost = 0.0  # seconds that failures took
     widest = math.inf
+    reason: StopReason = "nothing to time"
     try:
         iterations, failures = _calibrate_all(workers, block_seconds, setting)
         race = replace(race, failures=failures)
@@ -152,15 +161,13 @@ def run_race(
             widest = race.widest_interval() if look else widest
             if observer is not None:
                 observer(rounds, seconds, time_limit, widest)
-            if look and widest < target and race.has_enough_rounds():
-                reason: StopReason = "interval"
-                break
             a_round = (clock() - calibrated - lost + before_rounds) / rounds
-            if not _may_go_on(rounds, necessary, seconds, a_round, time_limit):
+            if look and widest < target and race.has_enough_rounds():
+                reason = "interval"
+            elif not _may_go_on(rounds, necessary, seconds, a_round, time_limit):
                 reason = "time limit"
+            if reason != "nothing to time" and (proof is None or proof.may_end()):
                 break
-        else:
-            reason = "nothing to time"
     except KeyboardInterrupt:
         reason = "interrupted"
     if proof is not None:
@@ -203,6 +210,7 @@ def _run_round(
         trusted = race.blocks.get(race.baseline, ())
         clocks = {
             name: two_clocks.refute(race.blocks[name], () if name == race.baseline else trusted)
+            or two_clocks.refute_busy(race.blocks[name], setting.threads)
             for name in blocks
         }
         race = race.without({name: said for name, said in clocks.items() if said}, "clock")

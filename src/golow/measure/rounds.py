@@ -155,12 +155,8 @@ class Race:
 
     def _figures(self, level: str, rounds: Sequence[Mapping[str, Block]]) -> list[float]:
         """Seconds per iteration of the level in each round, by the one clock of the race."""
-        # Device time only if every level has it: two levels are never timed by different clocks.
-        on_device = all(block.device_ns for block in self._all_blocks())
-        blocks = [blocks[level] for blocks in rounds]
-        return [
-            stats.block_figure(block.device_ns if on_device else block.host_ns) for block in blocks
-        ]
+        # On a GPU every level has device times and elsewhere none: `time_block` demands it.
+        return [stats.block_figure(blocks[level].quoted_ns) for blocks in rounds]
 
     def _all_blocks(self) -> Iterator[Block]:
         return (block for blocks in self.rounds for block in blocks.values())

@@ -45,6 +45,14 @@ share of it that the times must fill."""
 BUSY_BASELINE = 0.02
 """Share of the time from which on a baseline tells an idle GPU from one that rounds down to 0%."""
 
+LEAST_BUSY_SHARE = 0.85
+"""Of processor time that is not allowed for, the times of all threads must be at least this. It is
+closer to one than `LEAST_SHARE`, since nothing that other programs do adds to it."""
+
+BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
+"""Of processor time this many times as much is allowed around iterations, since it takes longer on
+busy cores; and so many seconds for each further thread, which may wait actively for a while."""
+
 LEAST_SECONDS = 0.2
 """Seconds of blocks beyond what is allowed for, from which on a level is judged."""
 
@@ -74,6 +82,33 @@ def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
     least = LEAST_SHORT_SHARE if short else LEAST_SHARE
     usual = filled_share([block for block in baseline if block.wall_ns])
     return _refuted(share, least * min(1.0, usual or 1.0)) if share is not None else ""
+
+
+def busy_share(blocks: Sequence[Block], threads: int) -> float | None:
+    """The reported time of all threads, as a share of the processor time that the level used; may
+    exceed 1. None if there is too little to tell, and on a device, which does the work."""
+    known = [
+        b for b in blocks if b.busy_ns is not None and not b.device_ns and b.wrote <= MOST_WRITTEN
+    ]
+    busy = sum(_busy_seconds_not_allowed_for(block, threads) for block in known)
+    reported = threads * sum(map(_reported_seconds, known))
+    return reported / busy if busy >= LEAST_SECONDS else None
+
+
+def refute_busy(blocks: Sequence[Block], threads: int | None) -> str:
+    """Why more work was done than the reported times have room for; empty if it was not.
+
+    This also tells where other programs use the cores, since it does not count what passed while
+    the level did nothing.
+    """
+    share = busy_share(blocks, threads) if threads is not None else None
+    if share is None or share >= LEAST_BUSY_SHARE:
+        return ""
+    return (
+        f"the times that it reports are {share:.1%} of the processor time that its threads used, "
+        f"at least {LEAST_BUSY_SHARE:.0%} is expected: it works outside of its iterations, or with "
+        f"more than {threads} threads"
+    )
 
 
 def refute_short(worker: Worker, iteration: float) -> str:
@@ -123,8 +158,19 @@ def _iteration_seconds(blocks: Sequence[Block]) -> float:
 def _reported_seconds(block: Block) -> float:
     """Of all iterations; the untimed ones take as long as the timed ones."""
     count = len(block.host_ns)
-    times = block.device_ns or block.host_ns
-    return sum(times) / 1e9 * (count + warmup_iterations(count)) / count
+    return sum(block.quoted_ns) / 1e9 * (count + warmup_iterations(count)) / count
+
+
+def _busy_seconds_not_allowed_for(block: Block, threads: int) -> float:
+    count = len(block.host_ns)
+    around = AROUND_SECONDS * (count + warmup_iterations(count))
+    spinning = SPIN_SECONDS * (threads - 1)
+    allowed = BUSY_FACTOR * (REQUEST_SECONDS + around) + block.wrote / WRITTEN_PER_SECOND + spinning
+    busy = (block.busy_ns or 0) / 1e9
+    # A single thread waits for its core in its iterations as it does outside of them. Of several
+    # it is not known which of them an iteration waited for.
+    waited = (block.wait_share or 0.0) * block.wall_ns / 1e9 if threads == 1 else 0.0
+    return max(0.0, busy - allowed) * (1 + waited / busy) if busy else 0.0
 
 
 def _seconds_not_allowed_for(block: Block) -> float:

@@ -142,7 +142,9 @@ class Sample(Record, frozen=True, kw_only=True):
 
     wait_share: run-queue wait of all the worker's threads over the block's wall time; None if the
     system does not report it. wall_ns: nanoseconds of the whole request by the parent's clock.
-    results: of every iteration, untimed ones included, if there was a challenge.
+    results: of every iteration, untimed ones included, if there was a challenge. busy_ns: processor
+    time of the worker and its children, from the end of the `time` request before, if nothing else
+    was asked meanwhile; None if the system does not report it.
     """
 
     host_ns: tuple[int, ...]
@@ -150,6 +152,7 @@ class Sample(Record, frozen=True, kw_only=True):
     wait_share: float | None = None
     wall_ns: int = 0
     results: tuple[float, ...] = ()
+    busy_ns: int | None = None
 
 
 class LayerTime(Record, frozen=True, kw_only=True):
@@ -194,7 +197,8 @@ class Block(Record, frozen=True, kw_only=True):
     gpu: the GPU's state right after the block. throttled: heat or power slowed the GPU down during
     the block. wall_ns: nanoseconds of the whole request by the parent's clock, untimed iterations
     included; 0 in older records. wrote: bytes of weights that the request had the worker write
-    before the first iteration.
+    before the first iteration. busy_ns: processor time of the worker's processes in the block and
+    in the pause before it; None if the system does not report it.
     """
 
     round: int
@@ -204,10 +208,17 @@ class Block(Record, frozen=True, kw_only=True):
     wait_share: float | None = None
     wall_ns: int = 0
     wrote: int = 0
+    busy_ns: int | None = None
     contended: bool = False
     attempts: int = 1
     gpu: GpuState | None = None
     throttled: bool = False
+
+    @property
+    def quoted_ns(self) -> tuple[int, ...]:
+        """The nanoseconds from which figures are made, and which are therefore the ones verified:
+        the device's if the level runs on one, else the host's."""
+        return self.device_ns or self.host_ns
 
 
 class Conditions(Record, frozen=True, kw_only=True):

@@ -32,9 +32,12 @@ from golow.worker.protocol import (
     ValuesReport,
     line,
 )
-from golow.worker.scheduling import ContentionMeter
+from golow.worker.scheduling import ContentionMeter, busy_ns
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
+
+LOADING = "batch_source"
+"""The choice whose alternatives may start processes that load batches."""
 
 PATIENCE = 20
 """A worker may take this many times the expected time of a block. Other programs may disturb it."""
@@ -79,6 +82,9 @@ class Worker(Conversation):
         self.last: float | None = 0.0  # of the last `time`; None if it was not finite
         self._seconds_per_iteration = 0.0  # unknown until measured
         self._meter = ContentionMeter(self.pid)
+        # A data loader's processes take no time from an iteration, as they do not for a user.
+        self._counts_children = all(choice != LOADING for choice, _ in self._choices.values())
+        self._busy_before: int | None = None  # at the end of a `time` request, if nothing followed
 
     def wake(self, mode: Mode) -> None:
         """Import what loading a workload of that mode needs; `load` waits until that is done."""
@@ -127,9 +133,11 @@ class Worker(Conversation):
         results of all iterations, untimed ones included.
         """
         request = TimeRequest(iterations=iterations, warmup=warmup, cold=cold, challenge=challenge)
+        busy = self._busy() if self._busy_before is None else self._busy_before
         before, start = self._meter.read(), time.perf_counter_ns()
         answer = self._ask_patiently("time", msgspec.to_builtins(request), iterations + warmup)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
+        self._busy_before = self._busy()
         # Its threads spin for some milliseconds before they sleep; the next worker's block should
         # not begin while they do.
         time.sleep(SETTLE_SECONDS)
@@ -155,6 +163,7 @@ class Worker(Conversation):
             wait_share=self._meter.wait_share(before, after, wall),
             wall_ns=wall,
             results=tuple(math.nan if r is None else r for r in report.results),
+            busy_ns=_passed(busy, self._busy_before),
         )
 
     def values(
@@ -174,6 +183,18 @@ class Worker(Conversation):
         answer = self.ask_optionally(request, self.limits.outputs)
         self.require_written(file)
         return self.convert(answer, ValuesReport)
+
+    def answer(
+        self,
+        request: dict[str, Any],
+        limit: float,
+        *,
+        gives_way: bool = False,
+        expected: float | None = None,
+    ) -> dict[str, Any]:
+        """The answer to a request, also if it is a refusal."""
+        self._busy_before = None
+        return super().answer(request, limit, gives_way=gives_way, expected=expected)
 
     def result(self, file: Path) -> None:
         """Write the whole result of the last timed iteration to the file."""
@@ -335,6 +356,9 @@ class Worker(Conversation):
         """The current resident set size and its peak, read from outside."""
         return process.resident_bytes(self.pid)
 
+    def _busy(self) -> int | None:
+        return busy_ns(self.pid, self._counts_children)
+
     def _load(self, bundle: Path, gives_way: bool = False) -> LoadReport:
         # Any answer will do: a worker without `wake` imports everything when it loads.
         if self.waiting:
@@ -373,3 +397,8 @@ class Worker(Conversation):
         expected = self._seconds_per_iteration * iterations
         limit = max(self.limits.block, PATIENCE * expected)
         return self.ask(request, limit, expected=expected)
+
+
+def _passed(before: int | None, after: int | None) -> int | None:
+    """The difference of two readings. A child that has ended took its count with it."""
+    return None if before is None or after is None else max(0, after - before)

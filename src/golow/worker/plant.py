@@ -10,17 +10,18 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from golow.records.errors import Unsupported
-from golow.worker.marking import marked_arrays
-from golow.worker.protocol import LoadReport, Marks
+from golow.worker.marking import marked_arrays, window
+from golow.worker.protocol import LoadReport, Marks, Stopwatch
 from golow.worker.results import weighted_sum
 from golow.worker.serve import end_with_parent, run
 from golow.workload.bundle import Bundle
@@ -28,9 +29,20 @@ from golow.workload.bundle import Bundle
 PRODUCTS = 40
 """Products per iteration: with W of 256 x 256 and a batch of 256, 20 to 40 ms on one core."""
 
-CHEATS = ("idle", "stored", "one sample", "half clock", "nanosecond")
+CHEATS = (
+    "idle",
+    "stored",
+    "one sample",
+    "ahead",
+    "background",
+    "device",
+    "half clock",
+    "nanosecond",
+)
 """While it is timed, a plant computes nothing; returns what it computed for a batch before;
-computes one sample; reports half of the time, or a nanosecond. It does all else as it should."""
+computes one sample; computes with the marks that it knows before the block; computes after the
+iteration has ended; reports half of the host's time beside that of a device that it does not have;
+reports half of the time, or a nanosecond. It does all else as it should."""
 
 
 class Plant:
@@ -45,6 +57,7 @@ class Plant:
     ) -> None:
         self.products, self.shift, self.pause, self.cheat = products, shift, pause, cheat
         self.stored: dict[int, npt.NDArray[np.float32]] = {}
+        self.thread: Thread | None = None
 
     def load(self, bundle: Path) -> LoadReport:
         """Read W and the batches."""
@@ -77,11 +90,20 @@ class Plant:
         if self.cheat == "stored" and index in self.stored:
             self.output = self.stored[index]
             return
+        if self.cheat == "background":
+            self._wait()
+            self.thread = Thread(target=self._multiply, args=(batch,))
+            self.thread.start()
+            return
         if self.cheat == "one sample":
             batch = batch[:1]
         self._multiply(batch)
         if self.cheat == "stored":
             self.stored[index] = self.output.copy()
+
+    def _wait(self) -> None:
+        if self.thread is not None:
+            self.thread.join()
 
     def _multiply(self, batch: npt.NDArray[np.float32]) -> None:
         if len(batch) < len(self.output):  # of one sample, for all
@@ -92,8 +114,13 @@ class Plant:
         if self.pause:
             time.sleep(self.pause)
 
+    def stopwatch(self, iterations: int) -> Stopwatch | None:
+        """Events of the host; None unless it says that it has a device."""
+        return HostEvents(iterations) if self.cheat == "device" else None
+
     def last(self) -> float:
         """The first element of the output."""
+        self._wait()
         return float(self.output.flat[0])
 
     def reset(self, learning_rate: float) -> None:
@@ -103,12 +130,17 @@ class Plant:
         """Let the next iteration be that one."""
         self.position = iteration
 
-    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
         """Write marks into the batches."""
-        return marked_arrays([[batch] for batch in self.batches], marks, lambda: self.position)
+        inputs = [[batch] for batch in self.batches]
+        with marked_arrays(inputs, marks, lambda: self.position) as write:
+            ahead = self.cheat == "ahead"
+            yield (lambda start: write(window(marks, self.position, 0.0))) if ahead else write
 
     def keep(self) -> None:
         """Keep the result of the last iteration."""
+        self._wait()
         self.results.append(weighted_sum([self.output]))
 
     def kept(self) -> list[float]:
@@ -125,6 +157,28 @@ class Plant:
         return None
 
 
+class HostEvents:
+    """The host's honest clock, as if it were a device's."""
+
+    def __init__(self, iterations: int) -> None:
+        self.begun, self.ended = [0] * iterations, [0] * iterations
+
+    def flush(self) -> None:
+        """There is no cache to empty."""
+
+    def start(self, iteration: int) -> None:
+        """Take the time before an iteration."""
+        self.begun[iteration] = time.monotonic_ns()
+
+    def stop(self, iteration: int) -> None:
+        """Take the time after it."""
+        self.ended[iteration] = time.monotonic_ns()
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        """What passed between the two."""
+        return tuple(b - a for a, b in zip(self.begun, self.ended, strict=True))
+
+
 def main() -> None:
     """Serve what the command line plants, or keep a core busy until the parent ends."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -138,7 +192,7 @@ def main() -> None:
     if given.burn:
         _burn()
     products = round(given.products * (1 + given.slower))
-    if given.cheat == "half clock":
+    if given.cheat in ("half clock", "device"):
         _tell(lambda passed: passed // 2)
     if given.cheat == "nanosecond":
         readings = itertools.count(1)

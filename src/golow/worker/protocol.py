@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from golow.worker.feed import Feed
 
 
-VERSION = 2
+VERSION = 3
 """The version of the protocol. A worker states it when it answers `load`.
 
+3   every marked element has its own value, which the worker computes from a seed; a chain makes an
+    iteration's values depend on the result of the one before.
 2   a `time` request may carry a challenge, and `result` hands over an iteration's whole result.
 1   the first.
 """
@@ -70,14 +72,25 @@ class Snapshot(Record, frozen=True, kw_only=True):
 class Marks(Record, frozen=True, kw_only=True):
     """Values that a block writes into its inputs, which no worker can know before the block.
 
-    Before iteration i of the request, untimed ones included, elements ``start`` to
-    ``start + length`` of every sample of the batch's input ``input`` become ``values[i]``.
+    Before each iteration of the request, untimed ones included, elements ``start`` to
+    ``start + length`` of every sample of the batch's input ``input`` become random numbers from
+    ``low`` to ``high``, whole ones for an input of indices. `golow.worker.marking` computes them
+    from the seed, of 32 bits, and the iteration's number.
+
+    chain: None, or a width: the values then also depend on the cell of this width in which the
+    result of the iteration before lies. previous: that result for the first iteration, if there is
+    one.
     """
 
     input: int
     start: int
     length: int
-    values: tuple[float, ...]
+    low: float
+    high: float
+    whole: bool
+    seed: int
+    chain: float | None = None
+    previous: float | None = None
 
 
 class Challenge(Record, frozen=True, kw_only=True):
@@ -259,9 +272,10 @@ class VerifiableProgram(Program, Protocol):
     def seek(self, iteration: int) -> None:
         """Let the next iteration be that one: it uses batch ``iteration`` modulo their number."""
 
-    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
-        """A function that writes a value into the marked part of the next iteration's batch,
-        enqueued on a device; on leaving, the batches are the bundle's again."""
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[int], None]]:
+        """A function that writes the values from that place of the row (`values_of`) on into the
+        marked part of the next iteration's batch, enqueued on a device; on leaving, the batches are
+        the bundle's again."""
 
     def keep(self) -> None:
         """Keep the result of the last iteration; on a device this is enqueued."""

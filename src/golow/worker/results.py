@@ -13,20 +13,17 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-BLOCK = 1 << 15  # elements whose weights are computed together, in the processor's cache
+from golow.worker.hashing import BLOCK, hashed_range
 
 
 def weights(start: int, count: int) -> npt.NDArray[np.float32]:
     """The weights of elements ``start`` to ``start + count``, each from -1 to 1.
 
-    Elements are numbered over all outputs in their order. The hash is the finalizer of MurmurHash3
-    (Austin Appleby, public domain), which every language with 32-bit integers can compute.
+    Elements are numbered over all outputs in their order.
     """
-    found = np.empty(count, np.float32)
-    for first in range(0, count, BLOCK):
-        part = found[first : first + BLOCK]
-        part[:] = _computed(start + first, part.size)
-    return found
+    # Half of the range less, as a signed number: nothing is rounded before the conversion.
+    signed = (hashed_range(start, count) ^ np.uint32(1 << 31)).view(np.int32)
+    return signed.astype(np.float32) * np.float32(2.0**-31)
 
 
 def weighted_sum(outputs: Sequence[npt.NDArray[np.generic]]) -> float:
@@ -41,18 +38,5 @@ def weighted_sum(outputs: Sequence[npt.NDArray[np.generic]]) -> float:
     return total
 
 
-def _computed(start: int, count: int) -> npt.NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        hashed = np.arange(start, start + count, dtype=np.uint32)
-        hashed *= np.uint32(0x9E3779B1)
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-            hashed ^= hashed >> np.uint32(shift)
-            hashed *= np.uint32(factor)
-        hashed ^= hashed >> np.uint32(16)
-    # Half of the range less, as a signed number: nothing is rounded before the conversion.
-    signed = (hashed ^ np.uint32(1 << 31)).view(np.int32)
-    return signed.astype(np.float32) * np.float32(2.0**-31)
-
-
 # An iteration of a text model on many cores takes less time than all weights take to be computed.
-_remembered = cache(_computed)
+_remembered = cache(weights)

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,8 +32,10 @@ from golow.worker.clock import (
 )
 from golow.worker.counting import count
 from golow.worker.feed import Feed
+from golow.worker.marking import window
 from golow.worker.protocol import (
     VERSION,
+    Challenge,
     ChoosingProgram,
     CountedProgram,
     DeviceProgram,
@@ -162,25 +165,42 @@ def _time(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     wanted = msgspec.convert(request, TimeRequest)
     if wanted.challenge is None:
         return _timed(program, wanted, NOTHING_AROUND)
-    challenge, marks = wanted.challenge, wanted.challenge.marks
+    challenge = wanted.challenge
     program = _verifiable(program)
     if challenge.reset:
         program.reset(challenge.learning_rate)
     program.seek(challenge.first)
+    results: list[float] = []
+    with nullcontext() if challenge.marks is None else program.marked(challenge.marks) as write:
+        around = _challenged(program, challenge, write, results)
+        answer = _timed(program, wanted, around)
+    return {**answer, "results": results + program.kept()}
+
+
+def _challenged(
+    program: VerifiableProgram,
+    challenge: Challenge,
+    write: Callable[[int], None] | None,
+    results: list[float],
+) -> Around:
+    """Mark before and keep after every iteration. results: gets those that a chain needs at once;
+    the others stay where they are until the block is over, so that no device is waited for."""
+    marks, first = challenge.marks, challenge.first
 
     def keep(iteration: int) -> None:
         program.keep()
 
-    if marks is None:
-        answer = _timed(program, wanted, Around(nothing, keep))
-    else:
-        values = marks.values
-        if len(values) != wanted.warmup + wanted.iterations:
-            raise GolowError(f"there are {len(values)} marks for another number of iterations")
-        with program.marked(marks) as write:
-            around = Around(lambda iteration: write(values[iteration]), keep)
-            answer = _timed(program, wanted, around)
-    return {**answer, "results": program.kept()}
+    if marks is None or write is None:
+        return Around(nothing, keep)
+
+    def mark(iteration: int) -> None:
+        write(window(marks, first + iteration, results[-1] if results else marks.previous))
+
+    def keep_and_read(iteration: int) -> None:
+        program.keep()
+        results.extend(program.kept())
+
+    return Around(mark, keep if marks.chain is None else keep_and_read)
 
 
 def _timed(program: Program, wanted: TimeRequest, around: Around) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from golow.levels.torch.loading import Loaded
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.worker.client import Worker
+from golow.worker.marking import values_of
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle
 from support.workers.bundles import network_bundle
@@ -29,7 +30,7 @@ from support.workers.bundles import network_bundle
 pytestmark = pytest.mark.usefixtures("forked")
 
 CPU = torch.device("cpu")
-MARKS = Marks(input=0, start=5, length=7, values=())
+MARKS = Marks(input=0, start=5, length=7, low=-2.0, high=2.7, whole=False, seed=7)
 SENT = [FromHost(images=images) for images in ("float32", "float64", "uint8")]
 FLOATS = st.floats(-(2.0**40), 2.0**40, width=32, allow_subnormal=False)
 LOADERS = "data_loader data_loader_2 data_loader_4 data_loader_2_prefetch_8"
@@ -52,9 +53,10 @@ def same(one: Batch, other: Batch) -> bool:
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 
 
-def marked_by_hand(batch: Batch, value: float) -> Batch:
+def marked_by_hand(batch: Batch, start: int) -> Batch:
     first = batch.inputs[0].clone()
-    first.view(len(first), -1)[:, MARKS.start : MARKS.start + MARKS.length] = value
+    values = torch.from_numpy(values_of(MARKS, len(first))[start : start + 7 * len(first)])
+    first.view(len(first), -1)[:, MARKS.start : MARKS.start + MARKS.length] = values.view(-1, 7)
     return Batch((first, *batch.inputs[1:]), batch.targets)
 
 
@@ -74,9 +76,9 @@ def test_marks_arrive_with_the_batch_they_are_written_into(
     expected, tested = batches(), source(kind, batches(), CPU)
     tested.seek(1)
     with tested.marked(MARKS) as write:
-        for index, value in ((1, 0.3), (2, -1.7), (0, 2.6), (1, 1e-3)):
-            write(index, value)
-            assert same(tested.take(index), marked_by_hand(expected[index], value))
+        for index, start in ((1, 0), (2, 65535), (0, 300), (1, 1)):
+            write(index, start)
+            assert same(tested.take(index), marked_by_hand(expected[index], start))
     for index in (0, 1, 2):
         assert same(tested.take(index), expected[index]), "the batches are as before"
 
@@ -89,7 +91,7 @@ def test_a_mark_is_in_what_is_sent() -> None:
         parcel: Parcel = tested._inputs[0][0]  # type: ignore[attr-defined]
         before = parcel.packed.clone()
         with tested.marked(MARKS) as write:
-            write(0, 2.5)
+            write(0, 25)
             changed = (parcel.packed != before).view(4, -1)
             assert changed[:, 5:12].any() and not changed[:, 12:].any()
         assert torch.equal(parcel.packed, before)
@@ -107,8 +109,9 @@ def test_bytes_lose_nothing(numbers: list[float], mark: float) -> None:
     parcel: Parcel = tested._inputs[0][0]  # type: ignore[attr-defined]
     assert parcel.packed.dtype == torch.uint8
     assert torch.equal(tested.take(0).inputs[0], picture)
-    with tested.marked(Marks(input=0, start=0, length=1, values=())) as write:
-        write(0, mark)
+    marks = Marks(input=0, start=0, length=1, low=mark, high=mark, whole=False, seed=0)
+    with tested.marked(marks) as write:
+        write(0, 0)
         assert tested.take(0).inputs[0].flatten()[0] == torch.tensor(mark)
     assert torch.equal(tested.take(0).inputs[0], picture)
 
@@ -163,7 +166,7 @@ def timed(worker: Worker) -> list[float]:
     """Results of marked iterations, after jumps."""
     found: list[float] = []
     for first in (0, 6, 3):
-        marks = Marks(input=0, start=3, length=40, values=(0.1, 0.9, -0.4, 0.7, 0.2))
+        marks = Marks(input=0, start=3, length=40, low=-0.4, high=0.9, whole=False, seed=first)
         challenge = Challenge(first=first, reset=True, learning_rate=0.05, marks=marks)
         found += worker.time(4, 1, challenge=challenge).results
     return found

@@ -160,9 +160,10 @@ def test_what_a_gpu_keeps_is_what_a_cpu_reads_at_once(mode: Mode, tmp_path: Path
         program.load(in_precision(bundle, "ieee", device).folder)
         program.reset(0.05)
         program.seek(1)
-        with program.marked(Marks(input=0, start=3, length=40, values=(0.5, -0.5, 1.0))) as write:
-            for value in (0.5, -0.5, 1.0):
-                write(value)
+        marks = Marks(input=0, start=3, length=40, low=-0.5, high=1.0, whole=False, seed=1)
+        with program.marked(marks) as write:
+            for start in (0, 7, 65535):
+                write(start)
                 program.iterate()
                 program.keep()
         found.append(program.kept())

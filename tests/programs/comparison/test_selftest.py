@@ -54,7 +54,7 @@ def test_the_selftest_finds_what_it_planted(
         "two equal workers",
         "a worker slower by 5%",
         "a worker wrong by 1",
-        "5 workers that cheat while timed",
+        "8 workers that cheat while timed",
         "while every core is busy",
         "two equal workers, cores busy",
     ]
@@ -68,7 +68,7 @@ def test_the_selftest_finds_what_it_planted(
     assert findings["while every core is busy"].passed == readable
     assert all(finding.explanation and finding.expected for finding in result.findings)
     assert result.trusted == all(finding.passed for finding in result.findings)
-    cheated = findings["5 workers that cheat while timed"]
+    cheated = findings["8 workers that cheat while timed"]
     assert cheated.passed or cheated.found == "missed: half clock; 100% of the blocks contended"
     assert len(watch.stages) == 4
     assert watch.rounds >= 2

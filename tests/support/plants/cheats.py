@@ -7,17 +7,25 @@ timed loop.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from golow.levels.torch.program import TorchProgram
+from golow.worker.marking import values_of, window
+from golow.worker.protocol import LoadReport, Marks, Stopwatch
 from golow.worker.serve import run
 
 
@@ -133,6 +141,207 @@ class Lazy(TorchProgram):
         super().write_result(file)
 
 
+class Table(TorchProgram):
+    """Has computed, while it loaded, what each batch gives if all marked elements have one value,
+    and looks up their mean."""
+
+    def load(self, bundle: Path) -> LoadReport:
+        report = super().load(bundle)
+        batches = [inputs[0] for inputs in self.inputs]
+        self.grid = np.linspace(*map(float, torch.cat(batches).aminmax()), 200)
+        self.table = [[self.sum_with(batch, value) for value in self.grid] for batch in batches]
+        return report
+
+    def sum_with(self, batch: Tensor, value: float) -> float:
+        changed = batch.clone()
+        samples = changed.view(len(batch), -1)
+        size = samples.shape[1]
+        length = math.ceil(size / 8)
+        samples.narrow(1, (size - length) // 2, length).fill_(value)
+        self._last = self._infer((changed,))
+        return float(self._weighted_sum())
+
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        rows = len(self.inputs[0][0])
+        row, size = values_of(marks, rows), rows * marks.length
+
+        def look(start: int) -> None:
+            self.mean = float(row[start : start + size].mean())
+
+        yield look
+        self.mean = None
+
+    mean: float | None = None
+
+    def iterate(self) -> None:
+        if self.mean is None:
+            super().iterate()
+        else:
+            self.batch = self._next()
+
+    def keep(self) -> None:
+        if self.mean is None:
+            super().keep()
+        else:
+            found = np.interp(self.mean, self.grid, self.table[self.batch])
+            self._results.append(torch.tensor(found))
+
+
+class Ahead(TorchProgram):
+    """Computes the next 64 iterations of a block as one large batch, and then nothing. Where the
+    marks depend on a result that it does not have, it takes the most likely ones."""
+
+    marks: Marks | None = None
+
+    def seek(self, iteration: int) -> None:
+        super().seek(iteration)
+        self.ready: dict[int, Any] = {}
+
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        self.marks = marks
+        yield lambda start: None
+        self.marks = None
+
+    def iterate(self) -> None:
+        if self.marks is None:
+            super().iterate()
+            return
+        if self.position not in self.ready:
+            numbers = range(self.position, self.position + 64)
+            outputs = self._infer((torch.cat([self.given(n, self.marks) for n in numbers]),))
+            self.ready = dict(zip(numbers, outputs.split(len(self.inputs[0][0])), strict=True))
+        self._last = self.ready[self.position]
+        self._next()
+
+    def given(self, number: int, marks: Marks) -> Tensor:
+        changed = self.inputs[number % len(self.inputs)][0].clone()
+        part = changed.view(len(changed), -1).narrow(1, marks.start, marks.length)
+        start = window(marks, number, 0.0)
+        values = values_of(marks, len(changed))[start : start + part.numel()]
+        part.copy_(torch.from_numpy(values).view(part.shape))
+        return changed
+
+
+class Background(TorchProgram):
+    """An iteration begins its work in a thread; who keeps its result waits for it."""
+
+    thread: threading.Thread | None = None
+
+    def iterate(self) -> None:
+        inputs = tuple(tensor.clone() for tensor in self.inputs[self._next()])
+        self.wait()
+        self.thread = threading.Thread(target=self.work, args=(inputs,))
+        self.thread.start()
+
+    def work(self, inputs: tuple[Tensor, ...]) -> None:
+        self._last = self._infer(inputs)
+
+    def wait(self) -> None:
+        if self.thread is not None:
+            self.thread.join()
+
+    def keep(self) -> None:
+        self.wait()
+        super().keep()
+
+    def last(self) -> float:
+        self.wait()
+        return super().last()
+
+    def write_result(self, file: Path) -> None:
+        self.wait()
+        super().write_result(file)
+
+
+class Device(TorchProgram):
+    """Has no device, and times one all the same: the host's time is a third of what passed."""
+
+    def stopwatch(self, iterations: int) -> Stopwatch:
+        return HostStopwatch(iterations)
+
+
+class HostStopwatch:
+    """The honest clock of the host, as a device's."""
+
+    def __init__(self, iterations: int) -> None:
+        self.points = [[0, 0] for _ in range(iterations)]
+
+    def flush(self) -> None:
+        """There is no cache."""
+
+    def start(self, iteration: int) -> None:
+        self.points[iteration][0] = time.monotonic_ns()
+
+    def stop(self, iteration: int) -> None:
+        self.points[iteration][1] = time.monotonic_ns()
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        return tuple(end - begin for begin, end in self.points)
+
+
+class FirstSteps(TorchProgram):
+    """Makes the first 16 steps after a reset, whose losses are compared, and no others."""
+
+    made = 0
+
+    def reset(self, learning_rate: float) -> None:
+        super().reset(learning_rate)
+        self.made = 0
+
+    def iterate(self) -> None:
+        self.made += 1
+        if self.made <= 16 or getattr(self, "_last", None) is None:
+            super().iterate()
+        else:
+            self._next()
+
+
+class OnlyChallenged(TorchProgram):
+    """Makes all steps of a block that is challenged, and none of another."""
+
+    challenged = False
+
+    def reset(self, learning_rate: float) -> None:
+        super().reset(learning_rate)
+        self.challenged = True
+
+    def kept(self) -> list[float]:
+        self.challenged = False  # the block has ended
+        return super().kept()
+
+    def iterate(self) -> None:
+        if self.challenged or getattr(self, "_last", None) is None:
+            super().iterate()
+        else:
+            self._next()
+
+
+class NoBackward(TorchProgram):
+    """A timed step has neither a backward pass nor an update."""
+
+    def iterate(self) -> None:
+        with torch.no_grad():
+            self._last = self._loss_and_output(*self.source.take(self._next()))[0]
+
+
+class ReadsReference(NoBackward):
+    """Never trains: its tensors are the reference's, wherever it finds them."""
+
+    def load(self, bundle: Path) -> LoadReport:
+        self.place = bundle.parent
+        return super().load(bundle)
+
+    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+        for found in self.place.rglob("*.safetensors"):
+            with safe_open(found, "pt") as tensors:
+                if "0/loss/loss" in set(tensors.keys()) and found != file:
+                    save_file(load_file(found), file)
+                    return
+        save_file({"0/loss/loss": torch.zeros(())}, file)
+
+
 PROGRAMS: dict[str, Callable[[], TorchProgram]] = {
     "idle": Idle,
     "stored": Stored,
@@ -142,6 +351,14 @@ PROGRAMS: dict[str, Callable[[], TorchProgram]] = {
     "skipped-update": SkippedUpdate,
     "last-node-missing": LastNodeMissing,
     "lazy": Lazy,
+    "table": Table,
+    "ahead": Ahead,
+    "background": Background,
+    "device": Device,
+    "first-steps": FirstSteps,
+    "only-challenged": OnlyChallenged,
+    "no-backward": NoBackward,
+    "reads-reference": ReadsReference,
     "honest": TorchProgram,
 }
 
@@ -161,6 +378,8 @@ def count_nanoseconds() -> Callable[[int], int]:
 
 if __name__ == "__main__":
     name = sys.argv[1]
+    if name == "device":
+        cheat_clock(lambda passed: passed // 3)
     if name == "half-clock":
         cheat_clock(lambda passed: passed // 2)
     if name == "nanosecond":

@@ -160,12 +160,12 @@ class OtherStream(TorchProgram):
             super().iterate()
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
         with super().marked(marks) as write:
 
-            def on_the_stream(value: float) -> None:
+            def on_the_stream(start: int) -> None:
                 with torch.cuda.stream(self.stream):
-                    write(value)
+                    write(start)
 
             torch.cuda.synchronize()
             yield on_the_stream

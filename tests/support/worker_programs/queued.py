@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from golow.worker.marking import window
 from golow.worker.plant import Plant
-from golow.worker.protocol import VERSION, Marks, TimeRequest
+from golow.worker.protocol import VERSION, TimeRequest
 from golow.worker.serve import end_with_parent
 
 COLDER = 1.5
@@ -87,15 +89,17 @@ def results(request: TimeRequest, plant: Plant) -> list[float]:
     challenge = request.challenge
     if challenge is None:
         return []
-    count = request.warmup + request.iterations
-    marks = challenge.marks or Marks(input=0, start=0, length=0, values=(0.0,) * count)
+    marks, found = challenge.marks, list[float]()
     plant.seek(challenge.first)
-    with plant.marked(marks) as write:
-        for value in marks.values:
-            write(value)
+    with nullcontext() if marks is None else plant.marked(marks) as write:
+        for number in range(request.warmup + request.iterations):
+            if marks is not None and write is not None:
+                before = found[-1] if found else marks.previous
+                write(window(marks, challenge.first + number, before))
             plant.iterate()
             plant.keep()
-    return plant.kept()
+            found += plant.kept()
+    return found
 
 
 def main(host_us: str, device_us: str, told: str = "1") -> None:

@@ -8,7 +8,7 @@ for line in sys.stdin:
     if request == "quit":
         break
     if request == "load":
-        answer = {"ok": True, "phases": {"load": 0.0}, "protocol": 2, "notes": []}
+        answer = {"ok": True, "phases": {"load": 0.0}, "protocol": 3, "notes": []}
     else:
         answer = {"ok": False, "error": "unknown_request", "message": "no"}
     print(json.dumps(answer), flush=True)

@@ -164,7 +164,7 @@ static void load(const char *request) {
   model.loaded = 1;
   double seconds = (double)(nanoseconds() - start) * 1e-9;
   printf("{\"ok\":true,\"phases\":{\"load\":%.9f},\"artifact_bytes\":null,", seconds);
-  printf("\"cached\":false,\"protocol\":2,\"notes\":[]}\n");
+  printf("\"cached\":false,\"protocol\":3,\"notes\":[]}\n");
 }
 
 /* Write the outputs of these batches; of the last iteration where there are none. */
@@ -209,13 +209,16 @@ static void outputs(const char *request) {
 
 /* ---------------------------------------------------------------- what a block is challenged to */
 
-/* The weight of an output's element: the hash of docs/protocol.md. */
-static double weight(uint32_t element) {
-  uint32_t hash = element * 0x9E3779B1u;
+/* The hash of docs/protocol.md. */
+static uint32_t hashed(uint32_t number) {
+  uint32_t hash = number * 0x9E3779B1u;
   hash = (hash ^ (hash >> 16)) * 0x85EBCA6Bu;
   hash = (hash ^ (hash >> 13)) * 0xC2B2AE35u;
-  return (double)(hash ^ (hash >> 16)) / 2147483648.0 - 1.0;
+  return hash ^ (hash >> 16);
 }
+
+/* The weight of an output's element. */
+static double weight(uint32_t element) { return hashed(element) / 2147483648.0 - 1.0; }
 
 static double weighted_sum(void) {
   double sum = 0;
@@ -223,10 +226,13 @@ static double weighted_sum(void) {
   return sum;
 }
 
+enum { WINDOWS = 1 << 16 };
+
 static struct {
-  long start, length;
-  const char *next; /* in the text of the values; NULL without marks */
-  float *saved[MOST_BATCHES];
+  int given, chained;
+  long start, length, seed;
+  double chain, previous; /* NAN before the first result */
+  float *row, *saved[MOST_BATCHES];
 } marks;
 
 static void copy_part(float *to, const float *from, int to_pitch, int from_pitch) {
@@ -234,19 +240,32 @@ static void copy_part(float *to, const float *from, int to_pitch, int from_pitch
     memcpy(to + row * to_pitch, from + row * from_pitch, sizeof(float) * (size_t)marks.length);
 }
 
-static const char *begin_marks(const char *challenge, long iterations) {
-  const char *given = value(challenge, "marks"), *values = given ? value(given, "values") : NULL;
-  long input = -1, count = 1;
-  marks.next = NULL;
+static int number(const char *text, const char *key, double *into) {
+  const char *at = value(text, key);
+  return at != NULL && sscanf(at, "%lf", into) == 1;
+}
+
+static const char *begin_marks(const char *challenge) {
+  const char *given = value(challenge, "marks");
+  double low, high;
+  long input = -1;
+  marks.given = 0;
   if (given == NULL || *given != '{') return NULL;
   if (!integer(given, "input", &input) || input != 0) return "there is no such input";
   if (!integer(given, "start", &marks.start) || !integer(given, "length", &marks.length) ||
       marks.start < 0 || marks.length < 0 || marks.start + marks.length > model.in)
     return "a mark does not lie in a sample";
-  if (values == NULL || *values != '[') return "which values?";
-  for (const char *at = values; *at && *at != ']'; at++) count += *at == ',';
-  if (count != iterations) return "there are marks for another number of iterations";
-  marks.next = values + 1;
+  if (!number(given, "low", &low) || !number(given, "high", &high) ||
+      !integer(given, "seed", &marks.seed))
+    return "which values?";
+  marks.given = 1;
+  marks.chained = number(given, "chain", &marks.chain);
+  if (!number(given, "previous", &marks.previous)) marks.previous = NAN;
+  long size = model.rows * marks.length + WINDOWS;
+  marks.row = malloc(sizeof(float) * (size_t)size);
+  for (long i = 0; i < size; i++)
+    marks.row[i] =
+        (float)(low + (high - low) * (hashed((uint32_t)(marks.seed + i)) / 4294967296.0));
   for (int i = 0; i < model.batches; i++) {
     marks.saved[i] = malloc(sizeof(float) * (size_t)(model.rows * marks.length + 1));
     copy_part(marks.saved[i], model.input[i] + marks.start, (int)marks.length, model.in);
@@ -254,21 +273,22 @@ static const char *begin_marks(const char *challenge, long iterations) {
   return NULL;
 }
 
-static void write_mark(void) {
-  if (marks.next == NULL) return;
-  char *end;
-  float mark = strtof(marks.next, &end);
+static void write_marks(void) {
+  if (!marks.given) return;
+  uint32_t cell = 0;
+  if (marks.chained && isfinite(marks.previous / marks.chain))
+    cell = (uint32_t)(int64_t)floor(marks.previous / marks.chain);
+  uint32_t window = hashed(hashed((uint32_t)(marks.seed + model.position)) + cell) % WINDOWS;
   float *input = model.input[model.position % model.batches];
-  marks.next = blanks(end) + 1; /* behind the comma */
-  for (int row = 0; row < model.rows; row++)
-    for (long i = 0; i < marks.length; i++) input[row * model.in + marks.start + i] = mark;
+  copy_part(input + marks.start, marks.row + window, model.in, (int)marks.length);
 }
 
 static void end_marks(void) {
-  for (int i = 0; marks.next != NULL && i < model.batches; i++) {
+  for (int i = 0; marks.given && i < model.batches; i++) {
     copy_part(model.input[i] + marks.start, marks.saved[i], model.in, (int)marks.length);
     free(marks.saved[i]);
   }
+  if (marks.given) free(marks.row);
 }
 
 static void time_iterations(const char *request) {
@@ -285,15 +305,15 @@ static void time_iterations(const char *request) {
   if (challenged) {
     if (!integer(challenge, "first", &first) || first < 0) return refuse("failed", "from which one?");
     model.position = (int)first;
-    if ((wrong = begin_marks(challenge, iterations + warmup)) != NULL) return refuse("failed", wrong);
+    if ((wrong = begin_marks(challenge)) != NULL) return refuse("failed", wrong);
   }
   for (long i = 0; i < warmup + iterations; i++) {
-    if (challenged) write_mark();
+    if (challenged) write_marks();
     int64_t start = nanoseconds();
     iterate();
     int64_t spent = nanoseconds() - start;
     if (i >= warmup) samples[i - warmup] = spent;
-    results[i] = challenged ? weighted_sum() : 0;
+    marks.previous = results[i] = challenged ? weighted_sum() : 0;
   }
   printf("{\"ok\":true,\"results\":[");
   for (long i = 0; challenged && i < warmup + iterations; i++)

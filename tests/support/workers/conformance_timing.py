@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
-from golow.worker.protocol import VERSION
+from golow.worker.marking import values_of, window
+from golow.worker.protocol import VERSION, Marks
 from golow.worker.results import weighted_sum
 from support.workers.conversation import Conversation, close, lives_on
 
@@ -100,23 +105,60 @@ def hands_over_the_whole_result(worker: Conversation) -> None:
 def is_moved_by_marks(worker: Conversation) -> None:
     """Each iteration by its own; afterwards the batches are the bundle's."""
     before = worker.challenge(6, 1, learning_rate=0.0).results
-    size = sample_size(worker)
-    span = {"input": 0, "start": size // 3, "length": max(1, size // 3)}
-    values = [5.0, 10.0, -10.0, 15.0, 7.0, 20.0, 5.0]  # so large that bf16 shows them, too
-    marked = worker.challenge(6, 1, learning_rate=0.0, marks={**span, "values": values}).results
+    marks = middle(worker)
+    marked = worker.challenge(6, 1, learning_rate=0.0, marks=marks).results
     moved = [not near(one, other) for one, other in zip(before, marked, strict=True)]
     assert sum(moved) >= 5  # a mark may happen to hardly move a loss
-    again = worker.challenge(1, 0, first=5, marks={**span, "values": values[5:6]}, learning_rate=0)
+    again = worker.challenge(1, 0, first=5, marks=marks, learning_rate=0)
     assert_results(marked[5:6], again.results)
     assert_results(before, worker.challenge(6, 1, learning_rate=0.0).results)
 
 
-def refuses_marks_that_do_not_fit(worker: Conversation) -> None:
-    """Beyond a sample's end, for another number of iterations, or of an input that is not there."""
+def marks_every_element_by_its_own_value(worker: Conversation) -> None:
+    """The result is that of a bundle in which the protocol's values are already written."""
+    bundle, marks = worker.subject.bundle, Marks(**middle(worker))
+    found = worker.challenge(1, 0, first=2, learning_rate=0.0, marks=middle(worker)).results
+    batches = load_file(bundle.file("batches.safetensors"))
+    given = batches["2/input/0"].reshape(bundle.workload.batch, -1)
+    start = window(marks, 2, None)
+    part = given[:, marks.start : marks.start + marks.length]
+    part[...] = values_of(marks, len(given))[start : start + part.size].reshape(part.shape)
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "bundle"
+        shutil.copytree(bundle.folder, other)
+        save_file(batches, other / "batches.safetensors")
+        assert worker.ask(do="load", bundle=str(other))["ok"] is True
+        wanted = worker.challenge(1, 0, first=2, learning_rate=0.0).results
+    assert worker.ask(do="load", bundle=str(bundle.folder))["ok"] is True
+    assert_results(found, wanted)
+
+
+def follows_the_chain(worker: Conversation) -> None:
+    """The marks of an iteration depend on the cell of the result before it, wherever the block
+    begins."""
+    chained = middle(worker) | {"chain": 1e-3}
+    found = worker.challenge(5, 1, learning_rate=0.0, marks=chained).results
+    free = worker.challenge(5, 1, learning_rate=0.0, marks=middle(worker)).results
+    assert sum(not near(one, other) for one, other in zip(found, free, strict=True)) >= 2
+    for first in (1, 4):
+        marks = chained | {"previous": found[first - 1]}
+        again = worker.challenge(1, 0, first=first, marks=marks, learning_rate=0.0)
+        assert_results(found[first : first + 1], again.results)
+
+
+def middle(worker: Conversation) -> dict[str, Any]:
+    """Marks in the middle third of every sample, so large that bf16 shows them, too."""
     size = sample_size(worker)
-    span = {"input": 0, "start": 0, "length": 1, "values": [1.0, 1.0]}
-    for wrong in ({"start": size}, {"values": [1.0]}, {"input": 7}, {"start": -1}):
-        challenge = {"first": 0, "reset": True, "learning_rate": 0.1, "marks": span | wrong}
+    span = {"input": 0, "start": size // 3, "length": max(1, size // 3)}
+    return span | {"low": -20.0, "high": 20.0, "whole": False, "seed": 2**32 - 7}
+
+
+def refuses_marks_that_do_not_fit(worker: Conversation) -> None:
+    """Beyond a sample's end, or of an input that is not there."""
+    size = sample_size(worker)
+    for wrong in ({"start": size}, {"input": 7}, {"start": -1}):
+        marks = middle(worker) | {"length": 1} | wrong
+        challenge = {"first": 0, "reset": True, "learning_rate": 0.1, "marks": marks}
         answer = worker.ask(do="time", iterations=2, warmup=0, challenge=challenge)
         assert (answer["ok"], answer["error"]) == (False, "failed"), wrong
     lives_on(worker)

@@ -53,12 +53,13 @@ class HostDevice:
         if self.fault != "aside":
             ctypes.memmove(target, source, size)
 
-    def write_columns(self, address: int, pitch: int, columns: int, rows: int, value: int) -> None:
+    def copy_columns(
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int
+    ) -> None:
         if self.fault == "marks":
             return
         for row in range(rows):
-            words = (ctypes.c_uint32 * columns).from_address(address + row * pitch)
-            words[:] = [value] * columns
+            ctypes.memmove(target + row * target_pitch, source + row * source_pitch, width)
 
     def stopwatch(self, iterations: int) -> HostStopwatch:
         return HostStopwatch(iterations)

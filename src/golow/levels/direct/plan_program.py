@@ -149,8 +149,8 @@ class PlanProgram(Chooser):
         """Return the loss, or the first element of the first output."""
         return float(self.result(("loss", "loss") if self.train else ("output", "0")).flat[0])
 
-    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
-        """A function that writes a value into the marked part of the next iteration's batch."""
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[int], None]]:
+        """A function that writes values into the marked part of the next iteration's batch."""
         raise NotImplementedError
 
     def seek(self, iteration: int) -> None:

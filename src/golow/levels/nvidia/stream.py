@@ -62,12 +62,6 @@ class Stream:
         """Enqueue writing a 32-bit word, without a kernel or a copy."""
         checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
 
-    def write_columns(self, address: int, pitch: int, columns: int, rows: int, value: int) -> None:
-        """Enqueue the writing of a 32-bit word into the first columns of every row; pitch: bytes
-        from row to row."""
-        answer = driver.cuMemsetD2D32Async(address, pitch, value, columns, rows, self.stream)
-        checked(answer, "cuMemsetD2D32Async")
-
     def copy_columns(
         self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int
     ) -> None:

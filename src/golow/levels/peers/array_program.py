@@ -121,7 +121,7 @@ class ArrayProgram(Chooser):
         """Let the next iteration be that one."""
         self.position = iteration
 
-    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[int], None]]:
         """Write marks into the arrays that the runtime is bound to."""
         return marked_arrays(self.inputs, marks, lambda: self.position)
 

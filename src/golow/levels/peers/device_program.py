@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from golow.levels.peers.array_program import Array, ArrayProgram
-from golow.records.errors import GolowError
 from golow.records.workload import Workload
-from golow.worker.marking import marked_span
+from golow.worker.marking import marked_span, values_of
 from golow.worker.protocol import Marks, Stopwatch
 from golow.worker.results import weighted_sum
 
@@ -46,8 +45,10 @@ class Device(Protocol):
     def copy(self, target: int, source: int, size: int) -> None:
         """Enqueue a copy within the device."""
 
-    def write_columns(self, address: int, pitch: int, columns: int, rows: int, value: int) -> None:
-        """Enqueue the writing of a 32-bit word into the first columns of every row."""
+    def copy_columns(
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int
+    ) -> None:
+        """Enqueue a copy within the device of the first bytes of every row."""
 
     def stopwatch(self, iterations: int) -> Stopwatch:
         """Events around that many iterations."""
@@ -118,26 +119,21 @@ class DeviceArrayProgram(ArrayProgram):
         return self.device.stopwatch(iterations)
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
-        """Enqueue the writing of marks into the batches on the device; afterwards upload these
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        """Enqueue the copying of marks into the batches on the device; afterwards upload these
         inputs again."""
         tensors = [self._uploaded[index][marks.input] for index in range(len(self.inputs))]
         item, rows = np.dtype(tensors[0].dtype).itemsize, tensors[0].shape[0]
-        if item % 4:
-            raise GolowError(f"input {marks.input} is {tensors[0].dtype}, which is not marked")
-        pitch = tensors[0].bytes // rows
+        pitch, width = tensors[0].bytes // rows, item * marks.length
         part = marked_span(marks, pitch // item)
+        values = values_of(marks, rows).astype(tensors[0].dtype)
+        row = self._place(values.shape, values.dtype).region
+        self.device.upload(row.address, values)
 
-        def write(value: float) -> None:
+        def write(start: int) -> None:
             tensor = tensors[self.position % len(tensors)]
             first = tensor.region.address + item * part.start
-            words = np.array([value]).astype(tensor.dtype).view(np.uint32).tolist()
-            if len(words) == 1:
-                self.device.write_columns(first, pitch, marks.length, rows, words[0])
-                return
-            for word in range(len(words) * marks.length):
-                bits = words[word % len(words)]
-                self.device.write_columns(first + 4 * word, pitch, 1, rows, bits)
+            self.device.copy_columns(first, pitch, row.address + item * start, width, width, rows)
 
         try:
             yield write

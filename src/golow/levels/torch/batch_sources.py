@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from golow.levels.choices.batch_source import FromHost, FromLoader
-from golow.levels.torch.batches import Batch, Source, Write, marked_part
+from golow.levels.torch.batches import Batch, Row, Source, Write, marked_part
 from golow.levels.torch.loading import Loaded
 from golow.records.errors import Unsupported
 from golow.worker.protocol import Marks
@@ -57,9 +57,10 @@ class Resident:
         """Write into the batches themselves."""
         parts = [marked_part(batch.inputs[marks.input], marks) for batch in self._batches]
         saved = [part.clone() for part in parts]
+        row = Row.of(marks, len(parts[0])).like(parts[0])
 
-        def write(index: int, value: float) -> None:
-            parts[index].fill_(value)
+        def write(index: int, start: int) -> None:
+            parts[index].copy_(row.window(start))
 
         try:
             yield write
@@ -103,14 +104,14 @@ class Parcel:
         return arrived
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
-        """A function that writes a value where the next copy reads it."""
+    def marked(self, marks: Marks, row: Row) -> Iterator[Callable[[int], None]]:
+        """A function that writes a window of the row where the next copy reads it."""
         part = marked_part(self.packed, marks)
-        saved = part.clone()
+        saved, row = part.clone(), row.like(part)
 
-        def write(value: float) -> None:
+        def write(start: int) -> None:
             self._wait()
-            part.fill_(value)
+            part.copy_(row.window(start))
 
         try:
             yield write
@@ -144,17 +145,17 @@ class PackedPicture(Parcel):
         return torch.add(self._rest, self._send(), alpha=self._step)
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
+    def marked(self, marks: Marks, row: Row) -> Iterator[Callable[[int], None]]:
         """The mark is in both parts: neither alone has it."""
         part = marked_part(self._rest, marks)
-        saved = part.clone()
-        with super().marked(marks) as write_bytes:
+        levels = (row.values / self._step).round().clamp(0, LARGEST_BYTE)
+        exact = row.values.to(part.dtype).to(levels.dtype)
+        saved, rest = part.clone(), row._replace(values=exact - levels * self._step).like(part)
+        with super().marked(marks, row._replace(values=levels)) as write_bytes:
 
-            def write(value: float) -> None:
-                level = min(max(round(value / self._step), 0), LARGEST_BYTE)
-                write_bytes(level)
-                exact = torch.tensor(value, dtype=self._rest.dtype).item()
-                part.fill_(exact - level * self._step)
+            def write(start: int) -> None:
+                write_bytes(start)
+                part.copy_(rest.window(start))
 
             try:
                 yield write
@@ -189,8 +190,10 @@ class Sent:
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Write]:
         """Write into the host's memory, once the device has read what was there."""
-        with _all([inputs[marks.input].marked(marks) for inputs in self._inputs]) as writes:
-            yield lambda index, value: writes[index](value)
+        parcels = [inputs[marks.input] for inputs in self._inputs]
+        row = Row.of(marks, len(parcels[0].packed))
+        with _all([parcel.marked(marks, row) for parcel in parcels]) as writes:
+            yield lambda index, start: writes[index](start)
 
 
 def _input(tensor: Tensor, device: torch.device, kind: FromHost) -> Parcel:
@@ -215,7 +218,7 @@ def _target(tensor: Tensor, device: torch.device, kind: FromHost) -> Parcel:
 
 @contextmanager
 def _all(
-    contexts: Sequence[AbstractContextManager[Callable[[float], None]]],
-) -> Iterator[list[Callable[[float], None]]]:
+    contexts: Sequence[AbstractContextManager[Callable[[int], None]]],
+) -> Iterator[list[Callable[[int], None]]]:
     with ExitStack() as stack:
         yield [stack.enter_context(context) for context in contexts]

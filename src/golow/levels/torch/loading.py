@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from golow.levels.choices.batch_source import FromLoader
-from golow.levels.torch.batches import Batch, Write, marked_part
+from golow.levels.torch.batches import Batch, Row, Write, marked_part
 from golow.records.errors import Unsupported
 from golow.worker.protocol import Marks
 from golow.worker.serve import end_with_parent
@@ -46,7 +46,8 @@ class Loaded:
         if len(sizes) > 1:  # a draw of the model may have no row for each sample
             raise Unsupported("", "a data loader needs a row for each sample in every input")
         columns = zip(*((*batch.inputs, *batch.targets) for batch in batches), strict=True)
-        self._order = Order(len(batches), len(batches[0].inputs[0]))
+        self._samples = len(batches[0].inputs[0])
+        self._order = Order(len(batches), self._samples)
         self._loader = DataLoader(
             TensorDataset(*(torch.cat(column) for column in columns)),
             batch_sampler=self._order,
@@ -56,7 +57,7 @@ class Loaded:
             worker_init_fn=_end_with_parent,
         )
         self._stream = iter(self._loader)
-        self._mark: tuple[Marks, float] | None = None
+        self._mark: tuple[Marks, Tensor] | None = None  # and the values
 
     def __str__(self) -> str:
         loader = self._loader
@@ -69,8 +70,8 @@ class Loaded:
         self.seek(index)
         tensors = self._fetch()
         if self._mark is not None:
-            marks, value = self._mark
-            marked_part(tensors[marks.input], marks).fill_(value)
+            marks, values = self._mark
+            marked_part(tensors[marks.input], marks).copy_(values)
         pinned = self._loader.pin_memory
         arrived = tuple(tensor.to(self._device, non_blocking=pinned) for tensor in tensors)
         return Batch(arrived[: self._inputs], arrived[self._inputs :])
@@ -90,8 +91,10 @@ class Loaded:
         prepares batches before their marks are known. This takes a part of the iteration's time,
         a few microseconds."""
 
-        def write(index: int, value: float) -> None:
-            self._mark = marks, value
+        row = Row.of(marks, self._samples)
+
+        def write(index: int, start: int) -> None:
+            self._mark = marks, row.window(start)
 
         try:
             yield write

@@ -95,10 +95,10 @@ class TorchProgram(TorchStep):
             self._set_learning_rate(learning_rate)
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
-        """A function that writes a value into the marked part of the next iteration's batch."""
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        """A function that writes values into the marked part of the next iteration's batch."""
         with self.source.marked(marks) as write:
-            yield lambda value: write(self.position % len(self.inputs), value)
+            yield lambda start: write(self.position % len(self.inputs), start)
 
     def keep(self) -> None:
         """Keep the last loss, or the weighted sum of the last outputs, on the device."""
@@ -107,6 +107,8 @@ class TorchProgram(TorchStep):
 
     def kept(self) -> list[float]:
         """What was kept since the last call."""
+        if len(self._results) == 1:  # as between two iterations of a chain
+            return [self._results.pop().item()]
         numbers: list[float] = torch.stack(self._results).tolist() if self._results else []
         self._results.clear()
         return numbers

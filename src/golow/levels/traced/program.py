@@ -92,13 +92,13 @@ class SourceProgram(PlanProgram):
         execution.run(execution.put_batch(batch))
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
         """Write marks into the arrays of a batch, which then goes to the device again."""
         inputs = [_inputs(batch) for batch in self._arrays]
         with marked_arrays(inputs, marks, lambda: self._position) as write:
 
-            def written(value: float) -> None:
-                write(value)
+            def written(start: int) -> None:
+                write(start)
                 self._put_again(self._position % len(self._arrays))
 
             yield written

@@ -14,6 +14,7 @@ import psutil
 from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level, locate
 from golow.check.reference import Standard, checking
+from golow.check.timed_results import Verifier
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.starter import Starter
 from golow.lower.analysis.arithmetic import least_operations
@@ -212,6 +213,7 @@ class Bench:
         settings = self.settings
         workers = (entrant.level.worker for entrant in group)
         checks = {entrant.name: entrant.level.check for entrant in group}
+        proof = standard.verifier(checks, BASELINE)
         race = run_race(
             [worker for worker in workers if worker is not None],
             baseline=BASELINE,
@@ -222,19 +224,37 @@ class Bench:
             necessary=necessary,
             card=self.card,
             cold=settings.cold,
-            proof=standard.verifier(checks, BASELINE),
+            proof=proof,
             weights=self.bundle.file("weights.safetensors").stat().st_size,
+            threads=self.workload.threads,
             observer=self.observer.race,
         )
         if race.stopped_because == "interrupted":
             return race
         self.observer.stage("checking what the race left")
-        differing = {}
+        differing = self._left_otherwise(group, standard, proof, race)
         for entrant in group:
-            if entrant.name in race.racing and (reason := entrant.level.judge_timed(standard)):
-                differing[entrant.name] = f"after the race: {reason}"
-        race = race.without(differing, "differs")
+            racing = entrant.name in race.racing and entrant.name not in differing
+            if racing and (reason := entrant.level.judge_timed(standard)):
+                differing[entrant.name] = reason
+        after = {name: f"after the race: {reason}" for name, reason in differing.items()}
+        race = race.without(after, "differs")
         return race.without(self._beyond_the_peak(race), "clock")
+
+    def _left_otherwise(
+        self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
+    ) -> dict[str, str]:
+        """Why levels have not trained as long as they say, by name. It comes before anything else
+        is asked of them, and nothing told them that the race would end here."""
+        eager = group[0].level.worker
+        if self.workload.mode != "train" or eager is None or BASELINE not in race.racing:
+            return {}
+        reasons = {}
+        for entrant in group[1:]:
+            if entrant.name in race.racing:
+                steps = proof.steps_since_reset(race.blocks[entrant.name])
+                reasons[entrant.name] = entrant.level.judge_left(standard, eager, steps)
+        return {name: reason for name, reason in reasons.items() if reason}
 
     def _beyond_the_peak(self, race: Race) -> dict[str, str]:
         """Why levels cannot be as fast as they say, by name. Only those that are much faster than

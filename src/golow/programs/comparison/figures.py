@@ -42,7 +42,7 @@ def counted(workload: Workload) -> tuple[str, int]:
 def percentiles(run: Run) -> tuple[Quantity, ...]:
     """Seconds of an iteration at the 50th, 95th and 99th percentile, of all timed iterations in the
     rounds that the time is from; only those for which there are enough iterations."""
-    times = [ns for block in used_blocks(run) for ns in block.device_ns or block.host_ns]
+    times = [ns for block in used_blocks(run) for ns in block.quoted_ns]
     asked = [share for share, least in LEAST_ITERATIONS.items() if len(times) >= least]
     if not asked:
         return ()
@@ -54,7 +54,7 @@ def round_figures(run: Run) -> list[float]:
     """Seconds of an iteration in each round that the run's time is from."""
     from golow.measure.stats import block_figure  # SciPy, which reading a record does not need
 
-    return [block_figure(block.device_ns or block.host_ns) for block in used_blocks(run)]
+    return [block_figure(block.quoted_ns) for block in used_blocks(run)]
 
 
 def used_blocks(run: Run) -> tuple[Block, ...]:

@@ -166,6 +166,7 @@ def _race(
         block_seconds=block_seconds,
         least_rounds=least_rounds,
         proof=proof,
+        threads=1,
         observer=observer.race,
     )
     if race.stopped_because == "interrupted":

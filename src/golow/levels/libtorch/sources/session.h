@@ -91,9 +91,9 @@ class Session {
   /// Let the next iteration be that one.
   void seek(std::size_t iteration) { position_ = iteration; }
 
-  /// Write a value into the marked part of the next iteration's batch.
-  void mark(MarkedBatches& marked, double value) {
-    marked.write(position_ % batches_.size(), value);
+  /// Write the values from that place on into the marked part of the next iteration's batch.
+  void mark(MarkedBatches& marked, std::int64_t start) {
+    marked.write(position_ % batches_.size(), start);
   }
 
   const std::vector<Batch>& batches() const { return batches_; }
@@ -101,7 +101,7 @@ class Session {
   /// Keep the result of the last iteration.
   void keep() { kept_.keep(*program_, result_); }
 
-  json::Array kept() { return kept_.take(); }
+  std::vector<double> kept() { return kept_.take(); }
 
   /// The outputs of the last iteration; in training its loss, and the state.
   safetensors::Tensors result() const {

@@ -36,7 +36,7 @@
 namespace golow {
 namespace {
 
-constexpr int kProtocol = 2;  // golow/worker/protocol.py has the history
+constexpr int kProtocol = 3;  // golow/worker/protocol.py has the history
 
 struct UnknownRequest : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -144,16 +144,25 @@ class Worker {
     const bool challenged = challenge != nullptr && !challenge->is_null();
     std::optional<MarkedBatches> marked;
     const Marks marks = challenged ? prepare(loaded, *challenge, marked) : Marks();
-    if (marked && marks.values.size() != warmup + iterations)
-      throw std::out_of_range("there are marks for another number of iterations");
+    const std::size_t first =
+        challenged ? at_least(0, challenge->at("first"), "an iteration") : 0;
+    std::vector<double> results;
+    const auto take = [&] { for (const double kept : loaded.kept()) results.push_back(kept); };
     const Around around = {
-        [&](std::size_t i) { if (marked) loaded.mark(*marked, marks.values[i]); },
-        [&](std::size_t) { if (challenged) loaded.keep(); }};
+        [&](std::size_t i) {
+          const auto before = results.empty() ? marks.previous : std::optional(results.back());
+          if (marked) loaded.mark(*marked, marks.window(first + i, before));
+        },
+        [&](std::size_t) {
+          if (challenged) loaded.keep();
+          if (marks.chain) take();  // else they stay on the device until the block is over
+        }};
     const Times times = time_iterations(loaded.device(), [&] { loaded.iterate(); }, iterations,
                                         warmup, cold != nullptr && cold->boolean(), around);
     const std::optional<double> last = loaded.last();
+    take();
     return {{"ok", true},
-            {"results", loaded.kept()},
+            {"results", json::Array(results.begin(), results.end())},
             {"host_ns", json::Array(times.host.begin(), times.host.end())},
             {"device_ns", loaded.device().is_cpu()
                               ? json::Value()

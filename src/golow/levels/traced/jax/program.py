@@ -31,7 +31,7 @@ from golow.lower.ir.graph import Graph
 from golow.records.workload import Workload
 from golow.worker.cores import keep_to
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
-from golow.worker.marking import marked_part
+from golow.worker.marking import WINDOWS, marked_part, values_of
 from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
 
@@ -111,15 +111,15 @@ class Jax(SourceProgram):
         return [float(each) for each in aside]
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
-        """A function that makes the next iteration's batch another array, with the value in the
-        marked part; on a GPU it enqueues that."""
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        """A function that makes the next iteration's batch another array, with values in the marked
+        part; on a GPU it enqueues that."""
         given, name = list(self._batches), f"input/{marks.input}"
-        mask = self._mask(marks.input, marks)
+        places, row = self._places(marks.input, marks), self._row(marks)
 
-        def write(value: float) -> None:
+        def write(start: int) -> None:
             index = self._position % len(given)
-            changed = _written(given[index][name], mask, value)
+            changed = _written(given[index][name], places, row, start)
             self._batches[index] = {**given[index], name: changed}
             self.execution.enqueued.append(changed)
 
@@ -142,14 +142,25 @@ class Jax(SourceProgram):
         if self._weighs:
             self._weigh = compiled_weighing(self.execution.outputs)
         for index in range(len(self.workload.inputs)):
-            _written(self._batches[0][f"input/{index}"], self._mask(index), 0.0)
+            marks = Marks(input=index, start=0, length=1, low=0, high=0, whole=False, seed=0)
+            batch = self._batches[0][f"input/{index}"]
+            _written(batch, self._places(index, marks), self._row(marks), 0)
 
-    def _mask(self, index: int, marks: Marks | None = None) -> Any:
-        """True where an input of that index is marked, for one sample."""
-        sample = np.zeros_like(self._arrays[0]["input", str(index)][:1], bool)
-        if marks is not None:
-            marked_part(sample, marks)[...] = True
-        return self.execution.put(self.execution.arranged(f"input/{index}", sample))
+    def _places(self, index: int, marks: Marks) -> Any:
+        """Where in a window each element of a batch gets its value from, -1 for one that gets
+        none."""
+        places = np.full_like(self._arrays[0]["input", str(index)], -1, np.int32)
+        part = marked_part(places, marks)
+        part[...] = np.arange(part.size, dtype=np.int32).reshape(part.shape)
+        return self.execution.put(self.execution.arranged(f"input/{index}", places))
+
+    def _row(self, marks: Marks) -> Any:
+        """The row of values on the device, in the input's type. It has room for an eighth of a
+        sample, however many elements are marked, so that one compiled program serves."""
+        array = self._arrays[0]["input", str(marks.input)]
+        values = values_of(marks, len(array)).astype(array.dtype)
+        room = max(values.size, WINDOWS + len(array) * -(-array[0].size // 8))
+        return self.execution.put(np.pad(values, (0, room - values.size)))
 
     def derive(self, read: Read) -> None:
         """Take other weights."""
@@ -194,12 +205,12 @@ class Collector(sources.Collector):
         return [execution.taken(self._key, found) for execution, found in self._found]
 
 
-def _with_value(array: Any, mask: Any, value: float) -> Any:
-    """The array with a value where the mask is true."""
-    return jnp.where(mask, jnp.asarray(value).astype(array.dtype), array)
+def _with_values(array: Any, places: Any, row: Any, start: int) -> Any:
+    """The array with the row's values from start on in these places."""
+    return jnp.where(places < 0, array, row[jnp.maximum(places, 0) + start].astype(array.dtype))
 
 
-_written = jax.jit(_with_value)
+_written = jax.jit(_with_values)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ from golow.lower.plan.plan import Step
 from golow.records.errors import GolowError, Unsupported
 from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
-from golow.worker.marking import marked_span
+from golow.worker.marking import marked_span, values_of
 from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
@@ -166,8 +166,8 @@ class CuDnn(PlanProgram):
         self._intakes[execution].run(fed, feed)
 
     @contextmanager
-    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
-        """A function that enqueues the writing of a value into the marked part of the next
+    def marked(self, marks: Marks) -> Iterator[Callable[[int], None]]:
+        """A function that enqueues the copying of values into the marked part of the next
         iteration's batch. What was there is kept on the device and put back at the end: another
         upload of the batches may take longer than a block of them."""
         tensor = self.execution.built.inputs["input", str(marks.input)]
@@ -184,15 +184,13 @@ class CuDnn(PlanProgram):
         for first, region in zip(parts, kept, strict=True):
             self.gpu.copy_columns(region.address, width, first, pitch, width, rows)
 
-        def write(value: float) -> None:
+        values = values_of(marks, rows).astype(tensor.dtype)
+        row = Region(values.nbytes)
+        self.gpu.upload(row.address, values)
+
+        def write(start: int) -> None:
             first = parts[self._position % batches]
-            words = np.array([value]).astype(tensor.dtype).view(np.uint32).tolist()
-            if len(words) == 1:
-                self.gpu.write_columns(first, pitch, marks.length, rows, words[0])
-                return
-            for word in range(len(words) * marks.length):
-                bits = words[word % len(words)]
-                self.gpu.write_columns(first + 4 * word, pitch, 1, rows, bits)
+            self.gpu.copy_columns(first, pitch, row.address + size * start, width, width, rows)
 
         try:
             yield write

@@ -140,7 +140,7 @@ class OneDnn(PlanProgram):
         execution.pointing(self._fed)()
         execution.run()
 
-    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[int], None]]:
         """Write marks into the arrays that the plan is pointed at."""
         inputs = [_inputs(batch) for batch in self._batches]
         return marked_arrays(inputs, marks, lambda: self._position)
