@@ -245,9 +245,13 @@ class Bench:
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
     ) -> dict[str, str]:
         """Why levels have not trained as long as they say, by name. It comes before anything else
-        is asked of them, and nothing told them that the race would end here."""
-        eager = group[0].level.worker
+        is asked of them, and nothing told them that the race would end here. A wrong eager says
+        nothing of the others."""
+        first = group[0].level
+        eager = first.worker
         if self.workload.mode != "train" or eager is None or BASELINE not in race.racing:
+            return {}
+        if first.check.verdict != "match":
             return {}
         reasons = {}
         for entrant in group[1:]:
