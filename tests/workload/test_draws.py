@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.check.checked_level import CheckedLevel
+from golow.check.marked_places import choose_spans
 from golow.check.moved_bundle import write_moved_bundle
 from golow.check.reference import Standard
 from golow.check.rounding import FLOAT32
-from golow.check.timed_results import choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.torch import bundle as torch_bundle

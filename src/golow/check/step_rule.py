@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from golow.check.rounding import FLOAT32, TF32, Rounding
+from golow.check.rounding import FLOAT32, FP16, TF32, Rounding
 from golow.check.step_values import StepValue, evaluated
 from golow.lower.ir.operator import Operator, vocabulary
 from golow.lower.operators.attention import Attention
@@ -81,9 +81,11 @@ PRODUCTS = RECURRENCES | _names(
 )
 """Operations that round factors to the working precision, in whatever type they write."""
 
-SMALLEST = {"float16": 2.0**-21}
-"""By how much a value near zero may be off, by the type in which it is stored: eight of float16's
-smallest numbers; float32's least else."""
+LEAST_OF_FLOAT16 = 2.0**-24
+"""The smallest number of float16, to which numbers near zero are rounded."""
+SMALLEST = {"float16": 8 * LEAST_OF_FLOAT16}
+"""By how much a value near zero may be off, by the type in which it is stored; float32's least
+else."""
 LARGEST = {"float16": 65504.0}
 """From which value on the type has infinity instead."""
 
@@ -113,10 +115,11 @@ def judged(value: StepValue, working: Rounding, stored: str) -> StepError:
 
 
 class _Rounded(NamedTuple):
-    """So many roundings of this size. unit: of one in the mean."""
+    """So many roundings of this size. unit: of one in the mean; least: of a number near zero."""
 
     limit: Limit
     unit: float
+    least: float = 0.0
 
 
 def _rounding(value: StepValue, working: Rounding) -> _Rounded:
@@ -125,7 +128,8 @@ def _rounding(value: StepValue, working: Rounding) -> _Rounded:
         limit, unit = IN_FLOAT32, FLOAT32.size
     else:
         limit, unit = COARSE, working.size / 2
-    return _Rounded(limit.times(OF_RECURRENCE) if operations & RECURRENCES else limit, unit)
+    least = LEAST_OF_FLOAT16 if working is FP16 else 0.0
+    return _Rounded(limit.times(OF_RECURRENCE) if operations & RECURRENCES else limit, unit, least)
 
 
 def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
@@ -136,9 +140,9 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
         return 0.0
     if not wanted.is_floating_point():
         wrong = found.to(wanted.dtype) != wanted
-        return 0.0 if _all_jump(value, wrong, rounded.unit) else math.inf
+        return 0.0 if _all_jump(value, wrong, rounded) else math.inf
     found, wanted, odd = _finite(found.double(), wanted, stored)
-    if odd is not None and not _all_jump(value, odd, rounded.unit):
+    if odd is not None and not _all_jump(value, odd, rounded):
         return math.inf
     error = (found - wanted).abs()
     least = _Allowed.of(rounded, _own_size(wanted), SMALLEST.get(stored, 2.0**-126))
@@ -150,12 +154,12 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
     share = least.share(error)
     if share <= 1.0:
         return share
-    moves = _moves(value, wanted, rounded.unit).div_(rounded.unit)
+    moves = _moves(value, wanted, rounded).div_(rounded.unit)
     wider = least.at_least(_Allowed.of(rounded, torch.maximum(moves, _rms(moves) / 2), 0.0))
     share = wider.share(error)
     if share > 1.0:
         jumped = error > wider.each
-        if _all_jump(value, jumped, rounded.unit, wider.each):
+        if _all_jump(value, jumped, rounded, wider.each):
             share = wider.share(error.masked_fill(jumped, 0.0))
     return share
 
@@ -169,7 +173,7 @@ class _Allowed(NamedTuple):
     @staticmethod
     def of(rounded: _Rounded, size: Tensor, least: float) -> _Allowed:
         """So many roundings of these sizes, and at least so much."""
-        limit, unit = rounded
+        limit, unit = rounded.limit, rounded.unit
         return _Allowed(
             size * (limit.largest * unit) + least, _rms(size) * (limit.mean * unit) + least
         )
@@ -207,20 +211,22 @@ def _finite(found: Tensor, wanted: Tensor, stored: str) -> tuple[Tensor, Tensor,
     return found.masked_fill(odd, 0.0), wanted.masked_fill(odd, 0.0), odd & ~same
 
 
-def _moves(value: StepValue, wanted: Tensor, unit: float) -> Tensor:
+def _moves(value: StepValue, wanted: Tensor, rounded: _Rounded) -> Tensor:
     """How far each element moves: the root mean square over the draws."""
     squares = torch.zeros_like(wanted)
-    for moved in _moved(value, unit, DRAWS):
+    for moved in _moved(value, rounded, DRAWS):
         squares += torch.nan_to_num(moved - wanted).square()
     return squares.div_(DRAWS).sqrt_()
 
 
-def _all_jump(value: StepValue, wrong: Tensor, unit: float, margin: Tensor | float = 0.0) -> bool:
+def _all_jump(
+    value: StepValue, wrong: Tensor, rounded: _Rounded, margin: Tensor | float = 0.0
+) -> bool:
     """Whether each of these elements is what a moved computation gives, within a margin."""
     if not bool(wrong.any()):
         return True
     found = value.found.double() if value.wanted.is_floating_point() else value.found
-    for moved in _moved(value, 4 * unit, MORE_DRAWS):
+    for moved in _moved(value, rounded._replace(unit=4 * rounded.unit), MORE_DRAWS):
         near = (moved == found) | (moved.isnan() & found.isnan())
         if moved.is_floating_point():
             near |= (moved - found).abs() <= margin
@@ -230,18 +236,16 @@ def _all_jump(value: StepValue, wrong: Tensor, unit: float, margin: Tensor | flo
     return False
 
 
-def _moved(value: StepValue, unit: float, draws: int) -> Iterator[Tensor]:
+def _moved(value: StepValue, rounded: _Rounded, draws: int) -> Iterator[Tensor]:
     """The value from inputs that are moved by about a rounding."""
     generator = torch.Generator().manual_seed(0)
+
+    def moved(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return tensor + noise.mul_(rounded.unit * tensor.abs() + rounded.least)
+
     for _ in range(draws):
-        given = {
-            name: tensor * (1 + unit * _normal(tensor, generator))
-            if tensor.is_floating_point()
-            else tensor
-            for name, tensor in value.given.items()
-        }
+        given = {name: moved(tensor) for name, tensor in value.given.items()}
         yield evaluated(value.node, given)[value.place]
-
-
-def _normal(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
