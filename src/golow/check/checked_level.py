@@ -271,7 +271,9 @@ class CheckedLevel:
         self._checked = True
         if self.check.verdict in ("match", "differs"):
             self.check = _with_steps(self.check, standard.judge_steps(worker))
-            if self.check.steps is not None and self.check.verdict == "match":
+            if self.check.steps is None:
+                self.check = msgspec.structs.replace(self.check, power=standard.power)
+            elif self.check.verdict == "match":
                 self.notes.append(self.check.steps.words)
         if self.check.verdict == "match" and self._timed:
             timed = standard.judge_timed(worker)

@@ -14,6 +14,7 @@ from golow.check.answering import not_answering
 from golow.check.left_state import Steps, judge_left
 from golow.check.marked_places import choose_spans
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
+from golow.check.power import power_of_gradients, power_of_outputs, sees_little, weakness
 from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
 from golow.check.steps import verify_steps
 from golow.check.tensor_files import Part
@@ -24,8 +25,9 @@ from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.levels.torch.first_overflow import WATCHED
 from golow.levels.torch.gradient_terms import MOVED
+from golow.levels.torch.layer_response import RESPONSE
 from golow.levels.torch.rounded_operations import ROUNDED
-from golow.records.comparison import Check, StepsCheck
+from golow.records.comparison import Check, Power, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode
 from golow.storage.full_disk import tells_of_full_disk
@@ -79,6 +81,7 @@ class Standard:
         self._eager = eager
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
+        self._power: Power | None = None
         self._untold = ""  # why it could not be found out whether eager is right
         self._exact: list[HiddenFile] = []  # what the references read
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
@@ -90,6 +93,7 @@ class Standard:
         self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
         infer = bundle.workload.mode == "infer"
         self._not_answering = not_answering(bundle, reference) if infer else ""
+        self._power = self._measured_power(reference)
 
     @property
     def notes(self) -> list[str]:
@@ -113,6 +117,8 @@ class Standard:
         notes += self._unseen(self._references[BATCHES])
         if self._not_answering:
             notes.append(self._not_answering)
+        if self._power is not None and self._power.weak:
+            notes.append(weakness(self._power, self._bundle.workload.mode))
         if self._bundle.workload.random_layers:
             count = len(self._bundle.workload.random_layers)
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
@@ -137,6 +143,11 @@ class Standard:
             return first
         second = self._try(outputs, OTHER_BATCHES)
         return first._replace(check=confirm(first.check, second.check))
+
+    @property
+    def power(self) -> Power | None:
+        """What the check of results can see; None if it sees enough, or nobody knows."""
+        return self._power
 
     def judge_timed(self, worker: Worker) -> Check:
         """Compare the whole result of timed iterations with the reference: in inference of the
@@ -291,6 +302,22 @@ class Standard:
         if found.wider is not None:
             self._widened[batches] = found.wider
         return found.reference
+
+    def _measured_power(self, reference: Reference) -> Power | None:
+        if self._bundle.workload.mode == "train":
+            return power_of_gradients(reference)
+        if not sees_little(reference):
+            return None
+        folder = self._folder / "response"
+        try:
+            with self._workers(ladder.REFERENCE) as (double,):
+                outputs = self._loaded(double, _marked(self._bundle, folder, RESPONSE))
+                found = self._hidden(outputs, BATCHES[:1])
+            return power_of_outputs(reference, found.path)
+        except (GolowError, WorkerFailure):  # it has no gradients, or no memory for them
+            return None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _overflow(self, double: Worker, batches: tuple[int, ...]) -> str:
         """The layer from which on the reference is not finite; empty if no layer's result is."""

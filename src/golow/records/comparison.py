@@ -119,10 +119,32 @@ class StepsCheck(Record, frozen=True, kw_only=True):
         return f"each of {self.count} results is as right as its own rounding allows{most}"
 
 
+WEAK = 0.05
+"""Change of one layer that a check should see."""
+
+
+class Power(Record, frozen=True, kw_only=True):
+    """The smallest change that the check of a level's results sees, at the layer where it sees
+    least.
+
+    layer: the name of its weight. share: of these weights, moved at random (in training, of their
+    gradient).
+    """
+
+    layer: str
+    share: float
+
+    @property
+    def weak(self) -> bool:
+        """Whether it would miss what it should see."""
+        return self.share > WEAK
+
+
 class Check(Record, frozen=True, kw_only=True):
     """The result of the correctness check for a level, with the figures of every tensor. located:
     where a level that differs begins to, if that was asked for. steps: the operations of a direct
-    level's plan, each by itself."""
+    level's plan, each by itself. power: what the check of a level without such steps can see, if it
+    sees little."""
 
     verdict: VerdictName
     reason: str = ""
@@ -130,6 +152,13 @@ class Check(Record, frozen=True, kw_only=True):
     tensors: tuple[TensorError, ...] = ()
     located: Located | None = None
     steps: StepsCheck | None = None
+    power: Power | None = None
+
+    @property
+    def word(self) -> str:
+        """The verdict, with what it is worth."""
+        weak = self.verdict == "match" and self.power is not None and self.power.weak
+        return f"{self.verdict} (weak)" if weak else self.verdict
 
     @property
     def words(self) -> str:

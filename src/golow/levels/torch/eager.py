@@ -39,6 +39,7 @@ def program(variant: str) -> TorchProgram:
 
     from golow.levels.torch import first_overflow, gradient_terms
     from golow.levels.torch.in_double import InDouble
+    from golow.levels.torch.layer_response import RESPONSE, layer_responses
     from golow.levels.torch.program import TorchProgram
     from golow.levels.torch.rounded_operations import ROUNDED, Grid, RoundedOperations
     from golow.workload.trial import give_back_memory
@@ -69,6 +70,7 @@ def program(variant: str) -> TorchProgram:
             def _read(self, bundle: Bundle) -> None:
                 super()._read(bundle)
                 self.moves = bundle.file(gradient_terms.MOVED).exists()
+                self.responds = bundle.file(RESPONSE).exists()
                 if bundle.file(first_overflow.WATCHED).exists():
                     first_overflow.watch(self.module)
                 self.rounding: tuple[RoundedOperations, ...] = ()
@@ -101,6 +103,17 @@ def program(variant: str) -> TorchProgram:
                 """The reference's arithmetic; its operations round if the bundle asks for it."""
                 with InDouble(), self.rounding[backward] if self.rounding else nullcontext():
                     yield
+
+            def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
+                if not self.responds:
+                    return super()._infer_outputs(batches)
+                inputs = self.inputs[batches[0]]
+
+                def call() -> Any:
+                    with self._in_double():
+                        return self.call(*self._arrange(inputs))
+
+                return layer_responses(self.module, call)
 
             def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
                 with self._in_double():

@@ -71,7 +71,7 @@ def require_columns(names: Sequence[str]) -> None:
 
 def verdict_text(run: Run) -> Text:
     verdict = run.check.verdict
-    return Text(verdict + _error_text(run), style=STYLES[verdict])
+    return Text(run.check.word + _error_text(run), style=STYLES[verdict])
 
 
 def _error_text(run: Run) -> str:

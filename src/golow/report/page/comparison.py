@@ -121,7 +121,7 @@ def _row(run: Run, columns: tuple[Column, ...], longest: float) -> list[Block]:
     colour = blocks.level_colour(run.level)
     cells = [
         blocks.cell(run.level, colour=colour),
-        blocks.cell(run.check.verdict, word=run.check.verdict),
+        blocks.cell(run.check.word, word=run.check.verdict),
         _bar(run, longest, colour),
     ]
     return cells + [_cell(run, one) for one in columns]
