@@ -397,7 +397,9 @@ def test_on_a_gpu_and_in_training_results_are_not_chained(bundle: Bundle) -> Non
     for changed in ({"device": "cuda"}, {"mode": "train"}):
         workload = msgspec.structs.replace(bundle.workload, **changed)
         check = Check(verdict="match")
-        subject = Verifier(workload, choose_spans(bundle), {"level": check}, 0.1, "eager")
+        subject = Verifier(
+            workload, choose_spans(bundle), {"level": check, "eager": check}, 0.1, "eager"
+        )
         subject.begin_round(0)
         challenge = subject.challenge(0)
         assert challenge is not None
@@ -492,7 +494,8 @@ def test_losses_with_random_layers_refute_nobody_by_chance(count: int, seed: int
 
 def test_a_workload_without_markable_inputs_is_verified_without_marks(bundle: Bundle) -> None:
     workload: Workload = bundle.workload
-    subject = Verifier(workload, (), {"level": Check(verdict="match")}, 0.1, "eager")
+    checks = dict.fromkeys(("level", "eager"), Check(verdict="match"))
+    subject = Verifier(workload, (), checks, 0.1, "eager")
     subject.begin_round(0)
     challenge = subject.challenge(0)
     assert challenge is not None
