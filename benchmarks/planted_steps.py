@@ -1,7 +1,7 @@
 """Which faults of a single step does golow find: by the outputs at the end, and step by step?
 
-    python benchmarks/planted_steps.py
-    python benchmarks/planted_steps.py --device cuda --precision bf16
+    PYTHONPATH=tests python benchmarks/planted_steps.py
+    PYTHONPATH=tests python benchmarks/planted_steps.py --device cuda --precision bf16
 
 A network of fifty layers with random weights runs at the direct level, a step at a time. After one
 step a fault is put into what it wrote, as a wrong kernel would leave it. Both checks then judge:
@@ -13,89 +13,39 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from safetensors.numpy import save_file
-from torch import Tensor, nn
 
 from golow.check.moved_bundle import working_rounding
 from golow.check.reference import Standard
 from golow.check.steps import step_errors
 from golow.levels import ladder
-from golow.levels.direct.plan_program import PlanProgram
+from golow.levels.direct.watched_values import Watch
 from golow.levels.starter import Starter
+from golow.lower.ir.graph import Value
 from golow.records.workload import Device, Precision
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
-from golow.worker.protocol import ValuesReport
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.models.deep import Deep
+from support.plants.planted_steps import PLANTS, under_plant
 
-WIDTH, LAYERS, PLACES = 64, 50, 8
-Plant = Callable[[np.ndarray], np.ndarray]
-
-
-class Deep(nn.Module):
-    """Fifty layers: products with norms, rectifiers and sums, as networks of images and texts have
-    them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(LAYERS // 2))
-        self.head = nn.Linear(WIDTH, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for place, product in enumerate(self.products):
-            y = nn.functional.gelu(product(x))
-            x = self.norms[place // 2](x + y) if place % 2 else y
-        return self.head(x.mean(1))
-
-
-def lane_sign(values: np.ndarray) -> np.ndarray:
-    values.reshape(-1)[3::16] *= -1
-    return values
-
-
-def last_row(values: np.ndarray) -> np.ndarray:
-    values.reshape(-1, values.shape[-1])[-1] = 0
-    return values
-
-
-def stale_tile(values: np.ndarray) -> np.ndarray:
-    rows = values.reshape(-1, values.shape[-1])
-    rows[:8, :8] = rows[-8:, -8:].copy()
-    return values
-
-
-def one_element(values: np.ndarray) -> np.ndarray:
-    flat = values.reshape(-1)
-    flat[flat.size // 2] += 2 * float(np.sqrt(np.square(flat).mean()))
-    return values
-
-
-def scaled(values: np.ndarray) -> np.ndarray:
-    return values * np.float32(1.05)
-
-
-def shifted(values: np.ndarray) -> np.ndarray:
-    return np.roll(values, 1, axis=-1)
-
-
-PLANTS: dict[str, Plant] = {
-    "sign of every sixteenth lane": lane_sign,
-    "last row left out": last_row,
-    "a stale tile of 8 x 8": stale_tile,
-    "one wrong element": one_element,
-    "off by a twentieth": scaled,
-    "shifted by one": shifted,
-}
+WIDTH, PLACES = 64, 8
+FAULTS = (
+    "sign of every sixteenth lane",
+    "last row left out",
+    "stale tile",
+    "one wrong element",
+    "off by a twentieth",
+    "shifted by one",
+)
 
 
 def main() -> int:
@@ -109,14 +59,19 @@ def main() -> int:
         places = names[:: max(1, len(names) // PLACES)][:PLACES]
         print(f"{options.device}, {options.precision}, {len(names)} results; each fault at")
         print(f"{len(places)} of them.\n\n| fault | by the outputs | step by step |\n|---|---|---|")
-        right = verdicts(program, standard, bundle, folder, None, lambda values: values)
-        print(f"| none | {right[0]:d} | {right[1]:d} |", flush=True)
-        for name, plant in PLANTS.items():
-            found = [verdicts(program, standard, bundle, folder, at, plant) for at in places]
-            print(
-                f"| {name} | {sum(f[0] for f in found)} | {sum(f[1] for f in found)} |", flush=True
-            )
+        print(row("none", [verdicts(program, standard, bundle, folder)]), flush=True)
+        for fault in FAULTS:
+            found = []
+            for program.at in places:
+                program.plant = PLANTS[fault]
+                found.append(verdicts(program, standard, bundle, folder))
+            print(row(fault, found), flush=True)
     return 0
+
+
+def row(fault: str, found: Sequence[tuple[bool, bool]]) -> str:
+    """How often each check found a fault."""
+    return f"| {fault} | {sum(one[0] for one in found)} | {sum(one[1] for one in found)} |"
 
 
 def arguments() -> argparse.Namespace:
@@ -129,32 +84,38 @@ def arguments() -> argparse.Namespace:
 def written(options: argparse.Namespace, folder: Path) -> Bundle:
     torch.manual_seed(0)
     request = Request(
-        Deep(), torch.randn(8, 16, WIDTH), device=options.device, precision=options.precision
+        Deep(WIDTH),
+        torch.randn(8, 16, WIDTH),
+        device=options.device,
+        precision=options.precision,
     )
     bundle, prepared = write_bundle(prepare(request), folder / "bundle")
     write_graph(prepared, bundle)
     return bundle
 
 
-def loaded(bundle: Bundle, device: Device) -> PlanProgram:
-    """The direct level's program in this process."""
+def loaded(bundle: Bundle, device: Device) -> Any:
+    """The direct level's program in this process, with a fault where it is told."""
+    base: Any
+    if device == "cpu":
+        from golow.levels.direct.onednn.run.program import OneDnn as base
+    else:
+        from golow.levels.direct.cudnn.run.program import CuDnn as base
+
+    class Planted(base):  # type: ignore[misc]
+        at, plant = "", staticmethod(lambda values: values)
+
+        def run_watched(self, index: int, watch: Watch) -> None:
+            super().run_watched(index, under_plant(self.execution, self.at, self.plant, watch))
+
     level = {"cpu": "onednn", "cuda": "cudnn"}[device]
     launch = ladder.choose(level, "infer", device).prepare(bundle, open_cache())
-    folders = [Path(item) for item in launch.command if Path(item).is_dir()]
-    program: PlanProgram
-    if device == "cpu":
-        from golow.levels.direct.onednn.run.program import OneDnn
-
-        program = OneDnn(*folders)
-    else:
-        from golow.levels.direct.cudnn.run.program import CuDnn
-
-        program = CuDnn(*folders)
+    program = Planted(*(Path(item) for item in launch.command if Path(item).is_dir()))
     program.load(bundle.folder)
     return program
 
 
-def is_planted(program: PlanProgram, value: Any) -> bool:
+def is_planted(program: Any, value: Value | None) -> bool:
     """Whether a fault can be put there: floats with rows, made in each iteration."""
     values = program.execution.built.values
     if value is None or value.name not in values or values[value.name][1] < 0:
@@ -162,44 +123,18 @@ def is_planted(program: PlanProgram, value: Any) -> bool:
     return value.dtype == "float32" and len(value.shape) > 1
 
 
-def verdicts(
-    program: PlanProgram,
-    standard: Standard,
-    bundle: Bundle,
-    folder: Path,
-    at: str | None,
-    plant: Plant,
-) -> tuple[bool, bool]:
+def verdicts(program: Any, standard: Standard, bundle: Bundle, folder: Path) -> tuple[bool, bool]:
     """Whether the check of the outputs, and that of the operations, find the fault."""
-    execution = program.execution
-    values = execution.built.values
-
-    def faulty(position: int) -> None:
-        if at is not None and values[at][1] == position:
-            execution.write(values[at][0], plant(execution.read(values[at][0]).copy()))
 
     def outputs(batches: Sequence[int], rate: float, file: Path) -> None:
         found = {}
         for step, batch in enumerate(batches):
-            program.run_watched(batch, faulty)
+            program.run_watched(batch, lambda _: None)
             found[f"{step}/output/0"] = program.result(("output", "0"))
         save_file(found, file)
 
-    class Worker:
-        """The planted program as a worker that hands over its values."""
-
-        def values(self, batch: int, rate: float, *rest: Any) -> ValuesReport:
-            plain = program.run_watched
-            program.run_watched = lambda index, watch: plain(  # type: ignore[method-assign]
-                index, lambda position: (faulty(position), watch(position))[1]
-            )
-            try:
-                return program.values(batch, rate, *rest)
-            finally:
-                program.run_watched = plain  # type: ignore[method-assign]
-
     by_outputs = standard.judge(outputs).check.verdict != "match"
-    errors = step_errors(Worker(), bundle, 0.0, working_rounding(bundle), folder)  # type: ignore[arg-type]
+    errors = step_errors(program, bundle, 0.0, working_rounding(bundle), folder)
     return by_outputs, any(not item.share <= 1.0 for item in errors)
 
 

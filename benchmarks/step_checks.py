@@ -21,23 +21,14 @@ from typing import NamedTuple, get_args
 
 import torch
 
-from golow.check.moved_bundle import working_rounding
-from golow.check.steps import verify_steps
-from golow.levels import ladder
-from golow.levels.starter import Starter
 from golow.models import ZOO
+from golow.observer import Silent
+from golow.programs.explain.verify_steps import verify
 from golow.records.comparison import StepsCheck
-from golow.records.errors import GolowError, Unsupported, WorkerFailure
+from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode, Precision
-from golow.storage.cache import open_cache
-from golow.storage.scratch import scratch_folder
-from golow.workload.bundle import write_bundle
-from golow.workload.graph_capture import write_graph
-from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from networks import listed
-
-LEVELS: dict[Device, str] = {"cpu": "onednn", "cuda": "cudnn"}
 
 
 class Case(NamedTuple):
@@ -78,7 +69,7 @@ def shown(case: Case, options: argparse.Namespace) -> bool:
     name = f"{case.model} {case.mode} {case.precision}"
     try:
         found, loading, checking = checked(case, options)
-    except (GolowError, Unsupported, WorkerFailure) as error:
+    except GolowError as error:
         print(f"| {name} | {error} |", flush=True)
         return True
     worst = found.worst
@@ -109,18 +100,20 @@ def checked(case: Case, options: argparse.Namespace) -> tuple[StepsCheck, float,
         threads=options.threads,
         **sizes,
     )
-    choice = ladder.choose(LEVELS[options.device], case.mode, options.device)
-    with scratch_folder() as folder:
-        bundle, prepared = write_bundle(prepare(request), folder / "bundle")
-        write_graph(prepared, bundle)
-        launch = choice.prepare(bundle, open_cache())
-        start = time.perf_counter()
-        with Starter().worker(choice.name, launch, bundle) as worker:
-            worker.load(bundle.folder)
-            loaded = time.perf_counter()
-            rate = bundle.workload.optimizer.learning_rate
-            found = verify_steps(worker, bundle, rate, working_rounding(bundle), folder)
-    return found, loaded - start, time.perf_counter() - loaded
+    stages = Stages()
+    found = verify(request, "vendor", stages).steps
+    *_, loading, checking = stages.begun
+    return found, checking - loading, time.perf_counter() - checking
+
+
+class Stages(Silent):
+    """Notes when each stage began; the last two are loading and the check."""
+
+    def __init__(self) -> None:
+        self.begun: list[float] = []
+
+    def stage(self, text: str) -> None:
+        self.begun.append(time.perf_counter())
 
 
 if __name__ == "__main__":

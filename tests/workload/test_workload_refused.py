@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,23 +25,10 @@ from support.command import golow
 from support.models.model_files import (
     FILE,
     assert_computes,
-    imports_forgotten,
     refusal,
-    written_models,
 )
 
-pytestmark = pytest.mark.usefixtures("forked")
-
-
-@pytest.fixture(autouse=True)
-def own_imports() -> Iterator[None]:
-    with imports_forgotten():
-        yield
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return written_models(tmp_path)
+pytestmark = pytest.mark.usefixtures("forked", "own_imports")
 
 
 # ---------------------------------------------------------------- models that are none

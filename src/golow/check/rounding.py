@@ -37,8 +37,7 @@ class Rounding(NamedTuple):
 FLOAT32 = Rounding("float32", 2.0**-23, 8.0, 2.0, 64.0, 8.0, FLOAT32_KERNELS)
 # Here a rounding is half the distance of neighbours, the largest error of one rounding; its root
 # mean square is half of that. Weights and inputs are moved by one: sums are float32 at every level,
-# and rounding between the layers shows in eager's own error.
-# The grid is that of the precision itself.
+# and rounding between the layers shows in eager's own error. The grid is that of the precision.
 TF32 = Rounding("TF32", 2.0**-11, 0.5, 2.0, 1.0, 1.0, Grid(10, -126))
 BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0, Grid(7, -126))
 FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0, Grid(10, -14))

@@ -23,9 +23,9 @@ e, p and d are at least the share of the tensor that is typical of its step and 
 tensor can be lucky. A `Rounding` holds the constants. Integers must be equal. A tensor that is
 missing, has another shape or is not finite fails.
 
-Eager is judged by the same rule, with p in place of e: nothing in its limit comes from eager, which
-is a hundred times as wide where a tensor is mostly rounding. If eager does not pass, nothing in any
-level's limit comes from it.
+Eager is judged by the same rule, with p in place of e, so that its limit owes nothing to it; where
+a tensor is mostly rounding, that limit is a hundred times as wide. If eager does not pass, no
+level's limit owes anything to it.
 
 p, d and r are expensive and can only loosen a limit. A level is judged without d and r first
 (`check`), and with them (`recheck`, by a `widened` reference) only if it does not pass; eager is

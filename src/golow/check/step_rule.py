@@ -141,10 +141,12 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
     if not wanted.is_floating_point():
         wrong = found.to(wanted.dtype) != wanted
         return 0.0 if _all_jump(value, wrong, rounded) else math.inf
-    found, wanted, odd = _finite(found.double(), wanted, stored)
-    if odd is not None and not _all_jump(value, odd, rounded):
-        return math.inf
-    error = (found - wanted).abs()
+    error = _error(found, wanted)
+    if not bool(torch.isfinite(error.max())):
+        found, wanted, odd = _finite(found.double(), wanted, stored)
+        if not _all_jump(value, odd, rounded):
+            return math.inf
+        error = _error(found, wanted)
     least = _Allowed.of(rounded, _own_size(wanted), SMALLEST.get(stored, 2.0**-126))
     if value.before is not None:
         change = _own_size(wanted - value.before)
@@ -174,9 +176,8 @@ class _Allowed(NamedTuple):
     def of(rounded: _Rounded, size: Tensor, least: float) -> _Allowed:
         """So many roundings of these sizes, and at least so much."""
         limit, unit = rounded.limit, rounded.unit
-        return _Allowed(
-            size * (limit.largest * unit) + least, _rms(size) * (limit.mean * unit) + least
-        )
+        each = (size * (limit.largest * unit)).add_(least)
+        return _Allowed(each, _rms(size) * (limit.mean * unit) + least)
 
     def beside(self, other: _Allowed) -> _Allowed:
         """Both at once."""
@@ -191,20 +192,23 @@ class _Allowed(NamedTuple):
         return float(torch.maximum((error / self.each).max(), _rms(error) / self.mean))
 
 
+def _error(found: Tensor, wanted: Tensor) -> Tensor:
+    return found.to(torch.float64, copy=True).sub_(wanted).abs_()
+
+
 def _own_size(tensor: Tensor) -> Tensor:
-    return torch.maximum(tensor.abs(), _rms(tensor) / 2)
+    return tensor.abs().clamp_min_(_rms(tensor) / 2)
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    return tensor.square().mean().sqrt()
+    norm: Tensor = torch.linalg.vector_norm(tensor)
+    return norm / math.sqrt(tensor.numel())
 
 
-def _finite(found: Tensor, wanted: Tensor, stored: str) -> tuple[Tensor, Tensor, Tensor | None]:
+def _finite(found: Tensor, wanted: Tensor, stored: str) -> tuple[Tensor, Tensor, Tensor]:
     """Both with zeros where one of them is not finite, and where they are not the same there. What
     is too large for the type is infinite."""
     odd = ~torch.isfinite(wanted) | ~torch.isfinite(found)
-    if not bool(odd.any()):
-        return found, wanted, None
     most = LARGEST.get(stored, math.inf)
     held = torch.where(wanted.abs() > most, wanted.sign() * math.inf, wanted)
     same = (found == held) | (found.isnan() & wanted.isnan())

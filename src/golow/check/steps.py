@@ -20,7 +20,7 @@ from golow.worker.client import Worker
 from golow.worker.protocol import GRAPH_OF_VALUES, ValuesReport
 from golow.workload.bundle import Bundle
 
-WINDOW_BYTES = 1 << 28
+WINDOW_BYTES = 1 << 29
 """Of values that a worker writes at once."""
 
 

@@ -32,7 +32,7 @@ from golow.worker.protocol import (
     ValuesReport,
     line,
 )
-from golow.worker.scheduling import ContentionMeter, busy_ns
+from golow.worker.scheduling import ContentionMeter, busy_ns, passed_ns
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 
@@ -84,7 +84,8 @@ class Worker(Conversation):
         self._meter = ContentionMeter(self.pid)
         # A data loader's processes take no time from an iteration, as they do not for a user.
         self._counts_children = all(choice != LOADING for choice, _ in self._choices.values())
-        self._busy_before: int | None = None  # at the end of a `time` request, if nothing followed
+        # Processor time at the end of the last `time` request, and the number of requests then.
+        self._busy_then: tuple[int | None, int] = (None, 0)
 
     def wake(self, mode: Mode) -> None:
         """Import what loading a workload of that mode needs; `load` waits until that is done."""
@@ -133,11 +134,13 @@ class Worker(Conversation):
         results of all iterations, untimed ones included.
         """
         request = TimeRequest(iterations=iterations, warmup=warmup, cold=cold, challenge=challenge)
-        busy = self._busy() if self._busy_before is None else self._busy_before
+        busy, requests = self._busy_then
+        if busy is None or requests != self.requests:  # something else was asked in between
+            busy = self._busy()
         before, start = self._meter.read(), time.perf_counter_ns()
         answer = self._ask_patiently("time", msgspec.to_builtins(request), iterations + warmup)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
-        self._busy_before = self._busy()
+        self._busy_then = self._busy(), self.requests
         # Its threads spin for some milliseconds before they sleep; the next worker's block should
         # not begin while they do.
         time.sleep(SETTLE_SECONDS)
@@ -163,7 +166,7 @@ class Worker(Conversation):
             wait_share=self._meter.wait_share(before, after, wall),
             wall_ns=wall,
             results=tuple(math.nan if r is None else r for r in report.results),
-            busy_ns=_passed(busy, self._busy_before),
+            busy_ns=passed_ns(busy, self._busy_then[0]),
         )
 
     def values(
@@ -183,18 +186,6 @@ class Worker(Conversation):
         answer = self.ask_optionally(request, self.limits.outputs)
         self.require_written(file)
         return self.convert(answer, ValuesReport)
-
-    def answer(
-        self,
-        request: dict[str, Any],
-        limit: float,
-        *,
-        gives_way: bool = False,
-        expected: float | None = None,
-    ) -> dict[str, Any]:
-        """The answer to a request, also if it is a refusal."""
-        self._busy_before = None
-        return super().answer(request, limit, gives_way=gives_way, expected=expected)
 
     def result(self, file: Path) -> None:
         """Write the whole result of the last timed iteration to the file."""
@@ -397,8 +388,3 @@ class Worker(Conversation):
         expected = self._seconds_per_iteration * iterations
         limit = max(self.limits.block, PATIENCE * expected)
         return self.ask(request, limit, expected=expected)
-
-
-def _passed(before: int | None, after: int | None) -> int | None:
-    """The difference of two readings. A child that has ended took its count with it."""
-    return None if before is None or after is None else max(0, after - before)

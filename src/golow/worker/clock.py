@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from golow.worker.protocol import Stopwatch
+from golow.worker.served_program import Stopwatch
 
 
 class DeviceTimes(NamedTuple):

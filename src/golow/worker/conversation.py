@@ -63,6 +63,7 @@ class Conversation:
         # With OMP_WAIT_POLICY=active its threads would spin during the blocks of the others.
         self._restless, self._paused = process.is_restless(environment or {}), False
         self.stood_aside = 0.0  # seconds
+        self.requests = 0  # so far
         self.on_delay: Callable[[str], None] = _ignore
         self.started = time.perf_counter()
         try:
@@ -149,6 +150,7 @@ class Conversation:
         expected: float | None = None,
     ) -> dict[str, Any]:
         """The answer to a request, also if it is a refusal."""
+        self.requests += 1
         with self._turn.beside():
             self._require_silence()
             self._go_on()

@@ -21,9 +21,10 @@ from safetensors.numpy import load_file, save_file
 
 from golow.records.errors import Unsupported
 from golow.worker.marking import marked_arrays, window
-from golow.worker.protocol import LoadReport, Marks, Stopwatch
+from golow.worker.protocol import LoadReport, Marks
 from golow.worker.results import weighted_sum
 from golow.worker.serve import end_with_parent, run
+from golow.worker.served_program import Stopwatch
 from golow.workload.bundle import Bundle
 
 PRODUCTS = 40
@@ -46,7 +47,7 @@ reports half of the time, or a nanosecond. It does all else as it should."""
 
 
 class Plant:
-    """The program that the worker serves; see `golow.worker.protocol.Program`.
+    """The program that the worker serves; see `golow.worker.served_program.Program`.
 
     products: per iteration. shift: added to every output of the check. pause: seconds to sleep in
     every iteration. cheat: one of `CHEATS`, in timed iterations alone.

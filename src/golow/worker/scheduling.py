@@ -29,6 +29,11 @@ def busy_ns(pid: int, with_children: bool = True) -> int | None:
     return used + sum(busy_ns(child) or 0 for child in (_children(pid) if with_children else ()))
 
 
+def passed_ns(before: int | None, after: int | None) -> int | None:
+    """The difference of two readings. A child that has ended took its count with it."""
+    return None if before is None or after is None else max(0, after - before)
+
+
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError):

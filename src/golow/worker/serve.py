@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -36,42 +35,28 @@ from golow.worker.marking import window
 from golow.worker.protocol import (
     VERSION,
     Challenge,
+    LayersReport,
+    TimeRequest,
+    line,
+)
+from golow.worker.refusals import UnknownRequest, refusal, refused
+from golow.worker.served_program import (
     ChoosingProgram,
     CountedProgram,
     DeviceProgram,
     DividedProgram,
     FedProgram,
-    LayersReport,
     PlannedProgram,
     PredictingProgram,
     ProfiledProgram,
     Program,
     StepwiseProgram,
-    TimeRequest,
     TrainableProgram,
     VerifiableProgram,
     WakingProgram,
-    line,
 )
 
 PR_SET_PDEATHSIG = 1
-
-# Messages of failed allocations: torch reports one as an ordinary RuntimeError. The last is from
-# NVIDIA's libraries.
-OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-    "bad_alloc",
-    "alloc_failed",
-)
-
-# Characters of such a message that become the reason; the log has all of it.
-SENTENCES = 160
-
-
-class UnknownRequest(Exception):
-    """The program does not support a request that golow knows."""
 
 
 def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -80,7 +65,7 @@ def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
         try:
             request = msgspec.json.decode(request_line, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            answer = _refusal("failed", f"the request is not a JSON object: {error}")
+            answer = refusal("failed", f"the request is not a JSON object: {error}")
             request = {}
         else:
             answer = _answer(program, request)
@@ -93,41 +78,11 @@ def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
 def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     handler = _HANDLERS.get(str(request.get("do")))
     if handler is None:
-        return _refusal("unknown_request", f"this worker does not know {request.get('do')!r}")
+        return refusal("unknown_request", f"this worker does not know {request.get('do')!r}")
     try:
         return {"ok": True, **handler(program, request)}
-    except Unsupported as error:
-        return _refusal("unsupported", error.reason, error.node, error.module)
-    except UnknownRequest as error:
-        return _refusal("unknown_request", str(error))
-    except MemoryError:
-        return _refusal("out_of_memory", "Python could not allocate memory")
-    except GolowError as error:
-        return _refusal("failed", error.message)
     except Exception as error:
-        traceback.print_exc()
-        if any(words in str(error).lower() for words in OUT_OF_MEMORY):
-            return _refusal("out_of_memory", _cut(_brief(error)))
-        return _refusal("failed", _brief(error))
-
-
-def _brief(error: Exception) -> str:
-    """First and last line: a traceback inside a message belongs in the log."""
-    lines = str(error).strip().splitlines() or [""]
-    text = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
-    return f"{type(error).__name__}: {text}"
-
-
-def _cut(text: str) -> str:
-    """Its first sentences: PyTorch's continue with memory statistics and advice."""
-    if len(text) <= SENTENCES:
-        return text
-    whole, dot, _ = text[:SENTENCES].rpartition(". ")
-    return whole + dot.strip() if dot else text
-
-
-def _refusal(kind: str, message: str, node: str = "", module: str = "") -> dict[str, Any]:
-    return {"ok": False, "error": kind, "message": message, "node": node, "module": module}
+        return refused(error)
 
 
 def _wake(program: Program, request: dict[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,14 @@ GPU."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
-from golow.check.step_rule import judged
-from golow.check.step_values import step_values
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.cudnn.engines.engines import Engines
@@ -29,14 +27,8 @@ from golow.records.workload import Mode, Optimizer, Precision
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from support.direct.in_process import (
-    OPTIMIZER,
-    STEPS,
-    Network,
-    Tensors,
-    clipped,
-    graph_inputs,
-)
+from support.direct.in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
+from support.direct.step_checks import steps_check
 
 SCALE = 1024.0
 
@@ -179,26 +171,9 @@ def assert_near(network: Network, on: OnGpu, precision: Precision, roundings: fl
 
 def assert_steps(running: Running, precision: Precision) -> None:
     """Every operation of an iteration is right by itself; the state is then as it was before."""
-    values, execution = running.built.values, running.execution
-    at: dict[int, list[str]] = {}
-    for name, (_, made_at) in values.items():
-        at.setdefault(made_at, []).append(name)
-    found: dict[str, Tensor] = {}
-
-    def take(position: int) -> None:
-        for name in at.get(position, ()):
-            found[name] = torch.from_numpy(execution.read(values[name][0]))
-
-    take(-1)
-    execution.run_watched(0, take)
-    running.execution.forget()
+    execution = running.execution
+    run = partial(execution.run_watched, 0)
+    found = steps_check(running.network, execution, run, WORKING[precision])
+    execution.forget()
     running.fill_state()
-    working, graph = WORKING[precision], running.built.graph
-    wrong = [
-        error
-        for item in step_values(
-            graph, graph_inputs(running.network, graph), lambda _, name: found.get(name)
-        )
-        if (error := judged(item, working, values[item.name][0].dtype)).share > 1.0
-    ]
-    assert not wrong, "; ".join(item.words for item in wrong)
+    assert not found.failed, "; ".join(item.words for item in found.wrong)

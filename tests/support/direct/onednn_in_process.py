@@ -6,12 +6,8 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from golow.check.rounding import FLOAT32
-from golow.check.step_rule import judged
-from golow.check.step_values import step_values
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import STATE
 from golow.levels.direct.onednn.bindings.constants import ANY, CHANNELS_LAST
@@ -26,14 +22,8 @@ from golow.lower.ir.graph import Pass
 from golow.records.workload import KEPT, Mode, Optimizer, Workload
 from golow.storage.cache import open_cache
 from support.direct import in_process
-from support.direct.in_process import (
-    OPTIMIZER,
-    STEPS,
-    Network,
-    Tensors,
-    clipped,
-    graph_inputs,
-)
+from support.direct.in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
+from support.direct.step_checks import steps_check
 
 Chooser = Callable[[int], int]
 
@@ -146,21 +136,7 @@ def compute(
 
 def assert_steps(running: Running) -> None:
     """Every operation of an iteration is right by itself; the state is then as it was before."""
-    values, execution = running.built.values, running.execution
-    at: dict[int, list[str]] = {}
-    for name, (_, made_at) in values.items():
-        at.setdefault(made_at, []).append(name)
-    found: dict[str, Tensor] = {}
-
-    def take(position: int) -> None:
-        for name in at.get(position, ()):
-            found[name] = torch.from_numpy(execution.read(values[name][0]))
-
     running.point_at(0)
-    take(-1)
-    execution.run_watched(take)
+    found = steps_check(running.network, running.execution, running.execution.run_watched)
     running.fill_state()
-    given = graph_inputs(running.network, running.built.graph)
-    items = step_values(running.built.graph, given, lambda _, name: found.get(name))
-    wrong = [e for item in items if (e := judged(item, FLOAT32, "float32")).share > 1.0]
-    assert not wrong, "; ".join(item.words for item in wrong)
+    assert not found.failed, "; ".join(item.words for item in found.wrong)

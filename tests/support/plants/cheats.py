@@ -25,8 +25,9 @@ from torch.utils import _pytree as pytree
 
 from golow.levels.torch.program import TorchProgram
 from golow.worker.marking import values_of, window
-from golow.worker.protocol import LoadReport, Marks, Stopwatch
+from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
+from golow.worker.served_program import Stopwatch
 
 
 class Idle(TorchProgram):

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from golow.levels.torch import device as torch_device
 from golow.levels.torch.graph import Captured, CapturedProgram
 from golow.levels.torch.program import TorchProgram
-from golow.worker.protocol import LoadReport, Marks, Stopwatch
+from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
+from golow.worker.served_program import Stopwatch
 from golow.workload.bundle import Bundle
 
 # ---------------------------------------------------------------- CUDA graphs of eager's step

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+from golow.levels.direct.watched_values import Watch
 
 Plant = Callable[[np.ndarray], np.ndarray]
 
@@ -21,7 +24,8 @@ def _last_row(values: np.ndarray) -> np.ndarray:
 
 def _stale_tile(values: np.ndarray) -> np.ndarray:
     rows = values.reshape(-1, values.shape[-1])
-    rows[:4, :4] = rows[-4:, -4:].copy()
+    count = min(8, len(rows) // 2)
+    rows[:count, :8] = rows[-count:, -8:].copy()
     return values
 
 
@@ -42,6 +46,19 @@ PLANTS: dict[str, Plant] = {
     "stale tile": _stale_tile,
     "one wrong element": _one_element,
     "off by a hundredth": lambda values: values * np.float32(1.01),
+    "off by a twentieth": lambda values: values * np.float32(1.05),
     "shifted by one": lambda values: np.roll(values, 1, axis=-1),
     "not a number": _not_a_number,
 }
+
+
+def under_plant(execution: Any, at: str, plant: Plant, watch: Watch) -> Watch:
+    """A watch before which the value of that name is spoiled, as soon as its step has made it."""
+    tensor, made_at = execution.built.values.get(at, (None, None))
+
+    def also(position: int) -> None:
+        if position == made_at:
+            execution.write(tensor, plant(execution.read(tensor).copy()))
+        watch(position)
+
+    return also

@@ -24,8 +24,9 @@ from torch import Tensor
 from golow.levels import ladder
 from golow.records.errors import WorkerFailure
 from golow.worker.client import Worker
-from golow.worker.protocol import EpochReport, PredictReport, Program
+from golow.worker.protocol import EpochReport, PredictReport
 from golow.worker.serve import serve
+from golow.worker.served_program import Program
 from golow.workload.bundle import Bundle
 from support.workers.courses import (
     BATCH,

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from golow.levels.peers.array_program import Array, ArrayProgram
 from golow.records.workload import Workload
 from golow.worker.marking import marked_span, values_of
-from golow.worker.protocol import Marks, Stopwatch
+from golow.worker.protocol import Marks
 from golow.worker.results import weighted_sum
+from golow.worker.served_program import Stopwatch
 
 ASIDE_BYTES = 64 << 20  # of results on the device; when they are full, they are read and weighed
 

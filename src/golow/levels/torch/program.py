@@ -29,8 +29,9 @@ from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
-from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch
+from golow.worker.protocol import CopiesReport, LoadReport, Marks
 from golow.worker.results import weights
+from golow.worker.served_program import Stopwatch
 from golow.workload.bundle import Bundle
 
 

@@ -40,6 +40,9 @@ def verify(request: Request, level: str, observer: Observer, cache: Path | None 
     builds; golow's own by default. Raises `GolowError` for a level without a plan, and one that
     cannot run here."""
     choice = with_plan(level, request)
+    probe = choice.level.probe_on(request.device)
+    if not probe.available:
+        raise GolowError(f"{choice.name}: {probe.missing}", probe.fix)
     with scratch_folder() as folder:
         observer.stage("preparing the workload")
         bundle, prepared = write_bundle(prepare(request), folder / "bundle")

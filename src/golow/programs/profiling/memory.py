@@ -10,7 +10,13 @@ from typing import Literal
 
 from golow.programs.profiling.trace import Event, Trace
 from golow.records.record import Record
-from golow.worker.protocol import GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, WORKSPACE
+from golow.worker.protocol import (
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    WORKSPACE,
+)
 
 OTHER, ACTIVATIONS, TEMPORARY = "other", "activations", "temporary"
 CATEGORIES = (

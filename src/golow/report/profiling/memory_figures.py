@@ -19,7 +19,13 @@ from golow.report.style import (
     new_figure,
 )
 from golow.report.units import bytes_text
-from golow.worker.protocol import GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, WORKSPACE
+from golow.worker.protocol import (
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    WORKSPACE,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
