@@ -78,8 +78,9 @@ def measure(request: Request, level: str, blocks: int) -> tuple[str, ...]:
         write_graph(prepared, bundle)
         choice = ladder.choose(level, request.mode, request.device)
         launch = choice.prepare(bundle, Path(folder) / "cache")
-        checks = {"level": Check(verdict="match", tensors=(PASSED,))}
-        verifier = Verifier(bundle.workload, choose_spans(bundle), checks, 0.001, "eager")
+        passed = Check(verdict="match", tensors=(PASSED,))
+        checks = {"baseline": passed, level: passed}
+        verifier = Verifier(bundle.workload, choose_spans(bundle), checks, 0.001, "baseline")
         with starter.worker(level, launch, bundle) as worker:
             worker.load(bundle.folder)
             count = calibrate(worker, 0.15)

@@ -44,6 +44,7 @@ MORE_DRAWS = 16
 """For elements that may have jumped: one in a hundred thousand that may have lands on one side in
 all of them."""
 MOST_NAMED = 8
+PIECE = 1 << 19  # elements
 
 
 class Limit(NamedTuple):
@@ -141,13 +142,18 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
     if not wanted.is_floating_point():
         wrong = found.to(wanted.dtype) != wanted
         return 0.0 if _all_jump(value, wrong, rounded) else math.inf
+    smallest = SMALLEST.get(stored, 2.0**-126)
+    if value.before is None:
+        share = _plain_share(found, wanted, rounded, smallest)
+        if share <= 1.0:
+            return share
     error = _error(found, wanted)
     if not bool(torch.isfinite(error.max())):
         found, wanted, odd = _finite(found.double(), wanted, stored)
         if not _all_jump(value, odd, rounded):
             return math.inf
         error = _error(found, wanted)
-    least = _Allowed.of(rounded, _own_size(wanted), SMALLEST.get(stored, 2.0**-126))
+    least = _Allowed.of(rounded, _own_size(wanted), smallest)
     if value.before is not None:
         change = _own_size(wanted - value.before)
         least = _Allowed.of(rounded, change, 2.0**-126).beside(
@@ -164,6 +170,29 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
         if _all_jump(value, jumped, rounded, wider.each):
             share = wider.share(error.masked_fill(jumped, 0.0))
     return share
+
+
+def _plain_share(found: Tensor, wanted: Tensor, rounded: _Rounded, least: float) -> float:
+    """The share of what is allowed by the elements' own sizes; NaN if something is not finite. It
+    passes memory once, in pieces that a cache holds: most values need no more."""
+    half, count = _rms(wanted) / 2, wanted.numel()
+    largest = errors = sizes = torch.zeros((), dtype=torch.float64)
+    for one, other in _pieces(found, wanted):
+        error, size = _error(one, other), other.abs().clamp_min_(half)
+        errors = errors + error.square().sum()
+        sizes = sizes + size.square().sum()
+        allowed = size.mul_(rounded.limit.largest * rounded.unit).add_(least)
+        largest = torch.maximum(largest, error.div_(allowed).max())
+    mean = (sizes / count).sqrt() * (rounded.limit.mean * rounded.unit) + least
+    return float(torch.maximum(largest, (errors / count).sqrt() / mean))
+
+
+def _pieces(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both in parts of about so many elements."""
+    if found.is_contiguous() and wanted.is_contiguous():
+        found, wanted = found.view(-1), wanted.view(-1)
+    rows = max(PIECE * found.shape[0] // found.numel(), 1)
+    return zip(found.split(rows), wanted.split(rows), strict=True)
 
 
 class _Allowed(NamedTuple):

@@ -25,7 +25,7 @@ SINGLE = Symbol(kind="dtype", name="float32")
 
 Found = Callable[[int, str], Tensor | None]
 """The level's value of that name, which the node at that position makes; None if it hands over
-none."""
+none. It need not stay as it is longer than until the next one is asked for."""
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -79,8 +79,8 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
             else:
                 before = values.get(state.get(value.name, "")) if node.phase == "update" else None
                 yield StepValue(value.name, node, place, own, wanted, given, behind, before)
-            if own.shape == wanted.shape:
-                values[value.name] = doubled(own)
+            if own.shape == wanted.shape:  # a copy: the next window takes the memory of this one
+                values[value.name] = doubled(own) if own.is_floating_point() else own.clone()
         for name in given:
             if last[name] == position:
                 del values[name]

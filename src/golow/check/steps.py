@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -17,11 +18,12 @@ from golow.lower.ir.graph import Graph, GraphInput, decode_graph
 from golow.records.comparison import StepError, StepsCheck
 from golow.records.workload import KEPT
 from golow.worker.client import Worker
-from golow.worker.protocol import GRAPH_OF_VALUES, ValuesReport
+from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 from golow.workload.bundle import Bundle
 
-WINDOW_BYTES = 1 << 29
+WINDOW_BYTES = 1 << 30
 """Of values that a worker writes at once."""
+NUMPY_TYPES = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
 
 
 def verify_steps(
@@ -40,43 +42,58 @@ def step_errors(
     try:
         inputs = dict(_inputs(bundle, values.graph, learning_rate))
         for value in step_values(values.graph, inputs, values):
-            yield judged(value, working, values.stored[value.name])
+            yield judged(value, working, values.stored[value.name].held)
     finally:
         values.close()
 
 
 class _HandedOver:
     """The level's values, a window of nodes at a time. Later windows are asked for when they are
-    needed; nothing of the earlier ones is read then."""
+    needed, in the memory of the earlier ones."""
 
     def __init__(self, worker: Worker, learning_rate: float, folder: Path) -> None:
         self._worker, self._rate = worker, learning_rate
-        self._file = folder / "values.safetensors"
-        self.stored: dict[str, str] = {}
+        self._file = folder / "values"
+        self._graph = folder / f"{self._file.name}{GRAPH_OF_VALUES}"
+        self.stored: dict[str, StoredValue] = {}
         self._following: int | None = 0
         self._take()
-        with safe_open(self._file, "pt") as file:
-            self.graph: Graph = decode_graph(file.metadata()[GRAPH_OF_VALUES].encode())
+        self.graph: Graph = decode_graph(self._graph.read_bytes())
 
     def __call__(self, position: int, name: str) -> Tensor | None:
-        """The value of that name, of the node at that position."""
+        """The value of that name, of the node at that position; in the memory of the window."""
         while self._following is not None and position >= self._following:
             self._take()
-        if name not in self.stored:
-            return None
-        with safe_open(self._file, "pt") as file:
-            found: Tensor = file.get_tensor(name)
-        return found
+        place = self.stored.get(name)
+        return None if place is None else self._tensor(name, place)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the files."""
         self._file.unlink(missing_ok=True)
+        self._graph.unlink(missing_ok=True)
 
     def _take(self) -> None:
         first = self._following or 0
         report: ValuesReport = self._worker.values(0, self._rate, first, WINDOW_BYTES, self._file)
         self.stored |= report.stored
         self._following = report.following
+        self._bytes = np.memmap(self._file, np.uint8, "c")
+
+    def _tensor(self, name: str, place: StoredValue) -> Tensor:
+        try:
+            if place.dtype not in NUMPY_TYPES:
+                raise ValueError(f"a type {place.dtype!r}")
+            array = np.ndarray(
+                tuple(place.shape[axis] for axis in place.order),
+                place.dtype,
+                self._bytes.data,
+                place.offset,
+            )
+            return torch.from_numpy(array.transpose(np.argsort(place.order)))
+        except (ValueError, TypeError, IndexError) as error:
+            raise self._worker.fail(
+                "protocol", f"the file of values has no whole {name}: {error}"
+            ) from error
 
 
 def _inputs(bundle: Bundle, graph: Graph, rate: float) -> Iterator[tuple[str, Tensor]]:

@@ -223,19 +223,34 @@ class PredictReport(Record, frozen=True, kw_only=True):
     nanoseconds: int
 
 
-GRAPH_OF_VALUES = "graph"
-"""In the metadata of a file of values: the graph whose nodes make them, as JSON."""
+GRAPH_OF_VALUES = ".graph.json"
+"""Behind the name of the first file of values: the graph whose nodes make them."""
+
+
+class StoredValue(Record, frozen=True, kw_only=True):
+    """Where a value lies in a file of values.
+
+    held: the type in which the level holds it. dtype: of its elements in the file, which begin at
+    the offset, in bytes, without gaps. shape: of the value. order: its axes in the file, the
+    outermost first.
+    """
+
+    held: str
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
 
 
 class ValuesReport(Record, frozen=True, kw_only=True):
     """The answer to `values`.
 
     following: the position of the first node whose values are not in the file; None behind the
-    last. stored: the type in which the level holds each value of the file.
+    last. stored: the values of the file, by name.
     """
 
     following: int | None
-    stored: dict[str, str]
+    stored: dict[str, StoredValue]
 
 
 def line(answer: dict[str, Any]) -> bytes:

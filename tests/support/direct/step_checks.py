@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from golow.check.rounding import FLOAT32, Rounding
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
-from golow.levels.direct.watched_values import Watch, watched
+from golow.levels.direct.watched_values import Watch, watch
 from golow.lower.ir.graph import Graph
 from golow.records.comparison import StepsCheck
 from support.direct.in_process import Network, graph_inputs
@@ -27,8 +28,12 @@ def steps_check(
     operations. run: runs it under watch. graph: what the plan should compute, if that is not what
     it was built from."""
     built = execution.built
-    arrays = watched(execution, built.values.keys(), run)
-    found = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    found: dict[str, torch.Tensor] = {}
+
+    def take(name: str, array: np.ndarray) -> None:
+        found[name] = torch.from_numpy(array.copy())
+
+    watch(execution, built.values.keys(), take, run)
     graph = graph or built.graph
     items = step_values(graph, graph_inputs(network, graph), lambda _, name: found.get(name))
     return summary(judged(item, working, built.values[item.name][0].dtype) for item in items)

@@ -9,72 +9,88 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from golow.lower.ir.graph import Graph, encode_graph
-from golow.worker.protocol import GRAPH_OF_VALUES, ValuesReport
+from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 
 if TYPE_CHECKING:
     from golow.levels.direct.plan_program import PlanProgram
 
 BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1}
 """Of an element in the file, where 16-bit floats are written as float32."""
+ALIGNMENT = 64
+"""Bytes: where values begin in the file."""
 Places = Mapping[str, tuple[Any, int]]
 """Where each value lies, and the step after which it is there."""
 Watch = Callable[[int], None]
 """What is called with the position of each step after it."""
+Take = Callable[[str, np.ndarray], None]
+"""What gets each value by its name. The array is the level's own memory: it is to be copied."""
 
 
 def write_values(
     program: PlanProgram, batch: int, first: int, most: int, file: Path
 ) -> ValuesReport:
     """Run one iteration step by step and write the values that its nodes make, from the node at
-    that position on, up to that many bytes; of one node at least. The first such file has the
-    plan's graph."""
+    that position on, up to that many bytes; of one node at least. Beside the first such file lies
+    the plan's graph."""
     built = program.execution.built
-    names, following = _fitting(built.graph, built.values, first, most)
-    found = watched(program.execution, names, partial(program.run_watched, batch))
-    metadata = {GRAPH_OF_VALUES: encode_graph(built.graph).decode()} if first == 0 else None
-    save_file(found, file, metadata)
-    stored = {name: built.values[name][0].dtype for name in names}
+    sizes, following = _fitting(built.graph, built.values, first, most)
+    if first == 0:
+        file.with_name(file.name + GRAPH_OF_VALUES).write_bytes(encode_graph(built.graph))
+    stored: dict[str, StoredValue] = {}
+    with file.open("r+b" if file.exists() else "w+b") as target:
+
+        def take(name: str, array: np.ndarray) -> None:
+            stored[name] = _written(array, built.values[name][0].dtype, target)
+
+        watch(program.execution, sizes, take, partial(program.run_watched, batch))
     return ValuesReport(following=following, stored=stored)
 
 
-def watched(
-    execution: Any, names: Collection[str], run: Callable[[Watch], None]
-) -> dict[str, np.ndarray]:
-    """The values of these names, each read after the step that makes it: later ones may reuse its
+def watch(execution: Any, names: Collection[str], take: Take, run: Callable[[Watch], None]) -> None:
+    """Take the values of these names, each after the step that makes it: later ones may reuse its
     memory. run: runs one iteration of the execution's plan under watch."""
     places: Places = execution.built.values
     after: dict[int, list[str]] = {}
     for name in names:
         after.setdefault(places[name][1], []).append(name)
-    found: dict[str, np.ndarray] = {}
 
-    def watch(position: int) -> None:
+    def see(position: int) -> None:
         for name in after.get(position, ()):
-            found[name] = execution.read(places[name][0])
+            take(name, execution.view(places[name][0]))
 
-    watch(-1)  # before: what a view shows of a weight is not what the update makes of it
-    run(watch)
-    return found
+    see(-1)  # before: what a view shows of a weight is not what the update makes of it
+    run(see)
 
 
-def _fitting(graph: Graph, values: Places, first: int, most: int) -> tuple[list[str], int | None]:
-    """The names of the values that are written, and the position after their nodes; None behind the
-    last."""
-    names: list[str] = []
-    taken = 0
+def _written(array: np.ndarray, held: str, file: BinaryIO) -> StoredValue:
+    """Append a value to the file in the order in which it lies in the level's memory: to turn the
+    axes of images takes longer than all else."""
+    order = tuple(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
+    offset = -(-file.tell() // ALIGNMENT) * ALIGNMENT
+    file.seek(offset)
+    np.ascontiguousarray(array.transpose(order)).tofile(file)
+    return StoredValue(
+        held=held, dtype=array.dtype.name, offset=offset, shape=array.shape, order=order
+    )
+
+
+def _fitting(
+    graph: Graph, values: Places, first: int, most: int
+) -> tuple[dict[str, int], int | None]:
+    """The bytes of the values that are written, by name, and the position after their nodes; None
+    behind the last."""
+    sizes: dict[str, int] = {}
     for position in range(first, len(graph.nodes)):
-        made = list(_made(graph, position, values))
-        taken += sum(size for _, size in made)
-        if names and taken > most:
-            return names, position
-        names += [name for name, _ in made]
-    return names, None
+        made = dict(_made(graph, position, values))
+        if sizes and sum(sizes.values()) + sum(made.values()) > most:
+            return sizes, position
+        sizes |= made
+    return sizes, None
 
 
 def _made(graph: Graph, position: int, values: Places) -> Iterator[tuple[str, int]]:

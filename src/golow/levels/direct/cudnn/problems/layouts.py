@@ -161,17 +161,17 @@ def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarray:
-    """Invert `packed`: the array in PyTorch's order, 16-bit floats as float32."""
+    """Invert `packed`, over the same memory where the type allows: 16-bit floats become float32."""
     if layout.dtype in ("bfloat16", "float16"):
         flat = flat.astype(np.float32)
     if layout.order == "channels_last":
         images, channels, *size = shape
         image = flat.reshape(images, *size, layout.channels)[..., :channels]
-        return np.ascontiguousarray(np.moveaxis(image, -1, 1))
+        return np.moveaxis(image, -1, 1)
     if layout.order == "transposed":
         stored = flat.reshape(*shape[:-2], shape[-1], shape[-2])
-        return np.ascontiguousarray(stored.swapaxes(-1, -2))
+        return stored.swapaxes(-1, -2)
     if layout.order == "strided":
         steps = [flat.itemsize * step for step in layout.steps]
-        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, shape, steps))
+        return np.lib.stride_tricks.as_strided(flat, shape, steps)
     return flat.reshape(tuple(shape))

@@ -212,6 +212,10 @@ class Execution:
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return the tensor's content in PyTorch's order; 16-bit floats as float32."""
+        return np.ascontiguousarray(self.view(tensor))
+
+    def view(self, tensor: Tensor) -> np.ndarray:
+        """Return the same in the order in which it lies in memory."""
         dtype = NUMPY_TYPES[tensor.dtype]
         extent = tensor.layout.extent(tensor.shape)
         flat = self.gpu.download(self.address(tensor), (extent,), dtype)

@@ -185,6 +185,11 @@ class Execution:
         region, start = self._place(tensor.buffer)
         return np.frombuffer(region.map, dtype, size, start + tensor.offset).reshape(tensor.shape)
 
+    def view(self, tensor: Tensor) -> np.ndarray:
+        """Return a tensor's content, in memory that the next step may change."""
+        plain = tensor.descriptor is None or tensor.layout.is_plain
+        return self.array(tensor) if plain else self.read(tensor)
+
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return a copy of a tensor's content, in PyTorch's order."""
         if tensor.descriptor is None or tensor.layout.is_plain:
