@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         support,
         train,
     )
+    from golow.artifact.loaded_module import LoadedModule
+    from golow.artifact.loading import load_compiled
     from golow.compiled.compiled_module import CompiledModule
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
@@ -56,6 +58,7 @@ __all__ = [
     "GolowError",
     "Interrupted",
     "LifeResult",
+    "LoadedModule",
     "Optimizer",
     "ProfileDiff",
     "ProfileResult",
@@ -72,6 +75,7 @@ __all__ = [
     "compile",
     "load",
     "load_audit",
+    "load_compiled",
     "load_life",
     "load_profile",
     "load_study",
@@ -84,12 +88,14 @@ __all__ = [
     "train",
 ]
 
-# Records, and what needs torch, are where they lie; everything else is in golow.api.
+# Records, what needs torch and what must not import it are where they lie; all else in golow.api.
 _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
     "CompiledModule": "golow.compiled.compiled_module",
     "GolowError": "golow.records.errors",
+    "LoadedModule": "golow.artifact.loaded_module",
     "Optimizer": "golow.records.workload",
+    "load_compiled": "golow.artifact.loading",
     "Schedule": "golow.programs.training.training_record",
 }
 

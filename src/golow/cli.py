@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from golow.commands.audit import audit
+from golow.commands.build import build
 from golow.commands.choices import choices
 from golow.commands.compare import compare
 from golow.commands.data import data_app
@@ -25,6 +26,7 @@ from golow.commands.lower import lower
 from golow.commands.models import models
 from golow.commands.profile import profile
 from golow.commands.report import report
+from golow.commands.run import run
 from golow.commands.selftest import selftest
 from golow.commands.show import show
 from golow.commands.splice import splice
@@ -53,6 +55,8 @@ for command in (
     report,
     lower,
     emit,
+    build,
+    run,
     levels,
     choices,
     models,

@@ -192,7 +192,7 @@ def _pieces(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     if found.is_contiguous() and wanted.is_contiguous():
         found, wanted = found.view(-1), wanted.view(-1)
     rows = max(PIECE * found.shape[0] // found.numel(), 1)
-    return zip(found.split(rows), wanted.split(rows), strict=True)
+    return zip(torch.split(found, rows), torch.split(wanted, rows), strict=True)
 
 
 class _Allowed(NamedTuple):

@@ -27,9 +27,13 @@ from golow.storage.scratch import scratch_folder
 
 
 class Checked(NamedTuple):
-    """The verdict, and the error of each output against its limit."""
+    """The verdict, and the error of each output against its limit.
+
+    exact: the outputs in float64.
+    """
 
     check: Check
+    exact: tuple[Tensor, ...]
 
     @property
     def matches(self) -> bool:
@@ -61,7 +65,8 @@ def checked(
     given = [doubled(item) for item in inputs]
     with scratch_folder() as folder, torch.inference_mode():
         files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager", "own")}
-        _write(files["float64"], double(*given))
+        exact = double(*given)
+        _write(files["float64"], exact)
         with working.arithmetic():
             _write(files["eager"], working.module(eager)(*working.inputs(list(inputs))))
         _write(files["own"], output)
@@ -72,7 +77,7 @@ def checked(
         found = check(reference, files["own"])
         if may_be_rounding(found):
             found = recheck(reference.widened(moving.draws(rounded=False)), found)
-    return Checked(found)
+    return Checked(found, tuple(leaves_of(exact)))
 
 
 class _Moving(NamedTuple):

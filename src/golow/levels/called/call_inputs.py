@@ -57,7 +57,8 @@ class CallInputs:
         else:
             self.keywords = ()
             tensors = list(example)
-            self.names = tuple(parameters[: len(tensors)])
+            own = getattr(module, "golow_keywords", ())  # of a model that golow made take a tuple
+            self.names = tuple((parameters or own)[: len(tensors)])
         self.device = device
         self.example = tuple(as_tensor(f"input {k}", item) for k, item in enumerate(tensors))
         if not self.example:

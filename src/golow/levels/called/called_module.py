@@ -37,7 +37,8 @@ class CalledModule(Uncopied):
     """A module whose plan runs in this process, with weights of its own.
 
     Call it as the module: tensors in, tensors out. A weight that is changed in the module
-    afterwards does not change it; `load_state_dict` does.
+    afterwards does not change it; `load_state_dict` does. sizes: what each plan is built of. state:
+    the weights that were loaded last, by name.
     """
 
     instead = (
@@ -45,13 +46,19 @@ class CalledModule(Uncopied):
     )
 
     def __init__(self, parts: Parts) -> None:
+        self.state: Mapping[str, Tensor]
         self.inputs, self.outputs, self.target = parts.inputs, parts.outputs, parts.target
         self.plans = dict(parts.plans)
-        self._module, self._sizes, self._weights = parts.module, parts.sizes, parts.weights
-        self._state: Mapping[str, Tensor] = parts.module.state_dict()
+        self.sizes, self.state = parts.sizes, parts.module.state_dict()
+        self._module, self._weights = parts.module, parts.weights
         self._form = StateForm(parts.module)
         self._contexts: WeakSet[Context] = WeakSet()  # one goes with whoever asked for it
         self._call: Callable[..., Any] = self.context()
+
+    @property
+    def name(self) -> str:
+        """The module's class."""
+        return type(self._module).__name__
 
     def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
         """Run the module, as `Context.__call__` does."""
@@ -80,8 +87,8 @@ class CalledModule(Uncopied):
             for context in self._contexts:
                 calls.enter_context(context.held())
             for size, plan in self.plans.items():
-                plan.load(self._sizes[size].reading(fitting, self.target.array))
-            self._state = fitting
+                plan.load(self.sizes[size].reading(fitting, self.target.array))
+            self.state = fitting
 
     def plan(self, batch: int | None = None, sequence: int | None = None) -> str:
         """Return the steps of the plan, a line each; batch and sequence: of which size, by default

@@ -15,7 +15,8 @@ from golow.records.errors import GolowError
 
 
 class Outputs:
-    """The outputs of the module: its structure, and each tensor's shape at each size."""
+    """The outputs of the module: its structure, each tensor's shape and type at each size (forms),
+    and the axes of each that have the length of text (lengths)."""
 
     def __init__(
         self,
@@ -27,16 +28,16 @@ class Outputs:
         """forms: for each size, tensors like the outputs; their content does not matter. lengths:
         for each output, the axes that have the length of text; those behind them are not
         read."""
-        self._structure, self._device = structure, device
-        self._is_tensor, self._lengths = structure.is_tensor, lengths
-        self._forms = {
+        self.structure, self.lengths, self._device = structure, lengths, device
+        self._is_tensor = structure.is_tensor
+        self.forms = {
             size: [(tuple(item.shape), item.dtype) for item in items]
             for size, items in forms.items()
         }
         # Tensors of one element, repeated: `empty_like` takes half the time of `empty`.
         self._like = {
             size: [torch.empty((), dtype=d, device=device).expand(shape) for shape, d in items]
-            for size, items in self._forms.items()
+            for size, items in self.forms.items()
         }
 
     def new(self, size: Size) -> list[Tensor]:
@@ -46,12 +47,12 @@ class Outputs:
     def given(self, out: Any, size: Size) -> list[Tensor]:
         """The tensors of the caller's own memory. Raises `GolowError` for those that do not fit."""
         if self._is_tensor and type(out) is Tensor:
-            [(shape, dtype)] = self._forms[size]
+            [(shape, dtype)] = self.forms[size]
             if out.shape == shape and out.dtype is dtype and self._takes(out):
                 return [out]
         leaves, structure = flattened(out)
-        forms = self._forms[size]
-        if structure.tree != self._structure.tree or len(leaves) != len(forms):
+        forms = self.forms[size]
+        if structure.tree != self.structure.tree or len(leaves) != len(forms):
             raise GolowError("out has another structure than the module's output")
         for place, (leaf, (shape, dtype)) in enumerate(zip(leaves, forms, strict=True)):
             fits = isinstance(leaf, Tensor) and tuple(leaf.shape) == shape and leaf.dtype == dtype
@@ -68,7 +69,7 @@ class Outputs:
 
     def whole(self, tensors: Sequence[Tensor]) -> Any:
         """The module's output with these tensors."""
-        return tensors[0] if self._is_tensor else self._structure.filled(tensors)
+        return tensors[0] if self._is_tensor else self.structure.filled(tensors)
 
     def filled(self, tensors: Sequence[Tensor], size: Size, given: Size) -> Any:
         """The module's output with these tensors, without padding. given: the size of the call."""
@@ -81,7 +82,7 @@ class Outputs:
         ]
         if real == length:
             return found
-        for place, axes in enumerate(self._lengths[: len(found)]):
+        for place, axes in enumerate(self.lengths[: len(found)]):
             for axis in axes:
                 found[place] = found[place].narrow(axis, 0, real)
         # Row-major, as what eager returns: callers use .view() on it.

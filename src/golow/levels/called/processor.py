@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.called.target import Run
+from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import Read, in_pairs
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.planning import require_runnable
 from golow.levels.direct.onednn.run.borrowed_weights import Lent
-from golow.levels.direct.onednn.run.called_plan import CalledPlan, set_threads
+from golow.levels.direct.onednn.run.called_plan import CalledPlan, chosen_layouts, set_threads
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
 from golow.lower.ir.graph import Graph, Pass
 from golow.records.errors import GolowError
@@ -102,7 +104,10 @@ class Processor:
         """Build the plan of one size."""
         folder = onednn.write_graph(graph, self.threads, folder)
         example = {("input", str(k)): item.contiguous().numpy() for k, item in enumerate(sample)}
-        plan = CalledPlan(graph, read, folder, tune=tune, as_stored=self.shares, example=example)
+        compiler = find_compiler()
+        workshop = Workshop(compiler, folder.parent) if compiler else None
+        layouts = chosen_layouts(graph, read, folder, workshop, tune=tune, example=example)
+        plan = CalledPlan(graph, read, workshop, layouts=layouts, as_stored=self.shares)
         if self.shares:
             self._lend(plan)
         return plan

@@ -212,7 +212,7 @@ class Execution:
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return the tensor's content in PyTorch's order; 16-bit floats as float32."""
-        return np.ascontiguousarray(self.view(tensor))
+        return np.require(self.view(tensor), requirements="C")
 
     def view(self, tensor: Tensor) -> np.ndarray:
         """Return the same in the order in which it lies in memory."""

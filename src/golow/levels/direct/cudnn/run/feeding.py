@@ -120,4 +120,6 @@ class Collector:
         like = self._like
         shape, dtype = (self._count, self._extent), NUMPY_TYPES[like.dtype]
         flat = self._gpu.download(self._region.address, shape, dtype)
-        return [np.ascontiguousarray(unpacked(row, like.shape, like.layout)) for row in flat]
+        return [
+            np.require(unpacked(row, like.shape, like.layout), requirements="C") for row in flat
+        ]

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.onednn.bindings.constants import ANY
 from golow.levels.direct.onednn.bindings.library import Engine
@@ -34,9 +33,8 @@ class CalledPlan:
     """The plan of a lowered graph in inference, with its weights.
 
     graph: after the level's passes. read(kind, target): a parameter, buffer or constant, as graphs
-    take it. folder: the level's cache folder for this graph. tune: whether to choose layouts by
-    measuring with the example, for some seconds; otherwise the plan has the layouts that were
-    chosen in the folder before, or those that the library prefers. as_stored: whether products read
+    take it. workshop: what compiles kernels; None lets NumPy compute instead. layouts: as chosen by
+    `chosen_layouts`; by default those that the library prefers. as_stored: whether products read
     their weights in PyTorch's order instead. Raises `Unsupported` for shapes that the library
     refuses.
     """
@@ -45,31 +43,18 @@ class CalledPlan:
         self,
         graph: Graph,
         read: Read,
-        folder: Path,
+        workshop: Workshop | None,
         *,
-        tune: bool = False,
+        layouts: tuning.Layouts | None = None,
         as_stored: bool = False,
-        example: Batch,
     ) -> None:
-        self.notes: list[str] = []
-        self._engine = Engine()
-        compiler = find_compiler()
-        self._workshop = Workshop(compiler, folder.parent) if compiler else None
-
-        def loaded(layouts: tuning.Layouts) -> Execution:
-            execution = self._execution(self._build(graph, layouts.tag), read)
-            execution.pointing(example)()
-            return execution
-
-        layouts = tuning.read(folder / tuning.LAYOUTS_FILE, self.notes)
-        if tune and (layouts is None or not layouts.clean):
-            layouts = tuning.choose(arranged(graph, self._workshop is not None), loaded)
-            write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
-        if as_stored:
-            self._built = self._build(graph, self._as_stored(graph))
-        else:
-            self._built = self._build(graph, (layouts or tuning.Layouts(positions={})).tag)
-        self._weights = self._execution(self._built, read)
+        self.layouts = layouts or tuning.Layouts(positions={})
+        self._engine, self._workshop = Engine(), workshop
+        layout_of = _as_stored(arranged(graph, workshop is not None))
+        self._built = _build(
+            graph, self._engine, layout_of if as_stored else self.layouts.tag, workshop
+        )
+        self._weights = Execution(self._built, self._engine, read, workshop)
 
     @property
     def plan(self) -> Plan:
@@ -115,17 +100,47 @@ class CalledPlan:
         )
         return RunningPlan(execution, outputs, given)
 
-    def _build(self, graph: Graph, layout_of: Callable[[int], int]) -> Built:
-        generates = self._workshop is not None
-        return build_plan(graph, self._engine, layout_of, Switches(0), generates)
+    def kernels(self) -> dict[str, tuple[str, Path]]:
+        """Return the compiled libraries that the plan loads, by the digests of their sources: each
+        with its source. Empty without a compiler."""
+        return {} if self._workshop is None else self._workshop.compiled(self._built.codes)
 
-    def _as_stored(self, graph: Graph) -> Callable[[int], int]:
-        layers = tuning.linear_layers(arranged(graph, self._workshop is not None))
-        return lambda position: AS_STORED if position in layers else ANY
 
-    def _execution(self, built: Built, read: Read) -> Execution:
-        # Its own arena is never touched, so that the system gives it no memory.
-        return Execution(built, self._engine, read, self._workshop)
+def chosen_layouts(
+    graph: Graph,
+    read: Read,
+    folder: Path,
+    workshop: Workshop | None,
+    *,
+    tune: bool,
+    example: Batch,
+) -> tuning.Layouts | None:
+    """Return the layouts that were chosen in the level's cache folder for this graph before. tune:
+    whether to choose them if there are none, by measuring with the example for some seconds."""
+    layouts = tuning.read(folder / tuning.LAYOUTS_FILE, [])
+    if not tune or (layouts is not None and layouts.clean):
+        return layouts
+    engine = Engine()
+
+    def loaded(tried: tuning.Layouts) -> Execution:
+        execution = Execution(_build(graph, engine, tried.tag, workshop), engine, read, workshop)
+        execution.pointing(example)()
+        return execution
+
+    layouts = tuning.choose(arranged(graph, workshop is not None), loaded)
+    write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
+    return layouts
+
+
+def _build(
+    graph: Graph, engine: Engine, layout_of: Callable[[int], int], workshop: Workshop | None
+) -> Built:
+    return build_plan(graph, engine, layout_of, Switches(0), workshop is not None)
+
+
+def _as_stored(graph: Graph) -> Callable[[int], int]:
+    layers = tuning.linear_layers(graph)
+    return lambda position: AS_STORED if position in layers else ANY
 
 
 class RunningPlan:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, c_long, c_void_p
 from pathlib import Path
 
-from golow.levels.compiler import Compiler
+from golow.levels.compiler import INSTALL_COMPILER, NO_COMPILER, Compiler
 from golow.levels.direct.onednn.bindings.library import library
 from golow.levels.direct.onednn.bindings.processor import processor
 from golow.levels.direct.onednn.kernels import PLAYER, PRELUDE
@@ -45,27 +45,38 @@ class Pool(ctypes.Structure):
     _fields_ = [("parallel", c_void_p), ("thread", c_void_p), ("threads", c_void_p)]
 
 
-class Workshop:
-    """A compiler and the folder of what it made. notes: what of the cache was damaged."""
+class MissingKernel(GolowError):
+    """A kernel must be compiled, and there is no compiler."""
 
-    def __init__(self, compiler: Compiler, cache: Path) -> None:
+
+class Workshop:
+    """A compiler and the folder of what it made. notes: what of the cache was damaged.
+
+    compiler: None where there is none. shipped: libraries that were compiled elsewhere for a
+    processor like this one, by the digests of their sources.
+    """
+
+    def __init__(
+        self, compiler: Compiler | None, cache: Path, shipped: Mapping[str, Path] | None = None
+    ) -> None:
         self.compiler, self.cache = compiler, cache
+        self._shipped = {} if shipped is None else shipped
         self.notes: list[str] = []
 
     def functions(self, codes: Sequence[str]) -> dict[str, Function]:
         """Return each code as a function: (pointers, numbers, pool). Raises `GolowError` if the
         compiler fails."""
-        different = sorted(set(codes))
-        long = [code for code in different if len(code) > LONG]
-        short = [code for code in different if len(code) <= LONG]
         found: dict[str, Function] = {}
-        for together in (short, *([code] for code in long)):
-            if together:
-                found |= self._loaded(together)
+        for together in _grouped(codes):
+            found |= self._loaded(together)
         return found
 
+    def compiled(self, codes: Sequence[str]) -> dict[str, tuple[str, Path]]:
+        """Return what `functions` and `player` load: by its digest, each source and its library."""
+        return {digest_of(source): (source, self._library(source)) for source in sources(codes)}
+
     def _loaded(self, codes: Sequence[str]) -> dict[str, Function]:
-        loaded = ctypes.CDLL(str(self._built(source_of(codes)) / LIBRARY))
+        loaded = ctypes.CDLL(str(self._library(source_of(codes))))
         found: dict[str, Function] = {}
         for index, code in enumerate(codes):
             function = getattr(loaded, f"kernel_{index}")
@@ -76,36 +87,63 @@ class Workshop:
 
     def player(self) -> Callable[..., int]:
         """Return ``play`` of player.cpp. Raises `GolowError` if the compiler fails."""
-        loaded = ctypes.CDLL(str(self._built(PLAYER.read_text(encoding="utf-8")) / LIBRARY))
+        loaded = ctypes.CDLL(str(self._library(_player())))
         play: Callable[..., int] = loaded.play
         loaded.play.argtypes = (c_void_p, c_long)
         return play
 
-    def _built(self, source: str) -> Path:
-        key = "\0".join(
-            (source, self.compiler.version, *self.compiler.command, *FLAGS, processor())
-        )
+    def _library(self, source: str) -> Path:
+        if found := self._shipped.get(digest_of(source)):
+            return found
+        if self.compiler is None:
+            raise MissingKernel(NO_COMPILER, INSTALL_COMPILER)
+        return self._built(source, self.compiler) / LIBRARY
+
+    def _built(self, source: str, compiler: Compiler) -> Path:
+        key = "\0".join((source, compiler.version, *compiler.command, *FLAGS, processor()))
         folder = self.cache / "kernels" / hashlib.sha256(key.encode()).hexdigest()[:32]
         discard_damaged(folder, self.notes)
         if not is_sealed(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with building_sealed(folder, "building-") as work:
-                self._compile(source, work)
+                _compile(source, compiler, work)
         return folder
 
-    def _compile(self, source: str, work: Path) -> None:
-        (work / SOURCE).write_text(source, encoding="utf-8")
-        command = [*self.compiler.command, *FLAGS, str(work / SOURCE), "-o", str(work / LIBRARY)]
-        answer = subprocess.run(
+
+def _compile(source: str, compiler: Compiler, work: Path) -> None:
+    (work / SOURCE).write_text(source, encoding="utf-8")
+    command = [*compiler.command, *FLAGS, str(work / SOURCE), "-o", str(work / LIBRARY)]
+    answer = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             timeout=LIMIT,
         )  # fmt: skip
-        if answer.returncode:
-            said = "\n".join(answer.stderr.splitlines()[:20])
-            raise GolowError(
-                f"the compiler ended with status {answer.returncode} on generated kernels:\n{said}",
-                "set CXX to another compiler.",
-            )
+    if answer.returncode:
+        said = "\n".join(answer.stderr.splitlines()[:20])
+        raise GolowError(
+            f"the compiler ended with status {answer.returncode} on generated kernels:\n{said}",
+            "set CXX to another compiler.",
+        )
+
+
+def sources(codes: Sequence[str]) -> list[str]:
+    """Return the sources of the libraries that a plan of these kernels loads."""
+    return [*(source_of(together) for together in _grouped(codes)), _player()]
+
+
+def digest_of(source: str) -> str:
+    """Return the name of a source: by it a library is found that was compiled elsewhere."""
+    return hashlib.sha256("\0".join((source, *FLAGS)).encode()).hexdigest()[:32]
+
+
+def _player() -> str:
+    return PLAYER.read_text(encoding="utf-8")
+
+
+def _grouped(codes: Sequence[str]) -> list[list[str]]:
+    """The codes that are compiled together."""
+    different = sorted(set(codes))
+    short = [code for code in different if len(code) <= LONG]
+    return [*([short] if short else []), *([code] for code in different if len(code) > LONG)]
 
 
 def source_of(codes: Iterable[str]) -> str:

@@ -1,0 +1,1 @@
+"""A compiled module as a file, which runs without PyTorch."""

@@ -1,0 +1,253 @@
+"""An artifact as a callable: arrays in, arrays out, without PyTorch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+from weakref import WeakSet
+
+import numpy as np
+
+from golow.artifact.array_inputs import ArrayInputs, array_of, is_tensor
+from golow.artifact.container import Container
+from golow.artifact.manifest import MANIFEST, WEIGHTS, Manifest, decoded
+from golow.artifact.nesting import nested, tensors_in
+from golow.artifact.plans import Plans, require_fitting, require_runnable
+from golow.artifact.stored_check import Recheck, rechecked, stored_inputs
+from golow.artifact.tensor_entry import tensors_in_file, tensors_of
+from golow.levels.called.sizes import Size, in_words
+from golow.levels.called.uncopied import Uncopied
+from golow.levels.direct.onednn.run.called_plan import CalledPlan, RunningPlan, set_threads
+from golow.levels.direct.onednn.run.shared_weights import Region
+from golow.lower.plan.listing import table_lines
+from golow.records.errors import GolowError
+
+_forks: list[None] = []
+"""One for each fork between the first process and this one."""
+os.register_at_fork(after_in_child=lambda: _forks.append(None))
+
+
+class LoadedModule(Uncopied):
+    """A module that was saved, with its weights, in this process.
+
+    Call it as the module: with arrays of NumPy's, or tensors on the CPU. It returns tensors if the
+    first input is one, and arrays otherwise, nested as the module's output; named tuples and data
+    classes are dicts. manifest: what the file says. notes: what is not as on the machine that made
+    it, a sentence each.
+    """
+
+    instead = "for another thread: f.context(); for another process: golow.load_compiled, there."
+
+    def __init__(
+        self, file: Path, weights: Path | None, threads: int | None, cache: Path | None
+    ) -> None:
+        """weights: other ones than the file's, in a file of safetensors. threads: of every call; as
+        many as it was compiled for by default. Raises `GolowError` for a file that is damaged or no
+        artifact, for weights that do not fit, and for what this machine lacks."""
+        container = self._container = Container(file)
+        self.manifest: Manifest = decoded(container.read(MANIFEST))
+        require_runnable(self.manifest)
+        self._threads = self.manifest.threads if threads is None else threads
+        if self._threads < 1:
+            raise GolowError(f"{self._threads} threads compute nothing", "use threads=1 or more.")
+        if weights is None and WEIGHTS not in container:
+            raise GolowError(
+                f"{file} was saved without weights", "name a file of them: weights=FILE."
+            )
+        found = tensors_of(container.mapped(WEIGHTS), WEIGHTS) if weights is None else {}
+        found = found if weights is None else tensors_in_file(weights)
+        require_fitting(self.manifest, found, str(weights or file))
+        self._plans = Plans(container, self.manifest, found, self._threads, cache)
+        self.notes = tuple(self._plans.notes)
+        self._contexts: WeakSet[LoadedContext] = WeakSet()
+        self._call = self.context()
+
+    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+        """Run the module, as `LoadedContext.__call__` does."""
+        return self._call(*given, out=out, **named)
+
+    def context(self) -> LoadedContext:
+        """Return a second memory for iterations, over the same weights, for another thread."""
+        self._require_open()
+        made = LoadedContext(self.manifest, self._plans.by_size, self._threads)
+        self._contexts.add(made)
+        return made
+
+    def load_weights(self, weights: Mapping[str, Any] | str | Path) -> None:
+        """Take other weights, by name or from a file of safetensors, in the memory of the present
+        ones; nothing is built again. Wait until no context is being called. Raises `GolowError` for
+        those of another module, before anything changes."""
+        self._require_open()
+        if isinstance(weights, Mapping):
+            what, found = "the weights", {k: array_of(k, item) for k, item in weights.items()}
+        else:
+            what, found = str(weights), dict(tensors_in_file(Path(weights)))
+        require_fitting(self.manifest, found, what)
+        set_threads(self._threads)
+        with ExitStack() as calls:
+            for context in self._contexts:
+                calls.enter_context(context.held())
+            for size, plan in self._plans.by_size.items():
+                plan.load(self._plans.reading(size, found))
+
+    def check(self) -> Recheck:
+        """Compare what it gives on the example with the module in float64, as it was when it was
+        saved: no farther from it than rounding explains. With other weights this tells nothing."""
+        self._require_open()
+        return rechecked(self._container, self.manifest, self.context())
+
+    def example(self) -> list[np.ndarray]:
+        """Return the inputs of that check."""
+        return stored_inputs(self._container)
+
+    def plan(self, batch: int | None = None, sequence: int = 0) -> str:
+        """Return the steps of the plan of a size, a line each; by default of the last."""
+        self._require_open()
+        sizes = self._plans.by_size
+        size = list(sizes)[-1] if batch is None else (batch, sequence)
+        if size not in sizes:
+            known = ", ".join(map(in_words, sizes))
+            raise GolowError(f"there is no plan for {in_words(size)}", f"this has {known}.")
+        return "\n".join(table_lines(sizes[size].plan))
+
+    def memory(self) -> dict[str, int]:
+        """Return bytes: ``weights``, once for all sizes and contexts, and ``iteration``, which each
+        context has once."""
+        plans = self._plans.by_size.values()
+        iteration = max((plan.plan.sizes["arena"] for plan in plans), default=0)
+        return {"weights": self._plans.weights.bytes, "iteration": iteration}
+
+    def close(self) -> None:
+        """Give all memory back. A later call is an error."""
+        for context in self._contexts:
+            context.close()
+        self._plans.by_size = {}
+        self._plans.weights.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if not self._plans.by_size:
+            raise GolowError("the module is closed")
+
+
+class LoadedContext(Uncopied):
+    """One memory for iterations over the weights of a loaded module. One call may run at a time;
+    calls of several contexts may run at once, in several threads."""
+
+    instead = LoadedModule.instead
+
+    def __init__(self, manifest: Manifest, plans: Mapping[Size, CalledPlan], threads: int) -> None:
+        self._manifest, self._threads = manifest, threads
+        self._inputs = ArrayInputs(manifest)
+        arena = Region(max(plan.plan.sizes["arena"] for plan in plans.values()))
+        self._running: dict[Size, RunningPlan] = {
+            size: plan.running(arena) for size, plan in plans.items()
+        }
+        self._shapes = {(plan.batch, plan.length): plan.outputs for plan in manifest.plans}
+        self._changed = [k for k, form in enumerate(manifest.inputs) if form.changed]
+        self._lock, self._forks = threading.Lock(), len(_forks)
+
+    def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
+        """Run the module on inputs as it takes them, and return what it returns.
+
+        out: memory for the outputs, nested as they are; the batch and the length must then be sizes
+        that were compiled for. Raises `GolowError` for inputs that do not fit.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise GolowError(
+                "another thread is calling this context", "give each thread its own: f.context()."
+            )
+        try:
+            return self._called(given, out, named)
+        finally:
+            self._lock.release()
+
+    def _called(self, given: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
+        if not self._running:
+            raise GolowError("the module is closed")
+        if self._forks != len(_forks):
+            raise GolowError(
+                "the module was loaded in the process that this one was forked from",
+                "load it after the fork: threads do not survive one.",
+            )
+        ordered = self._inputs.ordered(given, named)
+        arrays, found = self._inputs.fitting(ordered)
+        size = self._inputs.size_for(found)
+        if size != found:
+            arrays = self._inputs.padded(arrays, found, size)
+        outputs = self._new(size) if out is None else self._given(out, found, size)
+        changes = [np.empty_like(arrays[place]) for place in self._changed]
+        set_threads(self._threads)
+        self._running[size](
+            [item.ctypes.data for item in arrays],
+            [item.ctypes.data for item in (*outputs, *changes)],
+        )
+        for place, change in zip(self._changed, changes, strict=True):
+            target = array_of(self._manifest.inputs[place].label, ordered[place])
+            np.copyto(target, change[tuple(map(slice, target.shape))])
+        if out is not None:
+            return out
+        wanted = [self._cut(place, item, found, size) for place, item in enumerate(outputs)]
+        if is_tensor(ordered[0]):
+            wanted = [sys.modules["torch"].from_numpy(item) for item in wanted]
+        return nested(self._manifest.nest, wanted)
+
+    def _new(self, size: Size) -> list[np.ndarray]:
+        forms = zip(self._shapes[size], self._manifest.outputs, strict=True)
+        return [np.empty(shape, form.dtype) for shape, form in forms]
+
+    def _given(self, out: Any, found: Size, size: Size) -> list[np.ndarray]:
+        if found != size:
+            raise GolowError(
+                f"out= needs a size that was compiled for, and {in_words(found)} is padded to "
+                f"{in_words(size)}"
+            )
+        try:
+            tensors = tensors_in(self._manifest.nest, out)
+        except ValueError as error:
+            raise GolowError(f"out is nested otherwise than the output: {error}") from error
+        arrays = []
+        for place, shape in enumerate(self._shapes[size]):
+            array = array_of(f"output {place} of out", tensors[place])
+            dtype = self._manifest.outputs[place].dtype
+            if array.shape != shape or array.dtype.name != dtype or not array.flags.c_contiguous:
+                raise GolowError(
+                    f"output {place} of out must be a row-major array, "
+                    f"{'x'.join(map(str, shape))} of {dtype}"
+                )
+            if not array.flags.writeable:
+                raise GolowError(f"output {place} of out is read-only")
+            arrays.append(array)
+        return arrays
+
+    def _cut(self, place: int, output: np.ndarray, found: Size, size: Size) -> np.ndarray:
+        """An output without padding."""
+        if found == size:
+            return output
+        if found[0] != size[0]:
+            output = output[: output.shape[0] * found[0] // size[0]]
+        if found[1] != size[1]:
+            for axis in self._manifest.outputs[place].lengths:
+                output = output.take(range(found[1]), axis)
+        return np.ascontiguousarray(output)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the call that runs; none may begin meanwhile."""
+        with self._lock:
+            yield
+
+    def close(self) -> None:
+        """Give the memory back. A later call is an error."""
+        with self._lock:
+            self._running = {}

@@ -1,0 +1,31 @@
+"""`golow.load_compiled`: an artifact in the user's own program, with or without PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from golow.artifact.loaded_module import LoadedModule
+
+
+def load_compiled(
+    file: str | Path,
+    *,
+    weights: str | Path | None = None,
+    threads: int | None = None,
+    cache: str | Path | None = None,
+) -> LoadedModule:
+    """Return a module that `CompiledModule.save` or ``golow build`` wrote, as a callable.
+
+    weights: a file of safetensors with other weights of the same shapes. threads: of every call; as
+    many as it was compiled for by default. cache: folder for kernels; golow's own by default. An
+    artifact has programs in it: load only those of people whom you would let run one.
+
+    Raises `GolowError` for a file that is damaged or no artifact, for weights that do not fit, and
+    for what this machine lacks.
+    """
+    return LoadedModule(
+        Path(file),
+        None if weights is None else Path(weights),
+        threads,
+        None if cache is None else Path(cache),
+    )

@@ -1,0 +1,112 @@
+"""``golow build``: a model as a file that runs without PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golow.commands.options import DeviceName, Model, Threads, no_stream
+from golow.commands.workload_flags import (
+    ExecutionFlags,
+    InputFlags,
+    NetworkFlags,
+    PublishedFlags,
+    workload_options,
+)
+from golow.records.errors import GolowError
+from golow.report.console import PlainConsole
+
+DIRECT = ("direct", "vendor", "onednn", "cudnn")
+
+
+def build(
+    model: Model,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="The file to write; for --level of another runtime, the folder to create.",
+            callback=no_stream,
+        ),
+    ],
+    *,
+    level: Annotated[
+        str,
+        typer.Option(
+            help="direct, or a runtime whose model is kept: onnxruntime, openvino, aotinductor, "
+            "executorch."
+        ),
+    ] = "direct",
+    batch: Annotated[
+        str | None, typer.Option(help="Batch sizes, for example 1,8,32.  [default: 8]")
+    ] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="Lengths of text, for example 128,512.")
+    ] = None,
+    resolution: Annotated[
+        int | None, typer.Option(help="Side of the square input images, in pixels.")
+    ] = None,
+    input: Annotated[
+        str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")
+    ] = None,
+    network: NetworkFlags,
+    published: PublishedFlags,
+    threads: Threads = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose layouts by measuring, for some seconds a size.")
+    ] = False,
+    without_weights: Annotated[
+        bool, typer.Option("--without-weights", help="Leave the weights out of the file.")
+    ] = False,
+) -> None:
+    """Build a model for these sizes and write it as a file, for golow run and
+    golow.load_compiled."""
+    from golow.report.progress import ProgressDisplay
+    from golow.workload.request import Request
+
+    sizes, lengths = _numbers("--batch", batch), _numbers("--sequence", sequence)
+    inputs = InputFlags(
+        batch=sizes[0] if sizes else None,
+        sequence=lengths[0] if lengths else None,
+        resolution=resolution,
+        input=input,
+    )
+    options = workload_options(
+        inputs, network, published, ExecutionFlags(threads=threads, device=DeviceName.cpu)
+    )
+    request = Request(model, **options)
+    if threads is not None:
+        request = replace(request, threads=threads)
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        if level.partition(":")[0] not in DIRECT:
+            from golow.compiled.kept_models import keep_model
+
+            _require_one(sizes, lengths, level, tune or without_weights)
+            for file in keep_model(level, request, out, display):
+                print(file)
+            return
+        from golow.compiled.built_artifact import build_artifact
+
+        build_artifact(
+            request, sizes, lengths, level=level, tune=tune, weights=not without_weights, out=out,
+            observer=display,
+        )  # fmt: skip
+    print(f"{out}\nTo run it: golow run {out} --check --time")
+
+
+def _numbers(option: str, text: str | None) -> list[int]:
+    try:
+        return [] if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise GolowError(
+            f"{option} {text} is no list of whole numbers", f"for example {option} 1,8,32."
+        ) from None
+
+
+def _require_one(sizes: list[int], lengths: list[int], level: str, other: bool) -> None:
+    if len(sizes) > 1 or len(lengths) > 1:
+        raise GolowError(f"a model of {level} has one size", "name one --batch and one --sequence.")
+    if other:
+        raise GolowError("--tune and --without-weights are for the direct levels", "leave it out.")
