@@ -210,6 +210,7 @@ def test_equal_modules_make_equal_files(f: CompiledModule, saved: Path, tmp_path
     assert MANIFEST in names(saved)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_earlier_file(
     f: CompiledModule, saved: Path, tmp_path: Path
 ) -> None:

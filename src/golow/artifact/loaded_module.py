@@ -120,14 +120,13 @@ class LoadedModule(Uncopied):
         context has once."""
         plans = self._plans.by_size.values()
         iteration = max((plan.plan.sizes["arena"] for plan in plans), default=0)
-        return {"weights": self._plans.weights.bytes, "iteration": iteration}
+        return {"weights": self._plans.bytes_of_weights, "iteration": iteration}
 
     def close(self) -> None:
         """Give all memory back. A later call is an error."""
         for context in self._contexts:
             context.close()
-        self._plans.by_size = {}
-        self._plans.weights.close()
+        self._plans.close()
 
     def __enter__(self) -> Self:
         return self

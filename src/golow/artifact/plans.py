@@ -56,7 +56,7 @@ class Plans:
         self._container, self._manifest = container, manifest
         self._cache = open_cache(cache)
         self.notes: list[str] = []
-        self.weights = SharedWeights()
+        self._shared = SharedWeights()
         self.by_size: dict[Size, CalledPlan] = {}
         self._constants: dict[Size, Mapping[str, np.ndarray]] = {}
         set_threads(threads)
@@ -65,7 +65,8 @@ class Plans:
             size = plan.batch, plan.length
             self._constants[size] = self._tensors(plan)
             made = self._built(plan, self.reading(size, weights), workshop)
-            made.share(self.weights)
+            if len(manifest.plans) > 1:
+                made.share(self._shared)
             self.by_size[size] = made
 
     def reading(self, size: Size, weights: Mapping[str, np.ndarray]) -> Read:
@@ -76,6 +77,17 @@ class Plans:
             return (constants if kind == "constant" else weights)[target]
 
         return read
+
+    @property
+    def bytes_of_weights(self) -> int:
+        """Of all sizes together."""
+        plans = list(self.by_size.values())
+        return plans[0].plan.sizes["constant"] if len(plans) == 1 else self._shared.bytes
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self.by_size = {}
+        self._shared.close()
 
     def _built(self, plan: Plan, read: Read, shipped: Workshop) -> CalledPlan:
         graph, layouts = self._decoded(plan)
