@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,17 +12,16 @@ from weakref import WeakSet
 
 import numpy as np
 
-from golow.artifact.array_inputs import ArrayInputs, array_of, is_tensor
+from golow.artifact.array_inputs import ArrayInputs, Arrays
 from golow.artifact.container import Container
+from golow.artifact.host_arrays import HostArrays
 from golow.artifact.manifest import MANIFEST, WEIGHTS, Manifest, decoded
 from golow.artifact.nesting import nested, tensors_in
-from golow.artifact.plans import Plans, require_fitting, require_runnable
+from golow.artifact.plans import Room, built_plans, require_fitting, require_runnable
 from golow.artifact.stored_check import Recheck, rechecked, stored_inputs
 from golow.artifact.tensor_entry import tensors_in_file, tensors_of
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.uncopied import Uncopied
-from golow.levels.direct.onednn.run.called_plan import CalledPlan, RunningPlan, set_threads
-from golow.levels.direct.onednn.run.shared_weights import Region
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
 
@@ -62,7 +60,7 @@ class LoadedModule(Uncopied):
         found = tensors_of(container.mapped(WEIGHTS), WEIGHTS) if weights is None else {}
         found = found if weights is None else tensors_in_file(weights)
         require_fitting(self.manifest, found, str(weights or file))
-        self._plans = Plans(container, self.manifest, found, self._threads, cache)
+        self._plans = built_plans(container, self.manifest, found, self._threads, cache)
         self.notes = tuple(self._plans.notes)
         self._contexts: WeakSet[LoadedContext] = WeakSet()
         self._call = self.context()
@@ -74,7 +72,7 @@ class LoadedModule(Uncopied):
     def context(self) -> LoadedContext:
         """Return a second memory for iterations, over the same weights, for another thread."""
         self._require_open()
-        made = LoadedContext(self.manifest, self._plans.by_size, self._threads)
+        made = LoadedContext(self.manifest, self._plans.room())
         self._contexts.add(made)
         return made
 
@@ -84,11 +82,12 @@ class LoadedModule(Uncopied):
         those of another module, before anything changes."""
         self._require_open()
         if isinstance(weights, Mapping):
-            what, found = "the weights", {k: array_of(k, item) for k, item in weights.items()}
+            arrays = HostArrays()
+            what, found = "the weights", {k: arrays.taken(k, v) for k, v in weights.items()}
         else:
             what, found = str(weights), dict(tensors_in_file(Path(weights)))
         require_fitting(self.manifest, found, what)
-        set_threads(self._threads)
+        self._plans.loading()
         with ExitStack() as calls:
             for context in self._contexts:
                 calls.enter_context(context.held())
@@ -145,13 +144,9 @@ class LoadedContext(Uncopied):
 
     instead = LoadedModule.instead
 
-    def __init__(self, manifest: Manifest, plans: Mapping[Size, CalledPlan], threads: int) -> None:
-        self._manifest, self._threads = manifest, threads
-        self._inputs = ArrayInputs(manifest)
-        arena = Region(max(plan.plan.sizes["arena"] for plan in plans.values()))
-        self._running: dict[Size, RunningPlan] = {
-            size: plan.running(arena) for size, plan in plans.items()
-        }
+    def __init__(self, manifest: Manifest, room: Room) -> None:
+        self._manifest, self._inputs = manifest, ArrayInputs(manifest)
+        self._room: Room | None = room
         self._shapes = {(plan.batch, plan.length): plan.outputs for plan in manifest.plans}
         self._changed = [k for k, form in enumerate(manifest.inputs) if form.changed]
         self._lock, self._forks = threading.Lock(), len(_forks)
@@ -172,7 +167,7 @@ class LoadedContext(Uncopied):
             self._lock.release()
 
     def _called(self, given: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
-        if not self._running:
+        if self._room is None:
             raise GolowError("the module is closed")
         if self._forks != len(_forks):
             raise GolowError(
@@ -180,32 +175,33 @@ class LoadedContext(Uncopied):
                 "load it after the fork: threads do not survive one.",
             )
         ordered = self._inputs.ordered(given, named)
-        arrays, found = self._inputs.fitting(ordered)
+        arrays = self._room.arrays(ordered)
+        inputs, found = self._inputs.fitting(ordered, arrays)
         size = self._inputs.size_for(found)
         if size != found:
-            arrays = self._inputs.padded(arrays, found, size)
-        outputs = self._new(size) if out is None else self._given(out, found, size)
-        changes = [np.empty_like(arrays[place]) for place in self._changed]
-        set_threads(self._threads)
-        self._running[size](
-            [item.ctypes.data for item in arrays],
-            [item.ctypes.data for item in (*outputs, *changes)],
-        )
+            inputs = self._inputs.padded(inputs, found, size, arrays)
+        forms = list(zip(self._shapes[size], self._manifest.outputs, strict=True))
+        if out is None:
+            outputs = [arrays.new(shape, form.dtype) for shape, form in forms]
+        else:
+            outputs = self._given(out, found, size, arrays)
+        changes = [
+            arrays.new(tuple(inputs[place].shape), self._manifest.inputs[place].dtype)
+            for place in self._changed
+        ]
+        self._room.run(size, inputs, [*outputs, *changes], arrays)
         for place, change in zip(self._changed, changes, strict=True):
-            target = array_of(self._manifest.inputs[place].label, ordered[place])
-            np.copyto(target, change[tuple(map(slice, target.shape))])
+            label = self._manifest.inputs[place].label
+            arrays.copy(change, arrays.taken(label, ordered[place]))
         if out is not None:
             return out
-        wanted = [self._cut(place, item, found, size) for place, item in enumerate(outputs)]
-        if is_tensor(ordered[0]):
-            wanted = [sys.modules["torch"].from_numpy(item) for item in wanted]
+        wanted = [
+            arrays.returned(self._cut(place, item, found, size, arrays), ordered[0])
+            for place, item in enumerate(outputs)
+        ]
         return nested(self._manifest.nest, wanted)
 
-    def _new(self, size: Size) -> list[np.ndarray]:
-        forms = zip(self._shapes[size], self._manifest.outputs, strict=True)
-        return [np.empty(shape, form.dtype) for shape, form in forms]
-
-    def _given(self, out: Any, found: Size, size: Size) -> list[np.ndarray]:
+    def _given(self, out: Any, found: Size, size: Size, arrays: Arrays) -> list[Any]:
         if found != size:
             raise GolowError(
                 f"out= needs a size that was compiled for, and {in_words(found)} is padded to "
@@ -215,30 +211,27 @@ class LoadedContext(Uncopied):
             tensors = tensors_in(self._manifest.nest, out)
         except ValueError as error:
             raise GolowError(f"out is nested otherwise than the output: {error}") from error
-        arrays = []
+        taken = []
         for place, shape in enumerate(self._shapes[size]):
-            array = array_of(f"output {place} of out", tensors[place])
+            array = arrays.taken(f"output {place} of out", tensors[place])
             dtype = self._manifest.outputs[place].dtype
-            if array.shape != shape or array.dtype.name != dtype or not array.flags.c_contiguous:
+            fits = tuple(array.shape) == shape and arrays.type_of(array) == dtype
+            if not fits or not arrays.is_plain(array):
                 raise GolowError(
-                    f"output {place} of out must be a row-major array, "
+                    f"output {place} of out must be a row-major array that can be written, "
                     f"{'x'.join(map(str, shape))} of {dtype}"
                 )
-            if not array.flags.writeable:
-                raise GolowError(f"output {place} of out is read-only")
-            arrays.append(array)
-        return arrays
+            taken.append(array)
+        return taken
 
-    def _cut(self, place: int, output: np.ndarray, found: Size, size: Size) -> np.ndarray:
+    def _cut(self, place: int, output: Any, found: Size, size: Size, arrays: Arrays) -> Any:
         """An output without padding."""
-        if found == size:
-            return output
         if found[0] != size[0]:
-            output = output[: output.shape[0] * found[0] // size[0]]
+            output = arrays.part(output, 0, output.shape[0] * found[0] // size[0])
         if found[1] != size[1]:
             for axis in self._manifest.outputs[place].lengths:
-                output = output.take(range(found[1]), axis)
-        return np.ascontiguousarray(output)
+                output = arrays.part(output, axis, found[1])
+        return output
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -249,4 +242,4 @@ class LoadedContext(Uncopied):
     def close(self) -> None:
         """Give the memory back. A later call is an error."""
         with self._lock:
-            self._running = {}
+            self._room = None
