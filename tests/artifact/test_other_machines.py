@@ -19,6 +19,7 @@ from golow.artifact.container import SEAL, Container
 from golow.artifact.loading import load_compiled
 from golow.artifact.manifest import FORMAT, MANIFEST
 from golow.compiled.compiled_module import CompiledModule
+from golow.levels import gpu
 from golow.levels.compiler import find_compiler
 from golow.records.errors import GolowError
 from support.artifacts import changed, in_new_process, manifest, names, with_manifest
@@ -98,7 +99,7 @@ def test_a_damaged_copy_in_the_cache_is_written_again(
     ("fields", "words"),
     [
         ({"format": FORMAT + 1}, f"format {FORMAT + 1} of a later golow"),
-        ({"level": "cudnn"}, "for the level cudnn"),
+        ({"level": "none"}, "for the level none, which this golow does not load"),
         ({"plans": "none"}, "manifest.json cannot be read"),
         ({"inputs": [{"name": 1}]}, "manifest.json cannot be read"),
         ({"threads": 0}, "0 threads"),
@@ -114,8 +115,17 @@ def test_a_manifest_that_cannot_be_met(
 
 def test_a_machine_without_the_library(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with pytest.raises(GolowError, match=r"it needs oneDNN: .*x86-64, not aarch64"):
+    with pytest.raises(GolowError, match=r"it needs onednn: .*x86-64, not aarch64"):
         load_compiled(saved)
+
+
+def test_a_machine_without_a_gpu(saved: Path, tmp_path: Path) -> None:
+    """In one sentence, before anything is built."""
+    file = with_manifest(saved, tmp_path / "gpu.golow", level="cudnn")
+    if gpu.has_gpu():
+        pytest.skip("there is a GPU")
+    with pytest.raises(GolowError, match="it needs cudnn: there is no NVIDIA GPU"):
+        load_compiled(file)
 
 
 def opened(file: Path) -> dict[str, bytes]:

@@ -87,6 +87,11 @@ class Container:
         return name in self._digests
 
     @property
+    def digest(self) -> str:
+        """The name of its content."""
+        return hashlib.sha256(msgspec.json.encode(self._digests)).hexdigest()[:32]
+
+    @property
     def names(self) -> Mapping[str, str]:
         """All entries but the seal, each with its digest."""
         return self._digests

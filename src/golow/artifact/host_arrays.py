@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from golow.artifact.tensor_entry import dtype_of
 from golow.records.errors import GolowError
 
 
@@ -61,7 +62,7 @@ class HostArrays:
 
     def new(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         """Memory for an output."""
-        return np.empty(shape, dtype)
+        return np.empty(shape, dtype_of(dtype))
 
     def part(self, array: np.ndarray, axis: int, size: int) -> np.ndarray:
         """A copy of its first elements along an axis."""

@@ -17,7 +17,10 @@ added without that."""
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 GRAPH, LAYOUTS, CONSTANTS = "graph.json", "layouts.json", "constants.safetensors"
+STEPS = "steps.txt"
 """In the folder of a plan."""
+KERNELS, ENGINES = "kernels", "engines"
+"""Folders: compiled kernels, and which engine of the library computes what."""
 CHECK_INPUTS, CHECK_OUTPUTS = "check/inputs.safetensors", "check/outputs.safetensors"
 
 
@@ -92,7 +95,8 @@ class Origin(Record, frozen=True, kw_only=True):
 class Manifest(Record, frozen=True, kw_only=True):
     """All of it.
 
-    instruction_sets: of the processor that kernels were compiled for. pads: whether a batch between
+    instruction_sets: of the processor that kernels were compiled for. tuned: whether engines were
+    chosen by timing them. pads: whether a batch between
     two sizes is padded. batch, length: of the example.
     """
 
@@ -113,6 +117,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     weights: dict[str, Weight]
     instruction_sets: tuple[str, ...]
     check: StoredCheck
+    tuned: bool = False
 
 
 class _Form(msgspec.Struct):
@@ -135,9 +140,9 @@ def decoded(data: bytes) -> Manifest:
 
 def source_entry(digest: str) -> str:
     """The entry of the source of compiled kernels."""
-    return f"kernels/{digest}.cpp"
+    return f"{KERNELS}/{digest}.cpp"
 
 
 def library_entry(digest: str) -> str:
     """The entry of what the building machine compiled of it."""
-    return f"kernels/{digest}.so"
+    return f"{KERNELS}/{digest}.so"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import BinaryIO, NamedTuple, Protocol
 
 import msgspec
-import numpy as np
 import torch
-from safetensors.numpy import save, save_file
+from safetensors.torch import save, save_file
 from torch import Tensor
 
 from golow.artifact.container import Writer, writer
@@ -20,8 +20,8 @@ from golow.artifact.manifest import (
     CONSTANTS,
     FORMAT,
     GRAPH,
-    LAYOUTS,
     MANIFEST,
+    STEPS,
     WEIGHTS,
     Input,
     Manifest,
@@ -30,21 +30,21 @@ from golow.artifact.manifest import (
     Plan,
     StoredCheck,
     Weight,
-    library_entry,
-    source_entry,
 )
 from golow.artifact.nesting import nest_of
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.sizes import Size
+from golow.levels.called.target import TargetPlan
 from golow.levels.called.text_inputs import TextInputs
-from golow.levels.direct.onednn.bindings import library
-from golow.levels.direct.onednn.bindings.processor import instruction_sets, model_name
-from golow.levels.direct.onednn.run.called_plan import CalledPlan
 from golow.lower.ir.graph import GraphInput, encode_graph
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
 from golow.storage.files import replacing, writing
 from golow.storage.scratch import scratch_folder
+
+Entries = Iterator[tuple[str, bytes]]
+LEVELS = {"onednn": "golow.artifact.onednn_saving", "cudnn": "golow.artifact.cudnn_saving"}
+"""Modules with a class ``Saved``."""
 
 
 class Proof(NamedTuple):
@@ -55,20 +55,6 @@ class Proof(NamedTuple):
     inputs: Sequence[Tensor]
     exact: Sequence[Tensor]
     limits: Sequence[float]
-
-
-def require_savable(module: CalledModule, path: Path) -> None:
-    """Raise `GolowError` for a level that has no artifacts, and for a path that is no file's."""
-    if module.target.level != "onednn":
-        raise GolowError(
-            f"there are no artifacts of {module.target.level} yet",
-            "golow.compile builds the plan again on the other machine.",
-        )
-    if module.target.shares:
-        raise GolowError(
-            "share=True reads the module's own weights, which a file cannot", "leave share= out."
-        )
-    require_place(path)
 
 
 def require_place(path: Path) -> None:
@@ -82,40 +68,97 @@ def require_place(path: Path) -> None:
 def save_module(module: CalledModule, path: Path, weights: bool, proof: Proof) -> None:
     """Write plans, kernels, the proof and, if they are wanted, the weights that were loaded last.
     Raises `GolowError` where the file cannot be written."""
-    arrays = _weights(module)
-    with writing(path, "name another file."), replacing(path) as file, writer(file) as archive:
-        manifest = msgspec.json.encode(_manifest(module, arrays, proof))
-        archive.add(MANIFEST, msgspec.json.format(manifest))
-        for size in module.plans:
-            _write_plan(module, size, archive)
-        _write_kernels(module, archive)
-        archive.add(CHECK_INPUTS, save(_numbered(map(module.target.array, proof.inputs))))
-        archive.add(CHECK_OUTPUTS, save(_numbered(map(module.target.array, proof.exact))))
-        if weights:
-            with scratch_folder() as folder:
-                save_file(arrays, folder / WEIGHTS)
+    saving = _Saving(module, proof)
+    with writing(path, "name another file."), replacing(path) as file:
+        saving.write(file, weights, list(saving.level.compiled(saving.write_draft)))
+
+
+class Level(Protocol):
+    """What a level adds: `Saved` of `onednn_saving` and `cudnn_saving`."""
+
+    library: str
+    processor: str
+    instruction_sets: tuple[str, ...]
+    tuned: bool
+
+    def of_plan(self, plan: TargetPlan) -> Entries:
+        """What is in the folder of a plan."""
+
+    def chosen(self) -> Entries:
+        """What was chosen by measuring, beside that."""
+
+    def compiled(self, draft: Callable[[Path], None]) -> Entries:
+        """The kernels. draft: writes the artifact without them."""
+
+
+class _Saving:
+    """A module that is written. level: what its level adds."""
+
+    def __init__(self, module: CalledModule, proof: Proof) -> None:
+        self._module, self._proof = module, proof
+        self.level: Level = import_module(LEVELS[module.target.level]).Saved(module)
+        self._weights = _weights(module)
+
+    def write_draft(self, file: Path) -> None:
+        """Write all but the kernels."""
+        with file.open("wb") as target:
+            self.write(target, True, ())
+
+    def write(self, file: BinaryIO, weights: bool, compiled: Iterable[tuple[str, bytes]]) -> None:
+        """Write the archive."""
+        with writer(file) as archive, scratch_folder() as folder:
+            manifest = _manifest(self._module, self._weights, self._proof, self.level)
+            archive.add(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+            for size in self._module.plans:
+                self._write_plan(size, archive)
+            for name, data in (*self.level.chosen(), *compiled):
+                archive.add(name, data)
+            archive.add(CHECK_INPUTS, save(_numbered(self._proof.inputs)))
+            archive.add(CHECK_OUTPUTS, save(_numbered(self._proof.exact)))
+            if weights:
+                save_file(self._weights, folder / WEIGHTS)
                 archive.add_file(WEIGHTS, folder / WEIGHTS)
 
+    def _write_plan(self, size: Size, archive: Writer) -> None:
+        one, plan, folder = self._module.sizes[size], self._module.plans[size], _folder(size)
+        graph = msgspec.structs.replace(one.graph, history=())
+        archive.add(f"{folder}/{GRAPH}", encode_graph(graph))
+        archive.add(f"{folder}/{STEPS}", "\n".join(table_lines(plan.plan)).encode())
+        read = {item.target for item in _of_kinds(graph.inputs, "constant")}
+        tensors = {name: _host(one.constants[name]) for name in sorted(read)}
+        archive.add(f"{folder}/{CONSTANTS}", save(tensors))
+        for name, data in self.level.of_plan(plan):
+            archive.add(f"{folder}/{name}", data)
 
-def _numbered(arrays: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
-    return {str(place): array for place, array in enumerate(arrays)}
+
+def _numbered(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    return {str(place): _host(tensor) for place, tensor in enumerate(tensors)}
 
 
-def _weights(module: CalledModule) -> dict[str, np.ndarray]:
+def _weights(module: CalledModule) -> dict[str, Tensor]:
     """What the plans read of the state dict, as graphs take it."""
     names = {
         item.target: None
         for one in module.sizes.values()
         for item in _of_kinds(one.graph.inputs, "parameter", "buffer")
     }
-    return {name: module.target.array(module.state[name].detach()) for name in names}
+    return {name: _host(module.state[name]) for name in names}
+
+
+def _host(tensor: Tensor) -> Tensor:
+    """A copy in the host's memory as graphs take it, complex numbers as pairs."""
+    found = tensor.detach().cpu()
+    found = torch.view_as_real(found) if found.is_complex() else found
+    return found.contiguous().clone()
 
 
 def _of_kinds(inputs: Iterable[GraphInput], *kinds: str) -> Iterator[GraphInput]:
     return (item for item in inputs if item.kind in kinds)
 
 
-def _manifest(module: CalledModule, arrays: dict[str, np.ndarray], proof: Proof) -> Manifest:
+def _manifest(
+    module: CalledModule, weights: Mapping[str, Tensor], proof: Proof, level: Level
+) -> Manifest:
     inputs, outputs = module.inputs, module.outputs
     first = next(iter(outputs.forms.values()))
     lengths = outputs.lengths or [()] * len(first)
@@ -126,8 +169,8 @@ def _manifest(module: CalledModule, arrays: dict[str, np.ndarray], proof: Proof)
         origin=Origin(
             golow=version("golow"),
             torch=str(torch.__version__),
-            library=f"oneDNN {library.version()}",
-            processor=model_name(),
+            library=level.library,
+            processor=level.processor,
         ),
         precision=module.target.precision,
         threads=module.target.threads,
@@ -151,9 +194,11 @@ def _manifest(module: CalledModule, arrays: dict[str, np.ndarray], proof: Proof)
             for size in module.plans
         ),
         weights={
-            name: Weight(shape=item.shape, dtype=item.dtype.name) for name, item in arrays.items()
+            name: Weight(shape=tuple(item.shape), dtype=_name(item.dtype))
+            for name, item in weights.items()
         },
-        instruction_sets=instruction_sets(),
+        instruction_sets=level.instruction_sets,
+        tuned=level.tuned,
         check=StoredCheck(batch=proof.size[0], length=proof.size[1], limits=tuple(proof.limits)),
     )
 
@@ -170,27 +215,6 @@ def _inputs(module: CalledModule) -> Iterator[Input]:
             long=isinstance(inputs, TextInputs) and inputs.is_long[place],
             changed=place in inputs.changed,
         )
-
-
-def _write_plan(module: CalledModule, size: Size, archive: Writer) -> None:
-    one, plan = module.sizes[size], cast(CalledPlan, module.plans[size])
-    graph = msgspec.structs.replace(one.graph, history=())
-    archive.add(f"{_folder(size)}/{GRAPH}", encode_graph(graph))
-    archive.add(f"{_folder(size)}/{LAYOUTS}", msgspec.json.encode(plan.layouts))
-    archive.add(f"{_folder(size)}/steps.txt", "\n".join(table_lines(plan.plan)).encode())
-    read = {item.target for item in _of_kinds(graph.inputs, "constant")}
-    arrays = {name: module.target.array(one.constants[name].detach()) for name in sorted(read)}
-    archive.add(f"{_folder(size)}/{CONSTANTS}", save(arrays))
-
-
-def _write_kernels(module: CalledModule, archive: Writer) -> None:
-    written: set[str] = set()
-    for plan in module.plans.values():
-        for digest, (source, compiled) in cast(CalledPlan, plan).kernels().items():
-            if digest not in written:
-                written.add(digest)
-                archive.add(source_entry(digest), source.encode())
-                archive.add(library_entry(digest), compiled.read_bytes())
 
 
 def _folder(size: Size) -> str:

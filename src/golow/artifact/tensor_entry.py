@@ -16,7 +16,8 @@ from golow.records.errors import GolowError
 
 TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32",
-    "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
+    "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool", "BF16": "bfloat16",
+    "C64": "complex64",
 }  # fmt: skip
 
 
@@ -54,8 +55,17 @@ def tensors_in_file(file: Path) -> Mapping[str, np.ndarray]:
     return tensors_of(data.cast("B"), str(file))
 
 
+def dtype_of(name: str) -> np.dtype:
+    """NumPy's type of that name; bfloat16 is a package's."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+    return np.dtype(name)
+
+
 def _array(tensor: _Tensor, body: memoryview | bytes) -> np.ndarray:
-    dtype = np.dtype(TYPES[tensor.dtype])
+    dtype = dtype_of(TYPES[tensor.dtype])
     start, end = tensor.data_offsets
     count = math.prod(tensor.shape)
     if not 0 <= start <= end <= len(body) or end - start != count * dtype.itemsize:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from golow.artifact.saving import Proof, require_savable, save_module
+from golow.artifact.saving import Proof, require_place, save_module
 from golow.compiled.checking import Checked, checked
 from golow.levels.called.called_module import CalledModule
 from golow.records.errors import GolowError
@@ -31,8 +31,8 @@ class CompiledModule(CalledModule):
         """Write plans, kernels and the weights that were loaded last into one file, which
         `golow.load_compiled` and ``golow run`` take, without PyTorch; also the example and what the
         module makes of it in float64, for a check where it is loaded. weights: False leaves them
-        out. Raises `GolowError` for a level without artifacts, and if the example does not pass."""
-        require_savable(self, Path(file))
+        out. Raises `GolowError` if the example does not pass."""
+        require_place(Path(file))
         save_module(self, Path(file), weights, self._proof())
 
     def _proof(self) -> Proof:

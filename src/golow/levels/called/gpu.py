@@ -53,7 +53,14 @@ class OneGpu:
             )
         self.precision = PRECISION_OF.get(own, precision) if precision == "default" else precision
         self.device = torch.device("cuda", device.index or 0)
-        self._engines: Engines | None = None  # of all sizes
+        self._chosen: Engines | None = None  # of all sizes
+
+    @property
+    def engines(self) -> Engines:
+        """Of all sizes. Raises LookupError before the first `build`."""
+        if self._chosen is None:
+            raise LookupError("no plan was built")
+        return self._chosen
 
     def passes(self, workload: Workload) -> tuple[Pass, ...]:
         """The level's passes."""
@@ -115,12 +122,12 @@ class OneGpu:
         """Build the plan of one size."""
         from golow.levels.direct.cudnn.run.called_plan import CalledPlan
 
-        if self._engines is None:
-            self._engines = _engines(folder / self.level, self.device.index, tune)
+        if self._chosen is None:
+            self._chosen = _engines(folder / self.level, self.device.index, tune)
         return CalledPlan(
             graph,
             read,
-            self._engines,
+            self._chosen,
             precision=self.precision,
             given={str(k): _name(item) for k, item in enumerate(sample)},
             outputs=list(map(_name, outputs)),

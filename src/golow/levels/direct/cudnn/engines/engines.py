@@ -130,7 +130,7 @@ class MatrixEngine:
 
 class Engines:
     """Chooses and caches the engines of one GPU. cache: folder for the choices. times: whether it
-    times them."""
+    times them. files: where the choices are that were asked for."""
 
     def __init__(self, gpu: Gpu, cache: Path, autotune: bool) -> None:
         self.gpu, self._cache, self.times = gpu, cache, autotune
@@ -141,6 +141,7 @@ class Engines:
         self.timed: dict[Operation, dict[Engine, float]] = {}
         self._networks: dict[RecurrentNetwork, Network] = {}
         self.built = 0
+        self.files: set[Path] = set()
         self.notes: list[str] = []  # what of the cache was damaged
 
     def choose(self, operation: Operation) -> Engine | None:
@@ -344,7 +345,9 @@ class Engines:
         key = (
             repr(operation), *how, self.gpu.name, self.frontend.version, self.lt.version,
         )  # fmt: skip
-        return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
+        file = self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
+        self.files.add(file)
+        return file
 
     def _restore(self, operation: Operation) -> Engine | None:
         data = read_sealed(self._file(operation), self.notes)

@@ -1,0 +1,51 @@
+"""What only artifacts of `onednn` have: layouts, and kernels with their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from golow.artifact.manifest import LAYOUTS, library_entry, source_entry
+from golow.levels.called.called_module import CalledModule
+from golow.levels.called.target import TargetPlan
+from golow.levels.direct.onednn.bindings import library
+from golow.levels.direct.onednn.bindings.processor import instruction_sets, model_name
+from golow.levels.direct.onednn.run.called_plan import CalledPlan
+from golow.records.errors import GolowError
+
+Entries = Iterator[tuple[str, bytes]]
+
+
+class Saved:
+    """A module whose plans are `CalledPlan` of onednn. Raises `GolowError` for one that has no
+    weights of its own."""
+
+    tuned = False  # layouts are in the file
+
+    def __init__(self, module: CalledModule) -> None:
+        if module.target.shares:
+            raise GolowError(
+                "share=True reads the module's own weights, which a file cannot",
+                "leave share= out.",
+            )
+        self._plans = [cast(CalledPlan, plan) for plan in module.plans.values()]
+        self.library, self.processor = f"oneDNN {library.version()}", model_name()
+        self.instruction_sets = instruction_sets()
+
+    def of_plan(self, plan: TargetPlan) -> Entries:
+        """What is in the folder of a plan."""
+        yield LAYOUTS, msgspec.json.encode(cast(CalledPlan, plan).layouts)
+
+    def chosen(self) -> Entries:
+        """What was chosen by measuring, beside that: nothing."""
+        return iter(())
+
+    def compiled(self, draft: Callable[[Path], None]) -> Entries:
+        """The kernels."""
+        found = {digest: item for plan in self._plans for digest, item in plan.kernels().items()}
+        for digest, (source, compiled) in found.items():
+            yield source_entry(digest), source.encode()
+            yield library_entry(digest), compiled.read_bytes()
