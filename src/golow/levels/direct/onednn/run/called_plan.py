@@ -50,10 +50,8 @@ class CalledPlan:
     ) -> None:
         self.layouts = layouts or tuning.Layouts(positions={})
         self._engine, self._workshop = Engine(), workshop
-        layout_of = _as_stored(arranged(graph, workshop is not None))
-        self._built = _build(
-            graph, self._engine, layout_of if as_stored else self.layouts.tag, workshop
-        )
+        layout_of = _as_stored(graph, workshop) if as_stored else self.layouts.tag
+        self._built = _build(graph, self._engine, layout_of, workshop)
         self._weights = Execution(self._built, self._engine, read, workshop)
 
     @property
@@ -138,8 +136,8 @@ def _build(
     return build_plan(graph, engine, layout_of, Switches(0), workshop is not None)
 
 
-def _as_stored(graph: Graph) -> Callable[[int], int]:
-    layers = tuning.linear_layers(graph)
+def _as_stored(graph: Graph, workshop: Workshop | None) -> Callable[[int], int]:
+    layers = tuning.linear_layers(arranged(graph, workshop is not None))
     return lambda position: AS_STORED if position in layers else ANY
 
 
