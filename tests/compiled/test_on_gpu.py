@@ -129,7 +129,7 @@ def test_a_module_in_half_precision_takes_and_gives_it(half: torch.dtype) -> Non
 def test_the_check_sees_wrong_weights(module: nn.Module, x: Tensor) -> None:
     """It compares with the weights that were loaded last."""
     f = compiled(module, x)
-    f._state = {name: item * 1.05 for name, item in f._state.items()}
+    f.state = {name: item * 1.05 for name, item in f.state.items()}
     assert not f.check(x).matches
 
 

@@ -101,7 +101,7 @@ def test_a_wrong_weight_is_found_by_the_check() -> None:
     state = {name: item.clone() for name, item in module.state_dict().items()}
     state["0.weight"][0, 0, 0, 0] += 0.1
     f.load_state_dict(state)
-    f._state = module.state_dict()  # what the plan should have
+    f.state = module.state_dict()  # what the plan should have
     found = f.check(X)
     assert not found.matches
     assert "too far" in str(found)
