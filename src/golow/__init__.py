@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         choices,
         compare,
         compile,
+        compile_step,
         load,
         load_audit,
         load_life,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         train,
     )
     from golow.compiled.compiled_module import CompiledModule
+    from golow.levels.called.training.training_step import TrainingStep
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
     from golow.records.workload import Optimizer
@@ -66,10 +68,12 @@ __all__ = [
     "SupportResult",
     "TrainingInterrupted",
     "TrainingResult",
+    "TrainingStep",
     "audit",
     "choices",
     "compare",
     "compile",
+    "compile_step",
     "load",
     "load_audit",
     "load_life",
@@ -91,6 +95,7 @@ _RECORDS = {
     "GolowError": "golow.records.errors",
     "Optimizer": "golow.records.workload",
     "Schedule": "golow.programs.training.training_record",
+    "TrainingStep": "golow.levels.called.training.training_step",
 }
 
 
