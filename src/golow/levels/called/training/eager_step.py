@@ -58,7 +58,11 @@ def eager_loss(
     with _explained("the loss does not take the module's output and the targets"):
         found = loss(output, *targets)
     if not isinstance(found, Tensor) or found.numel() != 1 or not found.is_floating_point():
-        kind = f"a tensor of {list(found.shape)}" if isinstance(found, Tensor) else type(found)
+        kind = (
+            f"a tensor of {list(found.shape)}"
+            if isinstance(found, Tensor)
+            else type(found).__name__
+        )
         raise GolowError(f"the loss is {kind}, not one number", 'use reduction="mean" or "sum".')
     return float(found)
 

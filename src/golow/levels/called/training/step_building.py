@@ -44,6 +44,7 @@ def built_step(
     require_training(module)
     _require_sense(wanted)
     function = _loss(loss)
+    sizes = () if wanted.batch is None else ascending("batch", wanted.batch)
     inputs = StepInputs(module, example, device_of(module, ()))
     if inputs.device.type != "cpu":
         raise GolowError(
@@ -75,7 +76,7 @@ def built_step(
     step.build(inputs.batch, observer)
     _require_agreement(step, plans, tensors, expected)
     step.load_state_dict(content, settings.state or step.optimizer_state())
-    for rows in ascending("batch", wanted.batch) if wanted.batch is not None else ():
+    for rows in sizes:
         step.build(rows, observer)
     return step
 

@@ -6,22 +6,21 @@ import ctypes
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from golow.levels.called.building import built
-from golow.levels.called.called_module import CalledModule
 from golow.levels.called.context import forks
 from golow.levels.called.processor import Processor
-from golow.levels.called.training.module_weights import ModuleWeights, without_content
+from golow.levels.called.training.evaluation import Evaluation
+from golow.levels.called.training.module_weights import ModuleWeights
 from golow.levels.called.training.optimizer_settings import require_rate
 from golow.levels.called.training.optimizer_state import OptimizerMemory
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import OneBatch, StepPlans
 from golow.levels.called.uncopied import Uncopied
-from golow.levels.called.wanted import Wanted
 from golow.levels.direct.onednn.run.called_plan import set_threads
 from golow.levels.direct.onednn.run.training_plan import TrainingPlans
 from golow.lower.plan.listing import table_lines
@@ -44,7 +43,7 @@ class StepParts(NamedTuple):
     target: Processor
     every: int
     rate: float
-    cache: Any
+    cache: Path
 
 
 class TrainingStep(Uncopied):
@@ -62,8 +61,10 @@ class TrainingStep(Uncopied):
         self._lock, self._forks = threading.Lock(), len(forks)
         self._plans: dict[int, OneBatch] = {}
         self._every, self._added = parts.every, 0
-        self._evaluated: CalledModule | None = None
-        self._changed = True
+        self._version = 0  # of the weights
+        self._evaluation = Evaluation(
+            parts.module, parts.inputs, self._threads, parts.cache, parts.weights.read
+        )
         self._closed = False
         self._set_rate(parts.rate)
 
@@ -94,7 +95,7 @@ class TrainingStep(Uncopied):
             self._parts.optimizer.steps += 1
             if self._every > 1:
                 self._memory.state.clear(["gradient_sum"])
-        self._changed = True
+        self._version += 1
         loss = torch.empty(())
         ctypes.memmove(loss.data_ptr(), plan.loss_address, LOSS_BYTES)
         return loss
@@ -137,26 +138,18 @@ class TrainingStep(Uncopied):
             self._parts.target.building()
             self._parts.weights.write(weights)
             self._memory.state.clear(["gradient_sum"])
-            self._added, self._changed = 0, True
+            self._added = 0
+            self._version += 1
             if kept is not None:
                 self._parts.optimizer.write(kept)
                 self._set_rate(kept.rate)
 
     def evaluate(self, *inputs: Any, **named: Any) -> Any:
-        """What the module in ``eval()`` returns with the present weights, by a plan of inference
-        that is built at the first call, and again for a larger batch. The first call after a step
-        brings the weights over."""
+        """What the module in ``eval()`` returns with the present weights. Its plan of inference is
+        built at the first call, and again for a larger batch; the first call after a step brings
+        the weights over. Inputs and outputs are those of `golow.compile`."""
         with self._alone():
-            called = self._evaluated
-            rows = _rows(self._inputs, inputs, named)
-            if called is None or rows > called.inputs.batches[-1]:
-                if called is not None:
-                    called.close()
-                called = self._evaluated = self._inference(inputs, named, rows)
-            elif self._changed:
-                called.load_state_dict(self._parts.weights.read())
-            self._changed = False
-            return called(*inputs, **named)
+            return self._evaluation(self._version, inputs, named)
 
     # ------------------------------------------------------------ what it is
 
@@ -180,10 +173,11 @@ class TrainingStep(Uncopied):
     def close(self) -> None:
         """Give all memory back. A later call is an error."""
         with self._lock:
-            if self._evaluated is not None:
-                self._evaluated.close()
-            self._closed, self._plans, self._evaluated = True, {}, None
-            del self._parts, self._memory
+            if self._closed:
+                return
+            self._evaluation.close()
+            self._closed, self._plans = True, {}
+            del self._parts, self._memory, self._evaluation
 
     def __enter__(self) -> Self:
         return self
@@ -213,13 +207,6 @@ class TrainingStep(Uncopied):
         self._memory.state.set_rate(self._rate)
         return found
 
-    def _inference(self, inputs: Any, named: Any, rows: int) -> CalledModule:
-        module = without_content(self._parts.module)
-        module.load_state_dict(self._parts.weights.read())
-        wanted = Wanted(batch=rows, threads=self._threads, cache=self._parts.cache)
-        example = named if named else inputs[0] if len(inputs) == 1 else inputs
-        return built(CalledModule, module.eval(), example, wanted, Silent())
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if not self._lock.acquire(blocking=False):
@@ -235,14 +222,3 @@ class TrainingStep(Uncopied):
             yield
         finally:
             self._lock.release()
-
-
-def _rows(inputs: StepInputs, given: tuple[Any, ...], named: Mapping[str, Any]) -> int:
-    """The size of a batch to evaluate: of the first input that has one."""
-    first = given[0] if given else named
-    listed = list(first.values()) if isinstance(first, Mapping) else list(given)
-    for item, form in zip(listed, inputs.forms, strict=False):
-        shape = tuple(getattr(item, "shape", ()))
-        if form.batched and shape:
-            return int(shape[0])
-    return inputs.batch
