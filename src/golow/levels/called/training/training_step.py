@@ -96,7 +96,7 @@ class TrainingStep(Uncopied):
             if self._every > 1:
                 self._memory.state.clear(["gradient_sum"])
         self._version += 1
-        loss = torch.empty(())
+        loss = torch.empty((), dtype=torch.float32, device="cpu")  # whatever the defaults are
         ctypes.memmove(loss.data_ptr(), plan.loss_address, LOSS_BYTES)
         return loss
 
