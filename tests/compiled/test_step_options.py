@@ -196,6 +196,29 @@ def test_batches_of_any_origin_and_order_are_read() -> None:
     assert float(step(x, y)) == pytest.approx(other, rel=1e-5) != wanted
 
 
+def test_new_sizes_come_in_any_mode_of_pytorchs() -> None:
+    data = batches(8, (6,), last=3)
+    one, other = (stepped(perceptron(), SGD, data[0]) for _ in range(2))
+    with torch.inference_mode():
+        found = trained(one, data)
+        scores = one.evaluate(X)
+    assert found == trained(other, data)
+    assert torch.equal(scores, other.evaluate(X))
+
+
+def test_what_became_infinite_is_forgotten_with_other_weights() -> None:
+    """Also what plain SGD keeps between a gradient and its update."""
+    for optimizer in (Optimizer(momentum=0.0), SGD):
+        step, start = stepped(perceptron(), optimizer, (X, Y)), perceptron().state_dict()
+        first = float(step(X, Y))
+        kept = step.optimizer_state()
+        step(X * float("inf"), Y)
+        assert not torch.isfinite(step(X, Y))
+        step.load_state_dict(start, kept if optimizer.momentum else None)
+        assert float(step(X, Y)) == first
+        assert torch.isfinite(step(X, Y))
+
+
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 

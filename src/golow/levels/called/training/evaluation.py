@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from golow.levels.called.building import built
@@ -57,6 +58,7 @@ class Evaluation:
         padded = (at for at, plan in self._plans.items() if plan.inputs.pads and at >= rows)
         return next(padded, None)
 
+    @torch.inference_mode(False)
     def _build(self, rows: int, given: tuple[Any, ...], named: Mapping[str, Any]) -> CalledModule:
         module = without_content(self._module)
         module.load_state_dict(self._read())

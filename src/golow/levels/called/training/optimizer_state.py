@@ -15,7 +15,7 @@ from golow.levels.called.training.optimizer_settings import FIELDS, Settings, re
 from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.torch.optimizers import NAMES
 from golow.records.errors import GolowError
-from golow.records.workload import OptimizerState
+from golow.records.workload import KEPT, OptimizerState
 
 STEPS = ("steps", "steps")
 
@@ -75,10 +75,16 @@ class OptimizerMemory:
     def write(self, loaded: Loaded) -> None:
         """Take such a state."""
         self.steps = loaded.steps
+        self._state.clear(KEPT)
         for key, array in loaded.arrays.items():
             self._state.write(key, array)
         if self._state.has(STEPS):
             self._state.write(STEPS, np.array(loaded.steps, np.float32))
+
+    def forget_sums(self) -> None:
+        """Set to zero what no state dict has: sums of gradients, and the last gradients of SGD
+        without momentum, which the plan multiplies by zero."""
+        self._state.clear(set(KEPT) - {*self._settings.optimizer.keeps, STEPS[0]})
 
     def _updated(self) -> Iterator[str]:
         keeps: tuple[OptimizerState, ...] = self._settings.optimizer.keeps or ("momentum",)

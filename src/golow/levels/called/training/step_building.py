@@ -65,9 +65,9 @@ def built_step(
     content = {name: item.detach() for name, item in module.state_dict().items()}
     weights = ModuleWeights(empty, content, plans.state)
     view = by_position(empty, inputs.keywords)
-    network = Network(view, function, settings, wanted.every, wanted.tune)
+    network = Network(view, function, settings._replace(state=None), wanted.every, wanted.tune)
     made = StepPlans(network, inputs, weights, plans, target, cache)
-    optimizer = OptimizerMemory(settings, plans.state)
+    optimizer = OptimizerMemory(network.settings, plans.state)
     rate = settings.optimizer.learning_rate
     parts = StepParts(
         empty, inputs, made, plans, weights, optimizer, target, wanted.every, rate, cache

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from golow.levels.called.one_size import OneSize
@@ -63,6 +64,8 @@ class StepPlans:
             self._inputs.learn(rows)
         return self._built[rows]
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def _build(self, rows: int, observer: Observer) -> OneBatch:
         from golow.levels.called.training.lowering import lowered_step
 

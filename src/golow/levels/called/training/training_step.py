@@ -137,7 +137,7 @@ class TrainingStep(Uncopied):
             kept = None if optimizer is None else self._parts.optimizer.fitting(optimizer)
             self._parts.target.building()
             self._parts.weights.write(weights)
-            self._memory.state.clear(["gradient_sum"])
+            self._parts.optimizer.forget_sums()
             self._added = 0
             self._version += 1
             if kept is not None:
