@@ -142,6 +142,26 @@ def test_tied_and_unused_weights_are_in_the_state_dict() -> None:
     assert all(torch.equal(item, other[name]) for name, item in step.state_dict().items())
 
 
+class WithExtraState(nn.Linear):
+    """Beside its tensors it saves a number."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 3}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        assert state == {"version": 3}
+
+
+def test_what_is_no_tensor_stays_in_the_state_dict() -> None:
+    module = nn.Sequential(WithExtraState(6, 5)).train()
+    step = stepped(module, ADAM, (X, Y))
+    step(X, Y)
+    state = step.state_dict()
+    assert state.keys() == module.state_dict().keys()
+    module.load_state_dict(state)
+    step.load_state_dict(module.state_dict())
+
+
 def test_state_dicts_are_copies() -> None:
     step = stepped(perceptron(), ADAM, (X, Y))
     step(X, Y)

@@ -61,7 +61,9 @@ class ModuleWeights:
         """The state dict, as copies that stay."""
         found: dict[str, Tensor] = self._module.state_dict()  # with the versions of its layers
         made: dict[str, Tensor] = {}
-        for name in found:
+        for name, item in list(found.items()):
+            if not isinstance(item, Tensor):  # of get_extra_state
+                continue
             first = self._first.get(name, name)
             key = self._key(name)
             if first not in made:

@@ -62,7 +62,7 @@ def built_step(
     cache = open_cache(wanted.cache)
     target.building()
     plans = TrainingPlans(cache / target.level, wanted.seed)
-    content = {name: item.detach() for name, item in module.state_dict().items()}
+    content = {name: t.detach() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
     weights = ModuleWeights(empty, content, plans.state)
     view = by_position(empty, inputs.keywords)
     network = Network(view, function, settings._replace(state=None), wanted.every, wanted.tune)
