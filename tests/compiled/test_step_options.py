@@ -84,6 +84,7 @@ def test_frozen_layers_stay_and_a_norm_in_eval_keeps_its_statistics() -> None:
     eager.optimizer.load_state_dict(step.optimizer_state())  # without the frozen one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [None, 0.1])
 def test_groups_may_decay_apart_and_parameters_may_be_left_out(clip: float | None) -> None:
     def optimizer(module: nn.Module) -> torch.optim.Optimizer:
@@ -105,6 +106,7 @@ def test_groups_may_decay_apart_and_parameters_may_be_left_out(clip: float | Non
     assert not torch.allclose(found["2.weight"], module.state_dict()["2.weight"], atol=0.01)
 
 
+@pytest.mark.slow
 def test_gradients_of_several_steps_are_one_update() -> None:
     module, data = perceptron(), batches(11, (6,), last=3)
     step, eager = stepped(module, SGD, data[0], every=4), Eager(module, SGD, every=4)
@@ -138,6 +140,7 @@ LOSSES: dict[str, tuple[Loss, Tensor]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_of_any_kind(name: str) -> None:
     loss, target = LOSSES[name]
@@ -162,6 +165,7 @@ class Several(nn.Module):
         return scores if labels is None else (functional.cross_entropy(scores, labels), scores)
 
 
+@pytest.mark.slow
 def test_inputs_in_a_tuple_and_by_name_and_a_loss_of_the_module() -> None:
     b = torch.randn(8, 4)
     module = Several().train()
@@ -180,6 +184,7 @@ def test_inputs_in_a_tuple_and_by_name_and_a_loss_of_the_module() -> None:
         other(X, Y)
 
 
+@pytest.mark.slow
 def test_batches_of_any_origin_and_order_are_read() -> None:
     data = batches(1)[0]
     step = stepped(network(), STILL, data, batch=[3, 8])
@@ -196,6 +201,7 @@ def test_batches_of_any_origin_and_order_are_read() -> None:
     assert float(step(x, y)) == pytest.approx(other, rel=1e-5) != wanted
 
 
+@pytest.mark.slow
 def test_new_sizes_come_in_any_mode_of_pytorchs() -> None:
     data = batches(8, (6,), last=3)
     one, other = (stepped(perceptron(), SGD, data[0]) for _ in range(2))

@@ -68,6 +68,7 @@ def test_a_run_goes_from_pytorch_to_a_step_and_back(name: str) -> None:
     assert_near(found, alone, curve_of(Eager(network(), make, torch.float64), data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [SGD, ADAM])
 def test_another_step_goes_on_bit_by_bit(optimizer: Optimizer) -> None:
     data = batches(12, (6,))

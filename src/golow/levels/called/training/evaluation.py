@@ -66,9 +66,11 @@ class Evaluation:
         example = named or (given[0] if len(given) == 1 else given)
         wanted = Wanted(batch=rows, threads=self._threads, cache=self._cache)
         try:
-            return built(CalledModule, module, example, wanted, Silent())
+            made = built(CalledModule, module, example, wanted, Silent())
         except GolowError:  # one that mixes samples, such as by a loss, has no padding
-            return built(CalledModule, module, example, wanted._replace(batch=None), Silent())
+            made = built(CalledModule, module, example, wanted._replace(batch=None), Silent())
+        module.to("meta")  # the plan has the weights
+        return made
 
     def _rows(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> int:
         """The size of the batch: of the first input that has one."""
