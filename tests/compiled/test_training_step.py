@@ -7,6 +7,8 @@ import copy
 import msgspec
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from golow.levels.direct.onednn.level import probe
 from golow.records.workload import Optimizer
@@ -21,6 +23,7 @@ from support.direct.training_steps import (
     stepped,
     trained,
 )
+from support.examples import examples
 from support.models.optimizers import ALL
 
 if not probe().available:
@@ -92,3 +95,42 @@ def test_equal_steps_are_equal_bit_by_bit() -> None:
     assert trained(one, data) == trained(other, data)
     state = other.state_dict()
     assert all(torch.equal(item, state[name]) for name, item in one.state_dict().items())
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("step"), st.integers(1, 8)),
+    st.tuples(st.just("rate"), st.sampled_from([0.0, 0.001, 0.02])),
+    st.tuples(st.just("evaluate"), st.integers(1, 8)),
+    st.tuples(st.sampled_from(["to PyTorch", "from PyTorch"]), st.just(0)),
+)
+
+
+@pytest.mark.slow
+@examples(24)
+@given(
+    optimizer=st.sampled_from(ALL),
+    every=st.integers(1, 3),
+    actions=st.lists(ACTIONS, min_size=4, max_size=14),
+)
+def test_whatever_is_done_between_steps_it_stays_the_same_training(
+    optimizer: Optimizer, every: int, actions: list[tuple[str, float]]
+) -> None:
+    module, (x, y) = perceptron(), batches(1, (6,))[0]
+    step = stepped(module, optimizer, (x, y), every=every)
+    eager = Eager(module, optimizer, every=every)
+    for number, (action, value) in enumerate(actions):
+        rows = int(value)
+        if action == "step":
+            some = (x + number / 10)[:rows], y[:rows]
+            assert float(step(*some)) == pytest.approx(eager(*some), rel=1e-3)
+        elif action == "rate":
+            step.learning_rate = eager.optimizer.param_groups[0]["lr"] = value
+        elif action == "evaluate":
+            wanted = eager.module(x[:rows]).detach()
+            assert torch.allclose(step.evaluate(x[:rows]), wanted, atol=1e-3)
+        elif action == "to PyTorch":
+            eager.module.load_state_dict(step.state_dict())
+            eager.optimizer.load_state_dict(step.optimizer_state())
+        else:
+            step.load_state_dict(eager.module.state_dict(), eager.optimizer.state_dict())
+            eager.begin()

@@ -91,6 +91,11 @@ class Eager:
             self.optimizer.zero_grad()
         return float(loss.detach())
 
+    def begin(self) -> None:
+        """Begin a new sum of gradients."""
+        self.optimizer.zero_grad()
+        self._made = 0
+
 
 class Curve(NamedTuple):
     """The losses of a training, and the state at its end."""
