@@ -182,6 +182,10 @@ def of_adam(**changes: Any) -> dict[str, Any]:
     return optimizer.state_dict()
 
 
+def in_groups_of(state: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**state, "param_groups": [{**group, **changes} for group in state["param_groups"]]}
+
+
 def with_fewer() -> dict[str, Any]:
     state = of_adam()
     state["state"][1]["step"] = torch.tensor(7.0)
@@ -204,6 +208,13 @@ def of_another_shape() -> dict[str, Any]:
         (lambda: Eager(perceptron(), OPTIMIZERS["adamw"]).optimizer.state_dict(), r"groups of \[2"),
         (lambda: {"state": {}}, "no state dict of torch.optim's"),
         (lambda: 7, "no state dict of torch.optim's"),
+        (lambda: {**of_adam(), "state": 7}, "no state dict of torch.optim's"),
+        (lambda: {**of_adam(), "state": {0: 7}}, "no state dict of torch.optim's"),
+        (lambda: {**of_adam(), "state": {0: {"step": "x"}}}, "a step is 'x'"),
+        (lambda: {"param_groups": of_adam()["param_groups"]}, "no state dict of torch.optim's"),
+        (lambda: {**of_adam(), "param_groups": []}, "no state dict of torch.optim's"),
+        (lambda: in_groups_of(of_adam(), lr=float("nan")), "rate of nan is not finite"),
+        (lambda: in_groups_of(of_adam(), lr="fast"), "no state dict of torch.optim's"),
         (with_fewer, "has made 7 steps of 0.bias and 1 of 0.weight"),
         (of_another_shape, r"exp_avg of 0.bias is \[3\] .* the parameter is \[16\]"),
     ],

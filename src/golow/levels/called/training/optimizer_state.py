@@ -11,7 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golow.levels.called.training.optimizer_settings import FIELDS, Settings, record_of
+from golow.levels.called.training.optimizer_settings import (
+    FIELDS,
+    Settings,
+    record_of,
+    require_rate,
+)
 from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.torch.optimizers import NAMES
 from golow.records.errors import GolowError
@@ -53,7 +58,7 @@ class OptimizerMemory:
     def fitting(self, given: Mapping[str, Any]) -> Loaded:
         """A state dict of torch's optimizer as this one takes it. Raises `GolowError` for that of
         another optimizer, or with other settings than were compiled."""
-        groups, state = self._groups(given), given["state"]
+        groups, state = self._groups(given), _entries(given)
         arrays: dict[tuple[str, str], np.ndarray] = {}
         steps: dict[str, int] = {}
         updated = set(self._updated())
@@ -61,7 +66,7 @@ class OptimizerMemory:
             if name not in updated:
                 continue
             entry = state.get(index, {})
-            steps[name] = int(entry.get("step", 0 if not entry else 1))
+            steps[name] = _steps(entry)
             for kind in self._settings.optimizer.keeps:
                 arrays[kind, name] = self._array(kind, name, entry.get(self._names[kind]))
         fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
@@ -70,7 +75,7 @@ class OptimizerMemory:
                 f"the optimizer has made {steps[most]} steps of {most} and {steps[fewest]} of "
                 f"{fewest}; a step of golow's counts them together"
             )
-        return Loaded(arrays, steps[most], float(groups[0]["lr"]))
+        return Loaded(arrays, steps[most], require_rate(groups[0]["lr"]))
 
     def write(self, loaded: Loaded) -> None:
         """Take such a state."""
@@ -104,11 +109,8 @@ class OptimizerMemory:
             groups = list(given["param_groups"])
             sizes = [len(group["params"]) for group in groups]
             found = record_of(self._settings.optimizer.name, groups)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise GolowError(
-                f"this is no state dict of torch.optim's optimizers: {error!r}",
-                "give what optimizer.state_dict() returns.",
-            ) from error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise _no_state(repr(error)) from error
         wanted = [len(group["params"]) for group in self._settings.groups]
         if sizes != wanted:
             raise GolowError(
@@ -152,6 +154,28 @@ class OptimizerMemory:
             )
         array: np.ndarray = given.detach().cpu().float().contiguous().numpy()
         return array
+
+
+def _entries(given: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
+    found = given.get("state")
+    if not isinstance(found, Mapping) or not all(isinstance(e, Mapping) for e in found.values()):
+        raise _no_state("its state is no mapping of mappings")
+    return found
+
+
+def _steps(entry: Mapping[str, Any]) -> int:
+    """How many steps were made of a parameter: one or more, where the optimizer does not count."""
+    try:
+        return int(entry.get("step", 1 if entry else 0))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _no_state(f"a step is {entry['step']!r}") from error
+
+
+def _no_state(why: str) -> GolowError:
+    return GolowError(
+        f"this is no state dict of torch.optim's optimizers: {why}",
+        "give what optimizer.state_dict() returns.",
+    )
 
 
 def _kind(group: Mapping[str, Any]) -> tuple[set[str], bool]:
