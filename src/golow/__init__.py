@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         choices,
         compare,
         compile,
+        compile_step,
         load,
         load_audit,
         load_life,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from golow.artifact.loaded_module import LoadedModule
     from golow.artifact.loading import load_compiled
     from golow.compiled.compiled_module import CompiledModule
+    from golow.levels.called.training.training_step import TrainingStep
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
     from golow.records.workload import Optimizer
@@ -69,10 +71,12 @@ __all__ = [
     "SupportResult",
     "TrainingInterrupted",
     "TrainingResult",
+    "TrainingStep",
     "audit",
     "choices",
     "compare",
     "compile",
+    "compile_step",
     "load",
     "load_audit",
     "load_compiled",
@@ -97,6 +101,7 @@ _RECORDS = {
     "Optimizer": "golow.records.workload",
     "load_compiled": "golow.artifact.loading",
     "Schedule": "golow.programs.training.training_record",
+    "TrainingStep": "golow.levels.called.training.training_step",
 }
 
 

@@ -130,6 +130,21 @@ def test_outputs_are_the_callers_and_stay(f: CompiledModule, module: nn.Module) 
         assert close(found, module(torch.full((2, 3, 12, 12), float(k))))
 
 
+class Summing(nn.Module):
+    """A step of NumPy's reads the input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cumsum(x, 1)
+
+
+def test_other_content_at_the_same_address_is_read() -> None:
+    x, out = torch.randn(3, 5), torch.empty(3, 5)
+    f = compiled(Summing().eval(), x)
+    for _ in range(3):
+        assert close(f(x, out=out), torch.cumsum(x, 1))
+        x.copy_(torch.randn(3, 5))
+
+
 def test_out_takes_the_output(f: CompiledModule, module: nn.Module) -> None:
     out = torch.empty(4, 5)
     assert f(X, out=out) is out

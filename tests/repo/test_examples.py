@@ -31,6 +31,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = ("compare_in_a_notebook.py", "own_model.py", "own_training_loss.py")
 BLOCKS = "blocks.py"
 SERVER = "serve_resnet.py"
+STEP = "train_step.py"
 OWN_RUNTIME = ("own_runtime/README.md", "own_runtime/linear.py")
 
 
@@ -64,7 +65,7 @@ def test_every_example_is_run() -> None:
         for file in EXAMPLES.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS, SERVER}
+    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS, SERVER, STEP}
 
 
 @pytest.mark.whole_network
@@ -72,6 +73,17 @@ def test_every_example_is_run() -> None:
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     printed = run([sys.executable, EXAMPLES / name], tmp_path)
     assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
+
+
+@pytest.mark.slow
+def test_a_network_is_trained_in_a_loop_of_its_own(tmp_path: Path) -> None:
+    printed = run([sys.executable, EXAMPLES / STEP], tmp_path)
+    losses = [float(text) for text in re.findall(r"loss (\d\.\d+),", printed)]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0] / 2
+    last = re.search(r"PyTorch went on at a loss of (\d\.\d+)", printed)
+    assert last
+    assert float(last.group(1)) < losses[-1] * 1.2
 
 
 @pytest.mark.whole_network

@@ -12,7 +12,7 @@ from golow.api.comparisons import (
     load,
     load_life,
 )
-from golow.api.compiling import compile
+from golow.api.compiling import compile, compile_step
 from golow.api.partial import ErrorWithResult
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
 from golow.api.roofs import RoofResult, roof
@@ -44,6 +44,7 @@ __all__ = [
     "choices",
     "compare",
     "compile",
+    "compile_step",
     "load",
     "load_audit",
     "load_life",

@@ -1,21 +1,23 @@
-"""`golow.compile`: a module at a level in the user's own program."""
+"""`golow.compile`: a module at a level in the user's own program; and its training step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.api.progress import shown_progress
 from golow.observer import Observer
-from golow.records.workload import Precision
+from golow.records.workload import Optimizer, Precision
 from golow.workload.request import Inputs
 
 if TYPE_CHECKING:
-    from torch import nn
+    import torch
+    from torch import Tensor, nn
 
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
+    from golow.levels.called.training.training_step import TrainingStep
 
 
 def compile(
@@ -62,3 +64,46 @@ def compile(
     wanted = Wanted(level, batch, sequence, precision, threads, tune, share, folder)
     with shown_progress("comparison", observer, quiet) as display:
         return compile_at_level(ExplainedModule, model, inputs, wanted, display)
+
+
+def compile_step(
+    model: nn.Module,
+    loss: Callable[..., Tensor] | None,
+    *,
+    optimizer: Optimizer | torch.optim.Optimizer,
+    example: Sequence[Inputs],
+    batch: int | Sequence[int] | None = None,
+    every: int = 1,
+    clip: float | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    tune: bool = False,
+    cache: str | Path | None = None,
+    observer: Observer | None = None,
+    quiet: bool = False,
+) -> TrainingStep:
+    """Return a training step of the module as a callable that runs a plan of ``onednn`` here.
+
+    model: in ``train()``, on a CPU, in float32. It stays as it is: the step has weights of its own.
+    loss: a function or module of the model's output and the targets, which returns one number; None
+    if the model returns its loss first. optimizer: golow's record of one, for all parameters; or
+    SGD, Adam, AdamW or RMSprop of torch.optim over the model's parameters, of which the step takes
+    settings, groups (which may differ in weight decay) and state. example: a batch as the step will
+    be called with: the inputs (a tensor, a tuple, or tensors by the names of the forward pass),
+    then each target. batch: further sizes to build now; others are built when they first come.
+    every: one update for so many calls, by the mean of their gradients. clip: the largest norm of
+    all gradients together; the record's own by default. seed: of what random layers drop.
+    threads: of every call; PyTorch's number by default. tune: whether to choose layouts by
+    measuring, for some seconds a size; they are kept in the cache. cache: folder for what is built;
+    golow's own by default. quiet: shows no progress.
+
+    Raises `GolowError`, before anything is built, for a module or a loss that cannot be captured or
+    has an operation that the level lacks, and for a module in ``eval()``.
+    """
+    from golow.levels.called.training.step_building import built_step
+    from golow.levels.called.training.wanted_step import WantedStep
+
+    folder = None if cache is None else Path(cache)
+    wanted = WantedStep(optimizer, batch, every, clip, seed, threads, tune, folder)
+    with shown_progress("comparison", observer, quiet) as display:
+        return built_step(model, loss, example, wanted, display)

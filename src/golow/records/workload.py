@@ -40,13 +40,19 @@ class ModelSource(Record, frozen=True, kw_only=True):
 OptimizerName = Literal["sgd", "adam", "adamw", "rmsprop"]
 OptimizerState = Literal["momentum", "square"]
 # The kinds of what an optimizer keeps from step to step, of each parameter and as a whole.
-KEPT = ("momentum", "square", "steps")
+KEPT = ("momentum", "square", "steps", "gradient_sum")
 
 # Momentum and weight decay where the user gives none: of PyTorch, except SGD's momentum.
 _DEFAULTS = {"sgd": (0.9, 0.0), "adam": (0.0, 0.0), "adamw": (0.0, 0.01), "rmsprop": (0.0, 0.0)}
 
 
-class Optimizer(Record, frozen=True, kw_only=True):
+class _Named(Record, frozen=True):
+    """The one field that may be given by position."""
+
+    name: OptimizerName = "sgd"
+
+
+class Optimizer(_Named, frozen=True, kw_only=True):
     """One of torch.optim's optimizers with its settings, as PyTorch defines it.
 
     momentum: of sgd (0.9 unless given) and rmsprop (0). weight_decay: 0.01 for adamw unless given,
@@ -55,7 +61,6 @@ class Optimizer(Record, frozen=True, kw_only=True):
     scaled down to it before the step, as by torch.nn.utils.clip_grad_norm_.
     """
 
-    name: OptimizerName = "sgd"
     learning_rate: float = 0.001
     momentum: float = None  # type: ignore[assignment]  # replaced below
     weight_decay: float = None  # type: ignore[assignment]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from golow.levels.called.kept_graphs import KeptGraphs
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words
-from golow.levels.called.target import Target, roomy
+from golow.levels.called.target import Target, explained, roomy
 from golow.lower.capture.module_outputs import Structure, flattened, leaves_of
 from golow.observer import Observer
-from golow.records.errors import GolowError, Unsupported
+from golow.records.errors import GolowError
 from golow.records.workload import Precision
 
 # Distance to the module, over its largest element, up to which the plan of a kept graph is taken.
@@ -99,7 +98,7 @@ class Assembly:
         state = self._module.state_dict()
         for size, one in sizes.items():
             self._observer.stage(f"building the plan of {in_words(size)}")
-            with _explained(target.level), roomy():
+            with explained(target.level), roomy():
                 sample = inputs.sample(size)
                 plans[size] = target.build(
                     one.graph,
@@ -149,7 +148,7 @@ class Assembly:
         self._observer.stage(f"capturing {in_words(size)}")
         target = self._target
         one = lowered(self._captured, target.captured_with(self._inputs.sample(size)), target)
-        with _explained(target.level):
+        with explained(target.level):
             target.require_runnable(one.graph)
         self._graphs.write(size, one)
         return one
@@ -191,15 +190,3 @@ def _require_tensors(leaves: Sequence[Any]) -> None:
             f"the module returns {other[0]}, which is no tensor",
             "wrap the module in one that returns tensors alone.",
         )
-
-
-@contextmanager
-def _explained(level: str) -> Iterator[None]:
-    """Turn what the level does not support into an error that names the levels to ask."""
-    try:
-        yield
-    except Unsupported as error:
-        raise GolowError(
-            f"{level} cannot run it: {error}",
-            "golow levels --support MODEL lists the levels that run it.",
-        ) from error

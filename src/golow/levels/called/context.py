@@ -18,9 +18,9 @@ from golow.levels.called.target import Run, Target, TargetPlan, roomy
 from golow.levels.called.uncopied import Uncopied
 from golow.records.errors import GolowError
 
-_forks: list[None] = []
+forks: list[None] = []
 """One for each fork between the first process and this one."""
-os.register_at_fork(after_in_child=lambda: _forks.append(None))
+os.register_at_fork(after_in_child=lambda: forks.append(None))
 
 
 class Context(Uncopied):
@@ -36,7 +36,7 @@ class Context(Uncopied):
         self._running = _over_one_arena(target, plans)
         self._inputs, self._outputs = inputs, outputs
         self._lent = LentOutputs(outputs)
-        self._forks = len(_forks)
+        self._forks = len(forks)
 
     def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
         """Run the module on inputs as it takes them, and return what it returns.
@@ -52,7 +52,7 @@ class Context(Uncopied):
             )
         try:
             known = None if named else self._inputs.exact(given)
-            if known is None or known[0] not in self._running or self._forks != len(_forks):
+            if known is None or known[0] not in self._running or self._forks != len(forks):
                 return self._call(given, named, out, borrow)
             size, addresses = known
             if out is not None:
@@ -72,7 +72,7 @@ class Context(Uncopied):
     ) -> Any:
         if not self._running:
             raise GolowError("the compiled module is closed")
-        if self._forks != len(_forks):
+        if self._forks != len(forks):
             raise GolowError(
                 "the module was compiled in the process that this one was forked from",
                 "compile it after the fork: threads do not survive one.",

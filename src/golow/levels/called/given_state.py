@@ -10,10 +10,13 @@ from golow.records.errors import GolowError
 
 
 class StateForm:
-    """Names, shapes and types of a module's state dict, and which names are of one tensor."""
+    """Names, shapes and types of a module's state dict, and which names are of one tensor. What is
+    no tensor (``get_extra_state``) is not read."""
 
     def __init__(self, module: nn.Module) -> None:
-        own = module.state_dict(keep_vars=True)
+        whole = module.state_dict(keep_vars=True)
+        own = {name: item for name, item in whole.items() if isinstance(item, Tensor)}
+        self._other = whole.keys() - own.keys()
         last = {id(item): name for name, item in own.items()}
         # As in PyTorch, whose module copies each name's tensor, one after the other.
         self._read_from = {name: last[id(item)] for name, item in own.items()}
@@ -23,7 +26,7 @@ class StateForm:
         """Return the state in the module's types. Raises `GolowError` for that of another module,
         and for what is no tensor with content."""
         missing = [name for name in self._forms if name not in state]
-        unknown = [name for name in state if name not in self._forms]
+        unknown = [name for name in state if name not in self._forms and name not in self._other]
         if missing or unknown:
             what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is not the module's"
             raise GolowError(f"the state dict is another module's: {what}")

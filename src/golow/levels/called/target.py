@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from golow.levels.direct.bundle_arrays import Read
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Precision, Workload
 
 Run = Callable[[Sequence[int], Sequence[int]], None]
@@ -148,4 +148,16 @@ def roomy() -> Iterator[None]:
         raise GolowError(
             f"there is no room on the GPU: {error}" if str(error) else "there is no memory left",
             "compile for fewer or smaller sizes, or free what else is there.",
+        ) from error
+
+
+@contextmanager
+def explained(level: str) -> Iterator[None]:
+    """Turn what the level does not support into an error that names the levels to ask."""
+    try:
+        yield
+    except Unsupported as error:
+        raise GolowError(
+            f"{level} cannot run it: {error}",
+            "golow levels --support MODEL lists the levels that run it.",
         ) from error

@@ -107,7 +107,9 @@ def capture_training(
     """The joint graph of one training step up to the gradients: forward, loss, backward, and the
     new content of the buffers that the forward pass mutates. said: gets what torch says."""
     start = time.perf_counter()
-    step = _Step(module.train(), loss, len(inputs))
+    if not module.training:  # in training, layers may be in eval() on purpose
+        module.train()
+    step = _Step(module, loss, len(inputs))
     with (
         own_tensors_kept(module),
         ExitStack() as stack,
@@ -168,7 +170,8 @@ class _Step(nn.Module):
     def __init__(self, model: nn.Module, loss: Loss, inputs: int) -> None:
         super().__init__()
         self.model = model
-        self.loss = loss
+        # A module would bring weights of its own into the step; so they are constants.
+        self.loss = loss.__call__ if isinstance(loss, nn.Module) else loss
         self.inputs = inputs
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
@@ -270,7 +273,14 @@ def _joint_output(description: Any) -> tuple[str, str]:
     if kind == "GradAOTOutput":
         return "gradient", description.grad_of.target.removeprefix("model.")
     if kind == "InputMutationAOTOutput":
-        if type(description.mutated_input).__name__ == "ParamAOTInput":
+        changed = type(description.mutated_input).__name__
+        if changed == "PlainAOTInput":
+            raise GolowError(
+                f"the forward pass changes input {description.mutated_input.idx} of the step in "
+                "place, which the levels that need a graph do not follow",
+                "leave out inplace=True in the first layer, or let it change a copy: x.clone().",
+            )
+        if changed == "ParamAOTInput":
             raise GolowError(
                 f"the forward pass changes the parameter "
                 f"{description.mutated_input.target.removeprefix('model.')}, as an embedding with "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, OutputKind, Ref, Value
@@ -16,6 +18,7 @@ from golow.records.workload import Optimizer, OptimizerState
 RATE = Value(name="learning_rate", shape=(), dtype="float32")
 STEPS = Value(name="adam_steps", shape=(), dtype="float32")
 Kept = dict[OptimizerState, Value]
+UPDATES = (SgdUpdate.op(), AdamUpdate.op(), RmspropUpdate.op())
 
 
 def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
@@ -27,6 +30,22 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
     number of steps are inputs, so that they can change from step to step.
     """
     return _Writer(graph, optimizer).written()
+
+
+def decay_apart(graph: Graph, decays: Mapping[str, float]) -> Graph:
+    """Give the updates of these parameters weight decays of their own."""
+    targets = {item.value.name: item.target for item in graph.inputs if item.kind == "parameter"}
+
+    def changed(node: Node) -> Node:
+        parameter = node.keywords.get("parameter")
+        if node.op not in UPDATES or not isinstance(parameter, Ref):
+            return node
+        decay = decays.get(targets[parameter.name])
+        if decay is None:
+            return node
+        return msgspec.structs.replace(node, keywords={**node.keywords, "weight_decay": decay})
+
+    return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
 
 
 class _Writer:

@@ -26,6 +26,7 @@ InputKind = Literal[
     "momentum",
     "square",
     "steps",
+    "gradient_sum",
     "learning_rate",
 ]
 OutputKind = Literal[
@@ -37,6 +38,7 @@ OutputKind = Literal[
     "momentum",
     "square",
     "steps",
+    "gradient_sum",
     "clip_factor",
 ]
 

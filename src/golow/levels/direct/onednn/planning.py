@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 
 import msgspec
 
@@ -17,8 +18,9 @@ from golow.levels.direct.implementation import (
     require_supported,
 )
 from golow.levels.direct.onednn import operators
-from golow.levels.direct.onednn.bindings.library import Engine
+from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
 from golow.levels.direct.onednn.build.builder import LEVEL, Builder, Chooser
+from golow.levels.direct.onednn.build.inputs import Key
 from golow.levels.direct.onednn.steps.built_plan import DTYPES, Built, Switches
 from golow.lower.fuse.pointwise_fusion import group_elements
 from golow.lower.ir.graph import Graph, Node, Ref, Value
@@ -50,13 +52,19 @@ def require_runnable(graph: Graph) -> None:
 
 
 def build_plan(
-    graph: Graph, engine: Engine, layout_of: Chooser, switches: Switches, generates: bool = False
+    graph: Graph,
+    engine: Engine,
+    layout_of: Chooser,
+    switches: Switches,
+    generates: bool = False,
+    state: Mapping[Key, Descriptor] = MappingProxyType({}),
 ) -> Built:
-    """Return the plan in these layouts. generates: whether kernels can be compiled here. Raises
-    `Unsupported`, also if oneDNN refuses a shape."""
+    """Return the plan in these layouts. generates: whether kernels can be compiled here. state:
+    layouts of what training changes, where another plan has it already. Raises `Unsupported`, also
+    if oneDNN refuses a shape."""
     require_runnable(graph)
-    arranged_graph = arranged(graph, generates)
-    return Builder(arranged_graph, engine, layout_of, switches, generates).build(implemented())
+    builder = Builder(arranged(graph, generates), engine, layout_of, switches, generates, state)
+    return builder.build(implemented())
 
 
 def arranged(graph: Graph, generates: bool) -> Graph:

@@ -4,12 +4,13 @@ which reorders are needed. ``operators/`` has what each operation does."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.node import CurrentNode
 from golow.levels.direct.onednn.bindings.constants import FORWARD_INFERENCE, FORWARD_TRAINING
-from golow.levels.direct.onednn.bindings.library import Engine, OneDnnError
-from golow.levels.direct.onednn.build.inputs import Inputs
+from golow.levels.direct.onednn.bindings.library import Descriptor, Engine, OneDnnError
+from golow.levels.direct.onednn.build.inputs import Inputs, Key
 from golow.levels.direct.onednn.build.memory import PlanMemory
 from golow.levels.direct.onednn.build.outputs import Outputs
 from golow.levels.direct.onednn.build.step_list import StepList
@@ -31,7 +32,7 @@ class Builder:
 
     layout_of: the format tag (ANY, CHANNELS_LAST, a block's) for the convolution at a position of
     the graph; for a linear layer it stands for a way to compute it. generates: whether kernels can
-    be compiled here.
+    be compiled here. state: layouts of what training changes, where they are given.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Builder:
         layout_of: Chooser,
         switches: Switches,
         generates: bool = False,
+        state: Mapping[Key, Descriptor] = MappingProxyType({}),
     ) -> None:
         self.engine, self.layout_of = engine, layout_of
         self.switches, self.generates = switches, generates
@@ -48,7 +50,7 @@ class Builder:
         self.forward_kind = FORWARD_TRAINING if self.current.trains else FORWARD_INFERENCE
         self.memory = PlanMemory(self.current)
         self.steps = StepList(self.current, self.memory)
-        self.inputs = Inputs(self.current, self.memory)
+        self.inputs = Inputs(self.current, self.memory, state)
         self.values = Values(self)
         self.views = Views(self)
         self.outputs = Outputs(self)

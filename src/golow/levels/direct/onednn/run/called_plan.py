@@ -155,6 +155,7 @@ class RunningPlan:
         self._inputs = len(inputs)
         self._written = [k for k, tensor in enumerate(outputs) if tensor.buffer in given]
         self._point = execution.pointing_to([*inputs, *(outputs[k] for k in self._written)])
+        self._copy_in = execution.copying_in(inputs)
         self._at: list[int] = []
         self.run, self.timed = execution.run, execution.run_timed
         self._copies = [
@@ -169,6 +170,7 @@ class RunningPlan:
         if at != self._at:
             self._point(at)
             self._at = at
+        self._copy_in(at)
         self.run()
         for k, copy in self._copies:
             copy(outputs[k])

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,19 +45,20 @@ class Execution:
         arena: Region | None = None,
         weights: Execution | None = None,
         given: Collection[int] = (),
+        elsewhere: Mapping[int, Place] = MappingProxyType({}),
     ) -> None:
         """read(kind, target) returns a parameter or buffer as an array.
 
         arena: the memory of an iteration, at least as large as the plan's; plans that never run at
         the same time may share it. weights: an execution of the same plan whose weights this one
         reads, too; it must live as long. given: buffers of outputs that are the caller's memory, as
-        inputs are: `pointing_to` says where.
+        inputs are: `pointing_to` says where. elsewhere: buffers that are not in its own memory.
         """
         self.built, self.engine = built, engine
         self._functions = workshop.functions(built.codes) if workshop is not None else {}
         self._pool = pool() if self._functions else None
         self.plan = built.plan
-        self._shared: Mapping[int, Place] = {} if weights is None else weights._shared
+        self._shared: Mapping[int, Place] = elsewhere if weights is None else weights._shared
         self._regions = {"arena": arena or Region(self.plan.sizes["arena"])}
         for place in ("constant", "state"):
             new = Region(self.plan.sizes[place]) if weights is None else weights.region(place)
@@ -153,28 +155,39 @@ class Execution:
         """Return what lets iterations read inputs, and write given outputs, at the addresses that
         it is given, one for each tensor. Arrays there are row-major and stay until the iteration is
         over. None stands for an input that the graph does not read."""
-        ends: list[tuple[list[Any], list[tuple[Any, int, int]], tuple[int, int] | None]] = []
+        ends: list[tuple[list[Any], list[tuple[Any, int, int]]]] = []
         for tensor in tensors:
             if tensor is None:
-                ends.append(([], [], None))
+                ends.append(([], []))
                 continue
             memories = [(memory.handle, offset) for memory, offset in self._of_given[tensor.buffer]]
-            region = self._inputs.get(tensor.buffer)  # a NumPy step reads it
-            copied = None if region is None else (region.address, tensor.bytes)
-            ends.append((memories, self._pointers_to_given[tensor.buffer], copied))
+            ends.append((memories, self._pointers_to_given[tensor.buffer]))
         point_memory = library().dnnl_memory_set_data_handle
 
         def point(addresses: Sequence[int]) -> None:
-            for (memories, pointers, copied), address in zip(ends, addresses, strict=True):
+            for (memories, pointers), address in zip(ends, addresses, strict=True):
                 for handle, offset in memories:
                     if status := point_memory(handle, address + offset):
                         raise OneDnnError("dnnl_memory_set_data_handle", status)
                 for places, position, offset in pointers:
                     places[position] = address + offset
-                if copied is not None:
-                    ctypes.memmove(copied[0], address, copied[1])
 
         return point
+
+    def copying_in(self, tensors: Sequence[Tensor | None]) -> Callable[[Sequence[int]], None]:
+        """Return what copies those inputs that steps of NumPy's read, from addresses as of
+        `pointing_to`. Each iteration needs it: their content may be another at the same address."""
+        copied = [
+            (place, self._inputs[tensor.buffer].address, tensor.bytes)
+            for place, tensor in enumerate(tensors)
+            if tensor is not None and tensor.buffer in self._inputs
+        ]
+
+        def copy(addresses: Sequence[int]) -> None:
+            for place, target, size in copied:
+                ctypes.memmove(target, addresses[place], size)
+
+        return copy
 
     # ------------------------------------------------------------ tensors in and out
 

@@ -1,0 +1,99 @@
+"""The module's weights while plans train them: its state dict, out of their memory and into it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.called.given_state import StateForm
+from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.lower.capture.shared_tensors import first_names
+from golow.records.errors import GolowError
+
+WEIGHTS = ("parameter", "buffer")
+
+
+def without_content(module: nn.Module) -> nn.Module:
+    """A copy whose parameters and saved buffers hold nothing, and take no memory until something is
+    written to them. Raises `GolowError` for a module that cannot be copied."""
+    weights = module.state_dict(keep_vars=True).values()
+    empty = {id(item): _like(item) for item in weights if isinstance(item, Tensor)}
+    try:
+        return copy.deepcopy(module, empty)
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise GolowError(
+            f"the module cannot be copied: {type(error).__name__}: {first}",
+            "golow keeps a copy of its layers, which later batch sizes are built from.",
+        ) from error
+
+
+def _like(item: Tensor) -> Tensor:
+    empty = torch.empty_like(item, requires_grad=False)
+    if isinstance(item, nn.Parameter):
+        return nn.Parameter(empty, requires_grad=item.requires_grad)
+    return empty
+
+
+class ModuleWeights:
+    """The weights of a module. state: the plans' memory; what no plan has is kept beside it.
+
+    module: has the form of the state dict. content: its first content.
+    """
+
+    def __init__(
+        self, module: nn.Module, content: Mapping[str, Tensor], state: TrainingState
+    ) -> None:
+        self._form, self._first, self._state = StateForm(module), first_names(module), state
+        self._module, self._beside = module, dict(content)
+
+    def adopt(self) -> None:
+        """Write into the plans' memory what a plan has since the last time."""
+        for name in list(self._beside):
+            if (key := self._key(name)) is not None:
+                self._state.write(key, self._beside.pop(name).detach().numpy())
+        self._beside = {name: item.detach().clone() for name, item in self._beside.items()}
+
+    def read(self) -> dict[str, Tensor]:
+        """The state dict, as copies that stay."""
+        found: dict[str, Tensor] = self._module.state_dict()  # with the versions of its layers
+        made: dict[str, Tensor] = {}
+        for name, item in list(found.items()):
+            if not isinstance(item, Tensor):  # of get_extra_state
+                continue
+            first = self._first.get(name, name)
+            key = self._key(name)
+            if first not in made:
+                beside = self._beside.get(name)
+                made[first] = (
+                    torch.from_numpy(self._state.read(key)) if key is not None
+                    else _held(beside).clone()
+                )  # fmt: skip
+            found[name] = made[first]
+        return found
+
+    def fitting(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state dict of the caller's in the module's types. Raises `GolowError` for that of
+        another module."""
+        return self._form.fitting(state)
+
+    def write(self, fitting: Mapping[str, Tensor]) -> None:
+        """Take such weights."""
+        for name, item in fitting.items():
+            if (key := self._key(name)) is not None:
+                self._state.write(key, item.detach().cpu().contiguous().numpy())
+            else:
+                self._beside[name] = item.detach().cpu().clone()
+
+    def _key(self, name: str) -> tuple[str, str] | None:
+        target = self._first.get(name, name)
+        return next(((kind, target) for kind in WEIGHTS if self._state.has((kind, target))), None)
+
+
+def _held(item: Tensor | None) -> Tensor:
+    if item is None:
+        raise LookupError("a weight is neither in a plan nor beside it")
+    return item

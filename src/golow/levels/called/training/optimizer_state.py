@@ -1,0 +1,183 @@
+"""What the optimizer keeps, as torch.optim's own state dict: out of the plans' memory and into
+it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golow.levels.called.training.optimizer_settings import (
+    FIELDS,
+    Settings,
+    record_of,
+    require_rate,
+)
+from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.torch.optimizers import NAMES
+from golow.records.errors import GolowError
+from golow.records.workload import KEPT, OptimizerState
+
+STEPS = ("steps", "steps")
+
+
+class Loaded(NamedTuple):
+    """A state dict that fits: arrays by kind and parameter, the number of steps, and the learning
+    rate."""
+
+    arrays: Mapping[tuple[str, str], np.ndarray]
+    steps: int
+    rate: float
+
+
+class OptimizerMemory:
+    """What the optimizer keeps of each parameter in the plans' memory. steps: how many it made."""
+
+    def __init__(self, settings: Settings, state: TrainingState) -> None:
+        self._settings, self._state = settings, state
+        self._names = NAMES[settings.optimizer.name]
+        self.steps = 0
+
+    def read(self, rate: float) -> dict[str, Any]:
+        """The state dict, as ``load_state_dict`` of torch's optimizer takes it."""
+        groups = copy.deepcopy(self._settings.groups)
+        for group in groups:
+            group["lr"] = rate
+        state: dict[int, Any] = {}
+        if self.steps:
+            updated = set(self._updated())
+            for index, name in enumerate(self._settings.order):
+                if name in updated and (entry := self._entry(name)):
+                    state[index] = entry
+        return {"state": state, "param_groups": groups}
+
+    def fitting(self, given: Mapping[str, Any]) -> Loaded:
+        """A state dict of torch's optimizer as this one takes it. Raises `GolowError` for that of
+        another optimizer, or with other settings than were compiled."""
+        groups, state = self._groups(given), _entries(given)
+        arrays: dict[tuple[str, str], np.ndarray] = {}
+        steps: dict[str, int] = {}
+        updated = set(self._updated())
+        for index, name in enumerate(self._settings.order):
+            if name not in updated:
+                continue
+            entry = state.get(index, {})
+            steps[name] = _steps(entry)
+            for kind in self._settings.optimizer.keeps:
+                arrays[kind, name] = self._array(kind, name, entry.get(self._names[kind]))
+        fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
+        if self._settings.optimizer.counts_steps and steps[fewest] != steps[most]:
+            raise GolowError(
+                f"the optimizer has made {steps[most]} steps of {most} and {steps[fewest]} of "
+                f"{fewest}; a step of golow's counts them together"
+            )
+        return Loaded(arrays, steps[most], require_rate(groups[0]["lr"]))
+
+    def write(self, loaded: Loaded) -> None:
+        """Take such a state."""
+        self.steps = loaded.steps
+        self._state.clear(KEPT)
+        for key, array in loaded.arrays.items():
+            self._state.write(key, array)
+        if self._state.has(STEPS):
+            self._state.write(STEPS, np.array(loaded.steps, np.float32))
+
+    def forget_sums(self) -> None:
+        """Set to zero what no state dict has: sums of gradients, and the last gradients of SGD
+        without momentum, which the plan multiplies by zero."""
+        self._state.clear(set(KEPT) - {*self._settings.optimizer.keeps, STEPS[0]})
+
+    def _updated(self) -> Iterator[str]:
+        keeps: tuple[OptimizerState, ...] = self._settings.optimizer.keeps or ("momentum",)
+        return (name for _, name in self._state.keys(keeps[0]))
+
+    def _entry(self, name: str) -> dict[str, Tensor]:
+        keeps = self._settings.optimizer.keeps
+        entry = {
+            self._names[kind]: torch.from_numpy(self._state.read((kind, name))) for kind in keeps
+        }
+        if self._settings.optimizer.name != "sgd":
+            entry = {"step": torch.tensor(float(self.steps)), **entry}
+        return entry
+
+    def _groups(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+        try:
+            groups = list(given["param_groups"])
+            sizes = [len(group["params"]) for group in groups]
+            found = record_of(self._settings.optimizer.name, groups)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise _no_state(repr(error)) from error
+        wanted = [len(group["params"]) for group in self._settings.groups]
+        if sizes != wanted:
+            raise GolowError(
+                f"the optimizer's state is of groups of {sizes} parameters, and this step's "
+                f"optimizer has {wanted}",
+                "compile with the torch.optim optimizer itself, whose groups it then has.",
+            )
+        kinds = [[_kind(group) for group in each] for each in (groups, self._settings.groups)]
+        if kinds[0] != kinds[1]:
+            raise GolowError(
+                "the state is of another kind of optimizer than this step's, "
+                f"{self._settings.optimizer.name}"
+            )
+        self._require_equal(found, groups)
+        return groups
+
+    def _require_equal(self, found: Any, groups: list[dict[str, Any]]) -> None:
+        own = self._settings.optimizer
+        fields = ["momentum", "nesterov", "betas", "smoothing", "epsilon"]
+        pairs = [(name, getattr(found, name), getattr(own, name)) for name in fields]
+        pairs += [
+            ("weight decay", group["weight_decay"], mine["weight_decay"])
+            for group, mine in zip(groups, self._settings.groups, strict=True)
+        ]
+        for name, theirs, mine in pairs:
+            if theirs != mine:
+                raise GolowError(
+                    f"the optimizer's state has {name} {theirs}, and this was compiled with {mine}",
+                    "compile again with these settings; only the learning rate changes later.",
+                )
+
+    def _array(self, kind: OptimizerState, name: str, given: object) -> np.ndarray:
+        shape = self._state.shape((kind, name))
+        if given is None:
+            return np.zeros(shape, np.float32)
+        if not isinstance(given, Tensor) or tuple(given.shape) != shape:
+            found = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise GolowError(
+                f"{self._names[kind]} of {name} is {found} in the optimizer's state, the "
+                f"parameter is {list(shape)}"
+            )
+        array: np.ndarray = given.detach().cpu().float().contiguous().numpy()
+        return array
+
+
+def _entries(given: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
+    found = given.get("state")
+    if not isinstance(found, Mapping) or not all(isinstance(e, Mapping) for e in found.values()):
+        raise _no_state("its state is no mapping of mappings")
+    return found
+
+
+def _steps(entry: Mapping[str, Any]) -> int:
+    """How many steps were made of a parameter: one or more, where the optimizer does not count."""
+    try:
+        return int(entry.get("step", 1 if entry else 0))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _no_state(f"a step is {entry['step']!r}") from error
+
+
+def _no_state(why: str) -> GolowError:
+    return GolowError(
+        f"this is no state dict of torch.optim's optimizers: {why}",
+        "give what optimizer.state_dict() returns.",
+    )
+
+
+def _kind(group: Mapping[str, Any]) -> tuple[set[str], bool]:
+    """What tells optimizers apart: the settings that a group has, and how weights decay."""
+    return set(group) & set(FIELDS), bool(group.get("decoupled_weight_decay"))

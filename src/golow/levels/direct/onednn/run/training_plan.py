@@ -1,0 +1,121 @@
+"""Training steps of one network in the caller's own process: plans over one state.
+
+Nothing here imports a framework: inputs are addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from golow.levels.compiler import find_compiler
+from golow.levels.direct.bundle_arrays import Batch, Read
+from golow.levels.direct.onednn.bindings.library import Engine
+from golow.levels.direct.onednn.planning import arranged, build_plan
+from golow.levels.direct.onednn.run import tuning
+from golow.levels.direct.onednn.run.execution import Execution
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop
+from golow.levels.direct.onednn.run.shared_weights import Region
+from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.direct.onednn.steps.built_plan import Built, Switches, Tensor
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Plan
+from golow.storage.cache import write_sealed
+
+WEIGHTS = ("parameter", "buffer")
+
+
+class TrainingPlans:
+    """The plans of one network, such as those of several batch sizes. One of them runs at a time.
+
+    state: what all of them read and change. kernels: the folder of compiled kernels. seed: of the
+    random layers, in all plans together.
+    """
+
+    def __init__(self, kernels: Path, seed: int) -> None:
+        self.state, self.switches = TrainingState(), Switches(seed)
+        self._engine, self._arena = Engine(), Region(0)
+        compiler = find_compiler()
+        self._workshop = Workshop(compiler, kernels) if compiler else None
+
+    @property
+    def iteration_bytes(self) -> int:
+        """What an iteration of the largest plan needs beside the state."""
+        return len(self._arena.bytes)
+
+    def add(
+        self, graph: Graph, read: Read, folder: Path, example: Batch, tune: bool
+    ) -> TrainingPlan:
+        """Build the plan of a lowered training graph; its state is not written yet.
+
+        read(kind, target): a constant, and for tuning also weights. folder: the level's cache for
+        this graph. example: of a batch. tune: whether to choose layouts by measuring, unless they
+        were chosen before. Raises `Unsupported` for shapes that the library refuses.
+        """
+        layouts = tuning.read(folder / tuning.LAYOUTS_FILE, [])
+        if tune and (layouts is None or not layouts.clean):
+            layouts = self._tuned(graph, read, example)
+            write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
+        layouts = layouts or tuning.Layouts(positions={})
+        generates = self._workshop is not None
+        built = build_plan(
+            graph, self._engine, layouts.tag, self.switches, generates, self.state.layouts
+        )
+        if built.plan.sizes["arena"] > len(self._arena.bytes):
+            self._arena = Region(built.plan.sizes["arena"])
+        execution = Execution(
+            built,
+            self._engine,
+            read,
+            self._workshop,
+            arena=self._arena,
+            elsewhere=self.state.places(built),
+        )
+        self.state.hold(execution)
+        return TrainingPlan(execution)
+
+    def _tuned(self, graph: Graph, read: Read, example: Batch) -> tuning.Layouts:
+        """Choose the layouts with steps on a state of their own."""
+
+        def loaded(layouts: tuning.Layouts) -> Execution:
+            generates = self._workshop is not None
+            built = build_plan(graph, self._engine, layouts.tag, Switches(0), generates)
+            execution = Execution(built, self._engine, read, self._workshop)
+            for (kind, target), tensor in built.inputs.items():
+                if kind in WEIGHTS:
+                    execution.write(tensor, read(kind, target))
+            execution.pointing(example)()
+            return execution
+
+        return tuning.choose(arranged(graph, self._workshop is not None), loaded)
+
+
+class TrainingPlan:
+    """A plan of a step that is ready to run. bytes: of its own constants."""
+
+    def __init__(self, execution: Execution) -> None:
+        built = execution.built
+        tensors = [*_read(built, "input"), *_read(built, "target")]
+        self.plan: Plan = built.plan
+        self.loss_address = execution.address(built.outputs["loss", "loss"][0])
+        self._inputs, self._targets = (len(_read(built, kind)) for kind in ("input", "target"))
+        self._point, self._copy_in = execution.pointing_to(tensors), execution.copying_in(tensors)
+        self._at: list[int] = []
+        self._run = execution.run
+
+    def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
+        """Run the step on a batch at these addresses."""
+        at = [*inputs[: self._inputs], *targets[: self._targets]]
+        if at != self._at:
+            self._point(at)
+            self._at = at
+        self._copy_in(at)
+        self._run()
+
+
+def _read(built: Built, wanted: str) -> list[Tensor | None]:
+    """The inputs of a kind by position, up to the last one that the plan reads."""
+    found = {int(target): item for (kind, target), item in built.inputs.items() if kind == wanted}
+    return [found.get(position) for position in range(max(found, default=-1) + 1)]
