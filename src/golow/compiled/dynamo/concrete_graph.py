@@ -17,6 +17,7 @@ from golow.lower.aten.translation import Ends, translate
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
+from golow.records.errors import Unsupported
 from golow.records.workload import Mode, ModelSource, Workload
 
 
@@ -63,7 +64,20 @@ def concrete(
     )
     graph = apply(apply(captured.graph, CLEAN_UP), target.passes(workload))
     target.require_runnable(graph)
+    _require_forms(graph, found)
     return ConcreteGraph(graph, captured.constants, found)
+
+
+def _require_forms(graph: Graph, found: Returned) -> None:
+    """Raise `Unsupported` if the graph gives other shapes or types than PyTorch, or nothing: a plan
+    writes to memory of PyTorch's."""
+    values = graph.values()
+    for item in graph.outputs:
+        made, form = values[item.name], found.forms[int(item.target)]
+        if (made.shape, f"torch.{made.dtype}") != (tuple(form.shape), str(form.dtype)):
+            raise Unsupported("onednn", f"an output is {made}, and PyTorch's {tuple(form.shape)}")
+        if not form.numel():
+            raise Unsupported("onednn", "an output has no elements")
 
 
 def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:

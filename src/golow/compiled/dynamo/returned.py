@@ -27,7 +27,7 @@ class View(NamedTuple):
         if self.whole:
             return tensor
         start = tensor.storage_offset() + self.offset
-        return tensor.detach().as_strided(self.shape, self.stride, start)
+        return tensor.as_strided(self.shape, self.stride, start)
 
 
 class Made(NamedTuple):
