@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         train,
     )
     from golow.compiled.compiled_module import CompiledModule
+    from golow.compiled.dynamo.backend_report import BackendReport, backend_report
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
     from golow.records.workload import Optimizer
@@ -51,6 +52,7 @@ __all__ = [
     "AuditInterrupted",
     "AuditResult",
     "Augmentation",
+    "BackendReport",
     "CompiledModule",
     "ErrorWithResult",
     "GolowError",
@@ -67,6 +69,7 @@ __all__ = [
     "TrainingInterrupted",
     "TrainingResult",
     "audit",
+    "backend_report",
     "choices",
     "compare",
     "compile",
@@ -87,10 +90,12 @@ __all__ = [
 # Records, and what needs torch, are where they lie; everything else is in golow.api.
 _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
+    "BackendReport": "golow.compiled.dynamo.backend_report",
     "CompiledModule": "golow.compiled.compiled_module",
     "GolowError": "golow.records.errors",
     "Optimizer": "golow.records.workload",
     "Schedule": "golow.programs.training.training_record",
+    "backend_report": "golow.compiled.dynamo.backend_report",
 }
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis, TorchDynamoException
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 
 from golow.compiled.dynamo.backend_report import opened
+from golow.compiled.dynamo.draws import apart
 from golow.compiled.dynamo.partition import with_pools_recomputed
 from golow.compiled.dynamo.planned_graph import PlannedGraph, reason_of
 from golow.compiled.dynamo.worth import why_left
 from golow.levels.direct.onednn.level import probe
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Mode
 
 
@@ -62,11 +62,13 @@ def _compiler(kind: str, mode: Mode) -> Callable[..., Callable[..., Any]]:
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         record = opened(kind, _operations(graph))
-        if draws(graph):
-            record.note("it draws random numbers")
+        try:
+            drawing = apart(graph)
+        except Unsupported as error:
+            record.note(error.reason)
             return make_boxed_func(graph.forward)
         weights = _unchanged_weights() if mode == "infer" else ()
-        return make_boxed_func(PlannedGraph(graph, mode, weights, record))
+        return make_boxed_func(PlannedGraph(graph, drawing, mode, weights, record))
 
     return compiler
 
@@ -83,11 +85,3 @@ def _unchanged_weights() -> list[int]:
 
 def _operations(graph: fx.GraphModule) -> int:
     return sum(node.op.startswith("call_") for node in graph.graph.nodes)
-
-
-def draws(graph: fx.GraphModule) -> bool:
-    """Whether a graph draws random numbers."""
-    return any(
-        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        for node in graph.graph.nodes
-    )

@@ -69,15 +69,16 @@ def concrete(
 
 
 def _require_forms(graph: Graph, found: Returned) -> None:
-    """Raise `Unsupported` if the graph gives other shapes or types than PyTorch, or nothing: a plan
-    writes to memory of PyTorch's."""
+    """Raise `Unsupported` if the graph gives other shapes or types than PyTorch, whose memory a
+    plan writes, or computes with tensors without elements."""
     values = graph.values()
+    read = [values[name] for node in graph.nodes for name in node.references()]
+    if any(0 in value.shape for value in read):
+        raise Unsupported("onednn", "an operation reads a tensor without elements")
     for item in graph.outputs:
         made, form = values[item.name], found.forms[int(item.target)]
         if (made.shape, f"torch.{made.dtype}") != (tuple(form.shape), str(form.dtype)):
             raise Unsupported("onednn", f"an output is {made}, and PyTorch's {tuple(form.shape)}")
-        if not form.numel():
-            raise Unsupported("onednn", "an output has no elements")
 
 
 def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:
@@ -89,7 +90,9 @@ def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:
     return found
 
 
-def _traced(call: Callable[..., Any], given: Sequence[Any], places: Sequence[int]) -> fx.GraphModule:
+def _traced(
+    call: Callable[..., Any], given: Sequence[Any], places: Sequence[int]
+) -> fx.GraphModule:
     """The calls of ATen at these sizes. Numbers among the inputs become part of the graph."""
 
     def on_tensors(*tensors: Tensor) -> Any:

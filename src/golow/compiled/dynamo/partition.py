@@ -20,7 +20,7 @@ def with_pools_recomputed(
     """Cut as AOTAutograd does, but let the backward pass find the places of maxima again: oneDNN
     records them in a form of its own, which is no output of a graph."""
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **further)
-    (results,) = forward.graph.output_node().args
+    results: Any = forward.graph.output_node().args[0]
     asked = {item.name for item in results[:num_fwd_outputs] if isinstance(item, fx.Node)}
     saved = {item.name for item in results[num_fwd_outputs:] if isinstance(item, fx.Node)}
     dropped = set()
@@ -43,12 +43,12 @@ def _is_recomputed(indices: fx.Node) -> bool:
         return False
     graph = indices.graph
     for reader in readers:
-        _, x, *window = reader.args[:INDICES]
+        given: Any = reader.args[1:INDICES]
+        x, *window = given
         with graph.inserting_before(reader):
             pool = graph.call_function(POOL, (x, *window))
             again = graph.call_function(getitem, (pool, 1))
-        values = torch.ops.aten.max_pool2d_with_indices.default
-        pool.meta["val"] = values(x.meta["val"], *window)
+        pool.meta["val"] = POOL(x.meta["val"], *window)
         again.meta["val"] = pool.meta["val"][1]
         reader.update_arg(INDICES, again)
     graph.erase_node(indices)
@@ -60,14 +60,13 @@ def _without_saved(forward: fx.GraphModule, kept: int, names: set[str]) -> None:
     if not names:
         return
     end = forward.graph.output_node()
-    (results,) = end.args
+    results: Any = end.args[0]
     places = [
         k for k, item in enumerate(results)
         if k < kept or not isinstance(item, fx.Node) or item.name not in names
     ]  # fmt: skip
     end.args = (type(results)(results[k] for k in places),)
-    for key in ("desc",):
-        if key in end.meta:
-            end.meta[key] = [end.meta[key][k] for k in places]
+    if "desc" in end.meta:
+        end.meta["desc"] = [end.meta["desc"][k] for k in places]
     forward.graph.eliminate_dead_code()
     forward.recompile()

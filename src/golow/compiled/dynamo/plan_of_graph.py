@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from golow.compiled.dynamo.concrete_graph import ConcreteGraph
-from golow.compiled.dynamo.returned import Known, Made, OfInput
+from golow.compiled.dynamo.returned import Empty, Known, Made, OfInput
 from golow.compiled.dynamo.watched_weights import WatchedWeights
 from golow.levels.called.target import Target
 from golow.levels.direct.bundle_arrays import Read
 from golow.storage.cache import open_cache
 
 CHECKED_CALLS = 2
-"""So many of a plan's first calls are compared with PyTorch's: a first one may be on zeros."""
+"""So many of a plan's first calls are compared with PyTorch's: a first one may be on zeros. So is
+the first one with other weights."""
 
 
 class PlanOfGraph:
@@ -45,14 +46,15 @@ class PlanOfGraph:
             one.graph, self._reading(given), sample, outputs, open_cache(), False
         )
         self._run = target.running(self._plan, target.arena(self._plan.plan.sizes["arena"], 1))
-        self.unchecked = CHECKED_CALLS
+        self.unchecked, self._loaded = CHECKED_CALLS, False
 
     def load(self, given: Sequence[Any]) -> None:
         """Take the weights of a call."""
         self._target.building()
         self._plan.load(self._reading(given))
         self.weights.take(given)
-        self.unchecked = max(self.unchecked, 1)
+        if not self._loaded:
+            self.unchecked, self._loaded = max(self.unchecked, 1), True
 
     def __call__(self, given: Sequence[Any]) -> list[Any]:
         """Run it on the inputs of a call; they have the sizes and strides for which it was built,
@@ -60,16 +62,12 @@ class PlanOfGraph:
         inputs = self._plain(given)
         made = [make() for make, _ in self._makers]
         self._run([item.data_ptr() for item in inputs], [item.data_ptr() for item in made])
-        finished = [
-            finish(item) for item, (_, finish) in zip(made, self._makers, strict=True)
-        ]
+        finished = [finish(item) for item, (_, finish) in zip(made, self._makers, strict=True)]
         return [self._output(item, given, finished) for item in self._returned.outputs]
 
     def _plain(self, given: Sequence[Any]) -> list[Tensor]:
         """The inputs of a call, row-major."""
-        return [
-            given[k] if plain else given[k].detach().contiguous() for k, plain in self._inputs
-        ]
+        return [given[k] if plain else given[k].detach().contiguous() for k, plain in self._inputs]
 
     def _reading(self, given: Sequence[Any]) -> Read:
         def read(kind: str, name: str) -> Any:
@@ -83,6 +81,8 @@ class PlanOfGraph:
             return made[item.number]
         if type(item) is Known:
             return item.value
+        if type(item) is Empty:
+            return torch.empty_strided(item.form.shape, item.form.stride(), dtype=item.form.dtype)
         source = given if type(item) is OfInput else made
         return item.view.of(source[item.view.source])
 
@@ -91,10 +91,12 @@ def _maker(form: Tensor) -> tuple[Callable[[], Tensor], Callable[[Tensor], Tenso
     """What gives memory for an output that the plan writes, and what makes the output of it: a plan
     writes row-major."""
     shape, stride, dtype = tuple(form.shape), tuple(form.stride()), form.dtype
-    if form.is_contiguous():
-        # A tensor of one element, repeated: `empty_like` takes half the time of `empty`.
-        like = torch.empty((), dtype=dtype).expand(shape)
+    # A tensor of one element, repeated: `empty_like` takes half the time of `empty`.
+    like = torch.empty((), dtype=dtype).expand(shape)
+    if torch.empty_like(like).stride() == stride:
         return (lambda: torch.empty_like(like)), (lambda made: made)
+    if form.is_contiguous():  # with other strides of axes of one element
+        return (lambda: torch.empty_strided(shape, stride, dtype=dtype)), (lambda made: made)
     return (
         lambda: torch.empty(shape, dtype=dtype),
         lambda made: torch.empty_strided(shape, stride, dtype=dtype).copy_(made),

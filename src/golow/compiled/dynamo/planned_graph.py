@@ -1,10 +1,9 @@
-"""A graph of AOTAutograd as a callable: plans for the sizes it is called with, PyTorch otherwise."""
+"""A graph of AOTAutograd as a callable: plans for the sizes of its calls, or PyTorch."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, fx, nn
 from golow.compiled.dynamo.agreement import difference
 from golow.compiled.dynamo.backend_report import GraphRun
 from golow.compiled.dynamo.concrete_graph import ConcreteGraph, concrete
+from golow.compiled.dynamo.draws import Drawing
 from golow.compiled.dynamo.plan_of_graph import PlanOfGraph
 from golow.compiled.dynamo.watched_weights import is_watchable
 from golow.compiled.dynamo.worth import why_not_read
@@ -31,45 +31,61 @@ class PlannedGraph:
 
     Plans are built when sizes are first seen, since only then there are numbers for sizes that
     Dynamo left open, and content to compare on. weights: places of the inputs that stay from call
-    to call. Whatever cannot be built runs in PyTorch, and the record says why.
+    to call. drawing: the graph without its random numbers, if it draws some. Whatever cannot be
+    built runs in PyTorch, and the record says why.
     """
 
     def __init__(
-        self, traced: fx.GraphModule, mode: Mode, weights: Sequence[int], record: GraphRun
+        self,
+        traced: fx.GraphModule,
+        drawing: Drawing | None,
+        mode: Mode,
+        weights: Sequence[int],
+        record: GraphRun,
     ) -> None:
-        self._traced, self._mode, self._weights, self._record = traced, mode, weights, record
+        self._traced, self._drawing, self._record = traced, drawing, record
+        self._planned = traced if drawing is None else drawing.rest
+        self._mode, self._weights = mode, weights
         self._sizes: dict[object, _OneSize | None] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def __call__(self, *given: Any) -> Sequence[Any]:
         """Run it on the inputs of a call."""
-        with self._lock:
-            found = self._by_plan(given)
+        found = None
+        if os.getpid() == self._process:
+            form = _form(given)
+            with self._lock:
+                try:
+                    found = self._by_plan(form, given)
+                except Exception as error:  # of golow, the library or PyTorch
+                    self._refused(form, reason_of(error))
+        else:
+            self._record.note("a forked process: the plan's threads do not survive a fork")
         if found is None:
             self._record.by_torch += 1
             return self._traced(*given)  # type: ignore[no-any-return]
         return found
 
-    def _by_plan(self, given: Sequence[Any]) -> Sequence[Any] | None:
+    def _by_plan(self, form: object, given: Sequence[Any]) -> Sequence[Any] | None:
         """The outputs of a plan, or those of PyTorch that it was compared with. None: there is no
         plan."""
-        form = _form(given)
         one = self._sizes.get(form)
-        if one is None:
-            if form in self._sizes or not (one := self._new(form, given)):
-                return None
-        if os.getpid() != self._process:
-            self._record.note("a forked process: threads do not survive a fork")
+        if one is None and (form in self._sizes or not (one := self._new(form, given))):
             return None
+        before = None if self._drawing is None else torch.get_rng_state()
+        whole = given if self._drawing is None else (*given, *self._drawing.draw())
         try:
-            plan = one.plan(given)
-        except Exception as error:
-            return self._refused(form, reason_of(error))
-        if plan.unchecked:
-            return self._compared(form, plan, given)
-        self._record.by_plan += 1
-        return plan(given)
+            plan = one.plan(whole)
+            if not plan.unchecked:
+                found = plan(whole)
+                self._record.by_plan += 1
+                return found
+        except Exception:
+            _draw_from(before)
+            raise
+        _draw_from(before)
+        return self._compared(form, plan, given, whole)
 
     def _new(self, form: object, given: Sequence[Any]) -> _OneSize | None:
         if len(self._sizes) >= SIZES:
@@ -81,23 +97,21 @@ class PlannedGraph:
             if why:
                 self._record.note(why)
                 return None
-        self._sizes[form] = _OneSize(self._traced, self._mode, self._weights, self._record)
+        self._sizes[form] = _OneSize(self._planned, self._mode, self._weights, self._record)
         return self._sizes[form]
 
     def _compared(
-        self, form: object, plan: PlanOfGraph, given: Sequence[Any]
-    ) -> Sequence[Any] | None:
-        wanted = self._traced(*given)
-        try:
-            found = plan(given)
-            why = difference(found, wanted, self._traced, given)
-        except Exception as error:
-            why = reason_of(error)
+        self, form: object, plan: PlanOfGraph, given: Sequence[Any], whole: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The outputs of PyTorch; a plan that gives others is not called again. whole: the inputs,
+        and the random numbers that PyTorch will draw."""
+        wanted: Sequence[Any] = self._traced(*given)
+        why = difference(plan(whole), wanted, self._planned, whole)
         self._record.by_torch += 1
+        plan.unchecked -= 1
         if why:
             self._refused(form, f"differs: {why}")
-        plan.unchecked -= 1
-        return wanted  # type: ignore[no-any-return]
+        return wanted
 
     def _refused(self, form: object, why: str) -> None:
         self._sizes[form] = None
@@ -154,10 +168,19 @@ class _OneSize:
         return plan
 
 
+def _draw_from(state: Tensor | None) -> None:
+    """Let PyTorch draw on from a state of its generator."""
+    if state is not None:
+        torch.set_rng_state(state)
+
+
 def _form(given: Sequence[Any]) -> object:
     """Sizes, strides and numbers of a call's inputs."""
     return tuple(
-        [(item.shape, item.stride()) if isinstance(item, Tensor) else item for item in given]
+        [  # 1, 1.0 and True are equal
+            (item.shape, item.stride()) if isinstance(item, Tensor) else (type(item), item)
+            for item in given
+        ]
     )
 
 
@@ -166,8 +189,6 @@ def why_not_taken(item: Any) -> str:
     if isinstance(item, Tensor):
         if why := why_not_read(item):
             return why
-        if not item.numel():
-            return "an input has no elements"
         return "an input is to be negated" if item.is_neg() else ""
     if item is None or isinstance(item, bool | int | float):
         return ""

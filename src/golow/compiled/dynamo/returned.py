@@ -3,7 +3,7 @@ number that is known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, fx
@@ -48,13 +48,19 @@ class OfMade(NamedTuple):
     view: View
 
 
+class Empty(NamedTuple):
+    """A tensor without elements, as PyTorch saves some for a backward pass. form: like it."""
+
+    form: Tensor
+
+
 class Known(NamedTuple):
     """None, or a number that follows from the sizes."""
 
     value: Any
 
 
-Output = Made | OfInput | OfMade | Known
+Output = Made | OfInput | OfMade | Empty | Known
 
 
 class Returned(NamedTuple):
@@ -71,16 +77,23 @@ def returned(traced: fx.GraphModule, inputs: Mapping[fx.Node, int]) -> Returned:
     outputs that share memory in a way that is not followed."""
     listed = _outputs(traced)
     memory = {_storage(node.meta["val"]): node for node in inputs}
-    nodes = [node for node in dict.fromkeys(listed) if isinstance(node, fx.Node)]
+    nodes = [
+        node for node in dict.fromkeys(listed) if isinstance(node, fx.Node) and _value(node).numel()
+    ]
     fresh = [node for node in nodes if _storage(_value(node)) not in memory]
+    asked = {_storage(_value(node)) for node in fresh}
     made: dict[StorageWeakRef, fx.Node] = {}
-    for node in sorted(fresh, key=lambda item: not _fills(item)):  # the whole before its parts
-        made.setdefault(_storage(_value(node)), node)
+    for node in _filling(traced):
+        place = _storage(_value(node))
+        if place in asked and (place not in made or node in fresh):
+            made[place] = node
     numbers = {node: number for number, node in enumerate(made.values())}
 
     def output(item: Any) -> Output:
         if not isinstance(item, fx.Node):
             return Known(item)
+        if not _value(item).numel():
+            return Empty(_value(item))
         if item in numbers:
             return Made(numbers[item])
         place = _storage(_value(item))
@@ -88,10 +101,9 @@ def returned(traced: fx.GraphModule, inputs: Mapping[fx.Node, int]) -> Returned:
             return OfInput(_view(item, memory[place], inputs[memory[place]]))
         return OfMade(_view(item, made[place], numbers[made[place]]))
 
+    if asked - set(made):
+        raise Unsupported("onednn", "an output is a part of memory that nothing fills")
     outputs = [output(item) for item in listed]
-    for found in outputs:
-        if isinstance(found, OfMade) and not _fills(list(numbers)[found.view.source]):
-            raise Unsupported("onednn", "outputs are parts of memory that none of them fills")
     return Returned(list(numbers), outputs, [_value(node) for node in numbers])
 
 
@@ -111,18 +123,22 @@ def _storage(tensor: Tensor) -> StorageWeakRef:
     return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
-def _fills(node: fx.Node) -> bool:
-    """Whether an output is all of its memory, each element once."""
-    value = _value(node)
-    size = value.numel() * value.dtype.itemsize
-    return value.untyped_storage().nbytes() == size and value.storage_offset() == 0
+def _filling(traced: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the nodes whose values are all of their memory, each element once."""
+    for node in traced.graph.nodes:
+        value = node.meta.get("val")
+        if not isinstance(value, Tensor) or node.op == "placeholder":
+            continue
+        size = value.numel() * value.dtype.itemsize
+        if value.untyped_storage().nbytes() == size and value.storage_offset() == 0:
+            yield node
 
 
 def _view(node: fx.Node, source: fx.Node, number: int) -> View:
     value, whole = _value(node), _value(source)
     if value.dtype != whole.dtype:
         raise Unsupported("onednn", f"an output is a view of {whole.dtype} as {value.dtype}")
-    offset = value.storage_offset() - whole.storage_offset()
+    offset = int(value.storage_offset() - whole.storage_offset())
     shape, stride = tuple(value.shape), tuple(value.stride())
     same = offset == 0 and shape == tuple(whole.shape) and stride == tuple(whole.stride())
     return View(number, shape, stride, offset, same)

@@ -30,9 +30,15 @@ def why_left(traced: fx.GraphModule, inputs: Sequence[Any]) -> str:
     if torch.is_autocast_enabled("cpu") or any(_turns_autocast_on(node) for node in nodes):
         return "autocast: onednn computes in float32"
     for item in inputs:
-        if isinstance(item, Tensor) and (why := why_not_read(item)):
+        if isinstance(item, Tensor) and not _is_number(item) and (why := why_not_read(item)):
             return why
     return ""
+
+
+def _is_number(tensor: Tensor) -> bool:
+    """Whether it stands for a float of Python, which Dynamo makes a tensor of with
+    ``dynamic=True``; AOTAutograd takes it out of the graph again."""
+    return tensor.dtype is torch.float64 and tensor.dim() == 0
 
 
 def why_not_read(tensor: Tensor) -> str:
