@@ -58,8 +58,9 @@ def _is_draw(node: fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     if node.target is DROPOUT:
-        return node.args[2] is not False and node.args[1] != 0
-    return _argument(node, "dropout_p") not in (0, 0.0)
+        return node.args[2] is not False and bool(node.args[1])
+    chance = _argument(node, "dropout_p")
+    return not (isinstance(chance, float) and chance == 0)
 
 
 def _argument(node: fx.Node, name: str) -> Any:

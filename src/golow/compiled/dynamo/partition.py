@@ -9,8 +9,12 @@ import torch
 from torch import fx
 from torch._functorch.partitioners import default_partition
 
-POOL = torch.ops.aten.max_pool2d_with_indices.default
-POOL_BACKWARD = torch.ops.aten.max_pool2d_with_indices_backward.default
+ATEN = torch.ops.aten
+POOLS: dict[Any, Any] = {
+    ATEN.max_pool2d_with_indices_backward.default: ATEN.max_pool2d_with_indices.default,
+    ATEN.max_pool3d_with_indices_backward.default: ATEN.max_pool3d_with_indices.default,
+}
+"""What computes the places again, by the gradient that reads them."""
 INDICES = 7  # the argument of the gradient
 
 
@@ -37,8 +41,7 @@ def _is_recomputed(indices: fx.Node) -> bool:
     reads them."""
     readers = list(indices.users)
     if not readers or any(
-        reader.target is not POOL_BACKWARD or reader.args[INDICES] is not indices
-        for reader in readers
+        reader.target not in POOLS or reader.args[INDICES] is not indices for reader in readers
     ):
         return False
     graph = indices.graph
@@ -46,9 +49,10 @@ def _is_recomputed(indices: fx.Node) -> bool:
         given: Any = reader.args[1:INDICES]
         x, *window = given
         with graph.inserting_before(reader):
-            pool = graph.call_function(POOL, (x, *window))
+            target = POOLS[reader.target]
+            pool = graph.call_function(target, (x, *window))
             again = graph.call_function(getitem, (pool, 1))
-        pool.meta["val"] = POOL(x.meta["val"], *window)
+        pool.meta["val"] = target(x.meta["val"], *window)
         again.meta["val"] = pool.meta["val"][1]
         reader.update_arg(INDICES, again)
     graph.erase_node(indices)

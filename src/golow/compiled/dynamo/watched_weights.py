@@ -18,7 +18,7 @@ from torch import Tensor
 from golow.compiled.dynamo.worth import PLAIN
 
 SAMPLES = 16  # elements of each weight
-OURS = 2  # uses of a storage that is nobody else's: of the tensor that is kept, and of the question
+OURS = 3  # uses of memory that is nobody else's: the tensor's, its samples' and the question's
 
 Change = Literal["none", "content", "other tensors"]
 
