@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from golow.compiled.dynamo.backend_report import backend_report
 from golow.levels.direct.onednn.level import probe
 from golow.records.errors import GolowError
 from support.direct.backend_graphs import (
@@ -244,7 +245,7 @@ def test_more_sizes_than_plans() -> None:
 
 def test_threads() -> None:
     model = network()
-    given = [images() for _ in range(4)]
+    given = [images(64) for _ in range(4)]
     wrong = []
     with graphs() as found:
         f = by_backend(model)
@@ -272,9 +273,12 @@ def test_a_forked_process_runs_pytorch() -> None:
         f, x = by_backend(model), images()
         for _ in range(CALLS):
             wanted = f(x)
+        graph = backend_report().graphs[-1]
+        before = graph.by_torch
         child = os.fork()
         if child == 0:
-            os._exit(0 if torch.allclose(f(x), wanted, atol=1e-5) else 1)
+            right = torch.allclose(f(x), wanted, atol=1e-5) and graph.by_torch == before + 1
+            os._exit(0 if right else 1)
         assert os.waitpid(child, 0)[1] == 0
 
 
