@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from golow.compiled.dynamo.returned import Returned, returned
 from golow.levels.called.target import Target
+from golow.lower.aten.decomposition import lenient
 from golow.lower.aten.translation import Ends, translate
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
@@ -62,7 +63,8 @@ def concrete(
         inputs=(),
         threads=target.threads,
     )
-    graph = apply(apply(captured.graph, CLEAN_UP), target.passes(workload))
+    # Inputs are row-major for golow, which PyTorch's may not be: there, a view was possible.
+    graph = apply(apply(lenient(captured.graph), CLEAN_UP), target.passes(workload))
     target.require_runnable(graph)
     _require_forms(graph, found)
     return ConcreteGraph(graph, captured.constants, found)
