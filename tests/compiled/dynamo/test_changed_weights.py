@@ -99,16 +99,16 @@ def test_a_deep_copy_beside_the_model() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("number", [2, 7])
-def test_several_models_of_one_class(number: int) -> None:
-    """They share a graph; each has a plan of its own, up to some."""
+@pytest.mark.parametrize(("number", "plans"), [(4, 4), (7, 5)])
+def test_several_models_of_one_class(number: int, plans: int) -> None:
+    """They share a graph. Each of four has a plan of its own; of seven, they are inputs."""
     models = [network(seed) for seed in range(number)]
     with graphs() as found:
         compiled = [by_backend(model) for model in models]
         for _ in range(CALLS):
             for model, f in zip(models, compiled, strict=True):
                 assert_same(f(X), model(X))
-    assert all_by_plan(found)
+    assert all_by_plan(found) and found[0].plans == plans
 
 
 def test_weights_made_in_inference_mode() -> None:

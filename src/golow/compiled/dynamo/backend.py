@@ -34,14 +34,15 @@ def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Call
             'call torch.compile(model, backend="golow"), with dynamic= or fullgraph= alone.',
         )
     found = probe()
-    why = why_left(traced, inputs) if found.available else f"{found.missing}: {found.fix}"
-    if not why:
-        try:
+    why = "" if found.available else f"{found.missing}: {found.fix}"
+    try:
+        why = why or why_left(traced, inputs)
+        if not why:
             return _by_autograd(traced, inputs)
-        except (TorchDynamoException, TensorifyScalarRestartAnalysis):
-            raise  # Dynamo's own ways to begin again
-        except Exception as error:
-            why = f"AOTAutograd: {reason_of(error)}"
+    except (TorchDynamoException, TensorifyScalarRestartAnalysis):
+        raise  # Dynamo's own ways to begin again
+    except Exception as error:  # the user's program goes on without us
+        why = f"AOTAutograd: {reason_of(error)}"
     opened("whole", _operations(traced)).note(why)
     return traced.forward
 

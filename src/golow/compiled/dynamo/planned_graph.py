@@ -64,7 +64,7 @@ class PlannedGraph:
             self._record.note("a forked process: the plan's threads do not survive a fork")
         if found is None:
             self._record.by_torch += 1
-            return self._traced(*given)  # type: ignore[no-any-return]
+            return self._traced.forward(*given)  # type: ignore[no-any-return]
         return found
 
     def _by_plan(self, form: object, given: Sequence[Any]) -> Sequence[Any] | None:
@@ -105,7 +105,7 @@ class PlannedGraph:
     ) -> Sequence[Any]:
         """The outputs of PyTorch; a plan that gives others is not called again. whole: the inputs,
         and the random numbers that PyTorch will draw."""
-        wanted: Sequence[Any] = self._traced(*given)
+        wanted: Sequence[Any] = self._traced.forward(*given)
         why = difference(plan(whole), wanted, self._planned, whole)
         self._record.by_torch += 1
         plan.unchecked -= 1
@@ -141,19 +141,25 @@ class _OneSize:
             return self._changed(given)
 
     def _changed(self, given: Sequence[Any]) -> PlanOfGraph:
-        self._changes += bool(self._plans)
-        if self._changes >= RESTLESS:
-            self._record.note("weights change from call to call: read anew in each")
-            self._weights, self._graph, self._plans, self._changes = (), None, [], 0
         for plan in self._plans:
             if plan.weights.change(given) == "content" or not plan.weights.are_in_use(given):
-                plan.load(given)
-                return plan
-        if len(self._plans) >= MODELS:
-            self._plans[0].load(given)
-            self._plans.append(self._plans.pop(0))
-            return self._plans[-1]
-        return self._built(given)
+                return self._loaded(plan, given)
+        if len(self._plans) < MODELS:
+            return self._built(given)
+        return self._loaded(self._plans[0], given)
+
+    def _loaded(self, plan: PlanOfGraph, given: Sequence[Any]) -> PlanOfGraph:
+        """The plan with the weights of this call. Those that change again and again are not worth
+        to be laid out anew."""
+        self._changes += 1
+        if self._changes >= RESTLESS:
+            self._record.note("weights change from call to call: read anew in each")
+            self._weights, self._graph, self._plans = (), None, []
+            return self._built(given)
+        plan.load(given)
+        self._plans.remove(plan)  # the one that was loaded last is the last to be taken away
+        self._plans.append(plan)
+        return plan
 
     def _built(self, given: Sequence[Any]) -> PlanOfGraph:
         target = Processor(nn.Module(), "default", None, False)
