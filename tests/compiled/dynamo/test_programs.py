@@ -161,6 +161,19 @@ def test_nan_on_the_first_call_is_not_what_a_plan_gives() -> None:
     assert not found[0].by_plan
 
 
+def test_an_error_of_the_program_is_its_own() -> None:
+    """The first call reads beyond the table; later ones are as any other."""
+    model = nn.Sequential(nn.Embedding(10, 16), nn.Linear(16, 4)).eval()
+    with graphs() as found, torch.no_grad():
+        f = by_backend(model)
+        with pytest.raises(IndexError):
+            f(torch.tensor([3, 10]))
+        for _ in range(CALLS):
+            indices = torch.randint(0, 10, (2,))
+            assert_same(f(indices), model(indices))
+    assert all_by_plan(found) and not found[0].reasons
+
+
 def test_one_output_changed_changes_its_views() -> None:
     model = Written(lambda m, x: (lambda y: (y, y.view(-1)))(m.first(x))).eval()
     with graphs() as found, torch.no_grad():

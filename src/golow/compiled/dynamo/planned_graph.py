@@ -102,10 +102,13 @@ class PlannedGraph:
 
     def _compared(
         self, form: object, plan: PlanOfGraph, given: Sequence[Any], whole: Sequence[Any]
-    ) -> Sequence[Any]:
-        """The outputs of PyTorch; a plan that gives others is not called again. whole: the inputs,
-        and the random numbers that PyTorch will draw."""
-        wanted: Sequence[Any] = self._traced.forward(*given)
+    ) -> Sequence[Any] | None:
+        """The outputs of PyTorch; a plan that gives others is not called again. None if PyTorch
+        refuses the inputs. whole: the inputs, and the random numbers that PyTorch will draw."""
+        try:
+            wanted: Sequence[Any] = self._traced.forward(*given)
+        except Exception:  # such as an index beyond a table; it is raised again for the caller
+            return None
         why = difference(plan(whole), wanted, self._planned, whole)
         self._record.by_torch += 1
         plan.unchecked -= 1
