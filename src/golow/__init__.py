@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from golow.artifact.loaded_module import LoadedModule
     from golow.artifact.loading import load_compiled
     from golow.compiled.compiled_module import CompiledModule
+    from golow.compiled.dynamo.backend_report import BackendReport, backend_report
     from golow.levels.called.training.training_step import TrainingStep
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
@@ -55,6 +56,7 @@ __all__ = [
     "AuditInterrupted",
     "AuditResult",
     "Augmentation",
+    "BackendReport",
     "CompiledModule",
     "ErrorWithResult",
     "GolowError",
@@ -73,6 +75,7 @@ __all__ = [
     "TrainingResult",
     "TrainingStep",
     "audit",
+    "backend_report",
     "choices",
     "compare",
     "compile",
@@ -95,6 +98,7 @@ __all__ = [
 # Records, what needs torch and what must not import it are where they lie; all else in golow.api.
 _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
+    "BackendReport": "golow.compiled.dynamo.backend_report",
     "CompiledModule": "golow.compiled.compiled_module",
     "GolowError": "golow.records.errors",
     "LoadedModule": "golow.artifact.loaded_module",
@@ -102,6 +106,7 @@ _RECORDS = {
     "load_compiled": "golow.artifact.loading",
     "Schedule": "golow.programs.training.training_record",
     "TrainingStep": "golow.levels.called.training.training_step",
+    "backend_report": "golow.compiled.dynamo.backend_report",
 }
 
 

@@ -38,7 +38,7 @@ from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.statistics import Groups, combined, corrections, groups_of
 from golow.levels.direct.refusing import not_made_by, read_by_others, refuse_integers
-from golow.lower.ir.graph import Activation, Ref
+from golow.lower.ir.graph import Activation, Graph, Node, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 
 
@@ -82,7 +82,7 @@ class Saved(NamedTuple):
 def batch_norm(build: Builder, arguments: BatchNorm) -> None:
     """Define result, mean, variance and new running statistics of batch norm in training.
 
-    The variance takes the place of ATen's inverse deviation: only the gradient reads it, and
+    The variance takes the place of ATen's inverse deviation where only the gradient reads it:
     oneDNN's gradient needs the variance.
     """
     x = build.values.tensor(arguments.x)
@@ -97,6 +97,27 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
     unbiased = momentum * count / max(count - 1, 1)
     _running(build, 3, arguments.running_mean, mean, 1 - momentum, momentum)
     _running(build, 4, arguments.running_variance, variance, 1 - momentum, unbiased)
+    if build.current.is_read(2) and not _is_for_gradient(build.current.graph, build.current.node):
+        _define_deviation(build, variance, arguments.epsilon)
+
+
+def _is_for_gradient(graph: Graph, node: Node) -> bool:
+    """Whether a gradient in the same graph reads the variance."""
+    value = node.outputs[2]
+    gradients = (other for other in graph.nodes if other.op == BatchNormBackward.op())
+    return value is not None and any(value.name in other.references() for other in gradients)
+
+
+def _define_deviation(build: Builder, variance: Tensor, epsilon: float) -> None:
+    """Define 1 / sqrt(variance + epsilon), for the backward pass in a graph of its own."""
+    name = f"{build.current.name}_inverse_deviation"
+    deviation, small = _channels(build, name, variance.shape[0]), np.float32(epsilon)
+
+    def invert(variance: Any, deviation: Any) -> None:
+        np.divide(1, np.sqrt(variance + small), out=deviation)
+
+    build.steps.array_call(invert, [variance], [deviation])
+    build.values.define(2, deviation)
 
 
 def _in_one(
@@ -197,7 +218,7 @@ def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, t
 
 def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     """Define the gradients of x, scale and shift. The relu's mask replaces the norm's result."""
-    saved = build.current.noted(arguments.mean, Saved)
+    saved = build.current.found_note(arguments.mean.name, Saved) or _given(build, arguments)
     x = build.values.tensor(arguments.x)
     outer = build.values.wanted(arguments.gradient, x.layout)
     layout = x.layout if saved.groups is None else saved.groups.layout
@@ -227,6 +248,21 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
     if saved.groups is not None:
         sums = _corrected(build, arguments, saved.groups, x, inner, sums)
     _finish(build, inner._replace(descriptor=x.layout), *sums)
+
+
+def _given(build: Builder, arguments: BatchNormBackward) -> Saved:
+    """Return what forward saved in a graph of its own: the variance comes back from its root."""
+    mean = build.values.plain(arguments.mean)
+    deviation = build.values.plain(arguments.inverse_deviation)
+    variance = _channels(build, f"{build.current.name}_variance", deviation.shape[0])
+    small = np.float32(arguments.epsilon)
+
+    def square(deviation: Any, variance: Any) -> None:
+        np.subtract(1 / (deviation * deviation), small, out=variance)
+
+    build.steps.array_call(square, [deviation], [variance])
+    scale = None if arguments.scale is None else build.values.plain(arguments.scale)
+    return Saved(None, mean, variance, scale, None)
 
 
 def _corrected(
@@ -287,7 +323,7 @@ def _refuse(arguments: BatchNorm, question: Question) -> str:
         return f"{question.node.op} with a residual"
     return (
         _other_than_relu(question, arguments.activation)
-        or read_by_others(question, 2, BatchNormBackward)
+        or _both_forms(question)
         or refuse_integers(arguments, question)
     )
 
@@ -299,9 +335,26 @@ def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
         return f"{question.node.op} with a gradient for a residual"
     return (
         _other_than_relu(question, arguments.activation)
-        or not_made_by(question, arguments.mean, BatchNorm)
+        or _not_saved(arguments, question)
         or refuse_integers(arguments, question)
     )
+
+
+def _both_forms(question: Question) -> str:
+    """Refuse if a gradient reads the variance, and something else the inverse deviation."""
+    if not _is_for_gradient(question.graph, question.node):
+        return ""
+    return read_by_others(question, 2, BatchNormBackward)
+
+
+def _not_saved(arguments: BatchNormBackward, question: Question) -> str:
+    """Refuse statistics that are neither batch norm's nor inputs of the graph; and a relu without
+    the mask that forward makes of it."""
+    given = {item.value.name for item in question.graph.inputs}
+    statistics = {arguments.mean.name, arguments.inverse_deviation.name}
+    if arguments.activation is None and statistics <= given:
+        return ""
+    return not_made_by(question, arguments.mean, BatchNorm)
 
 
 def _other_than_relu(question: Question, activation: Activation | None) -> str:

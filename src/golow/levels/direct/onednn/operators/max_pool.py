@@ -23,9 +23,11 @@ class Largest(NamedTuple):
 
 def max_pool(build: Builder, arguments: MaxPool) -> None:
     """Define the maximum of each window; in training, also save its position."""
-    x, shape = build.values.tensor(arguments.x), build.current.output().shape
+    read = 0 if build.current.is_read(0) else 1  # a backward pass may want the positions alone
+    x, shape = build.values.tensor(arguments.x), build.current.output(read).shape
     result = pooling.forward(build, x, shape, _window(arguments, x.shape, shape))
-    build.values.define(0, result.tensor)
+    if read == 0:
+        build.values.define(0, result.tensor)
     if result.mask is not None and arguments.indices:
         build.current.note(build.current.output_name(1), Largest(result.mask))
 

@@ -1,0 +1,88 @@
+"""The backend of ``torch.compile(model, backend="golow")``: what Dynamo calls with each graph.
+
+AOTAutograd takes it from there: it traces forward and backward passes, takes changes of inputs out
+of them and puts views of inputs back, so that the graphs that golow gets are functions of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis, TorchDynamoException
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import TracingContext
+
+from golow.compiled.dynamo.backend_report import opened
+from golow.compiled.dynamo.draws import apart
+from golow.compiled.dynamo.partition import with_pools_recomputed
+from golow.compiled.dynamo.planned_graph import PlannedGraph, reason_of
+from golow.compiled.dynamo.worth import why_left
+from golow.levels.direct.onednn.level import probe
+from golow.records.errors import GolowError, Unsupported
+from golow.records.workload import Mode
+
+
+def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """Return what runs a graph of Dynamo. Raises `GolowError` for options, of which there are
+    none."""
+    if options:
+        raise GolowError(
+            f"the backend golow has no {next(iter(options))}=",
+            'call torch.compile(model, backend="golow"), with dynamic= or fullgraph= alone.',
+        )
+    found = probe()
+    why = "" if found.available else f"{found.missing}: {found.fix}"
+    try:
+        why = why or why_left(traced, inputs)
+        if not why:
+            return _by_autograd(traced, inputs)
+    except (TorchDynamoException, TensorifyScalarRestartAnalysis):
+        raise  # Dynamo's own ways to begin again
+    except Exception as error:  # the user's program goes on without us
+        why = f"AOTAutograd: {reason_of(error)}"
+    opened("whole", _operations(traced)).note(why)
+    return traced.forward
+
+
+def _by_autograd(traced: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = aot_autograd(
+        fw_compiler=_compiler("forward", "train"),
+        bw_compiler=_compiler("backward", "train"),
+        inference_compiler=_compiler("inference", "infer"),
+        partition_fn=with_pools_recomputed,
+    )(traced, inputs)
+    return compiled
+
+
+def _compiler(kind: str, mode: Mode) -> Callable[..., Callable[..., Any]]:
+    """In training every step changes the weights, so that they are inputs as any other there: to
+    lay them out anew costs what oneDNN's layouts save."""
+
+    def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        record = opened(kind, _operations(graph))
+        try:
+            drawing = apart(graph)
+        except Unsupported as error:
+            record.note(error.reason)
+            return make_boxed_func(graph.forward)
+        weights = _unchanged_weights() if mode == "infer" else ()
+        return make_boxed_func(PlannedGraph(graph, drawing, mode, weights, record))
+
+    return compiler
+
+
+def _unchanged_weights() -> list[int]:
+    """Places of parameters and buffers that the graph does not change."""
+    context = TracingContext.try_get()
+    found = None if context is None else context.fw_metadata
+    if found is None:
+        return []
+    changed = {k for k, item in enumerate(found.input_info) if item.mutates_data}
+    return [k for k in found.static_input_indices if k not in changed]
+
+
+def _operations(graph: fx.GraphModule) -> int:
+    return sum(node.op.startswith("call_") for node in graph.graph.nodes)
