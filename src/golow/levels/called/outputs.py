@@ -39,6 +39,10 @@ class Outputs:
             for size, items in self._forms.items()
         }
 
+    def forms(self, size: Size) -> Sequence[tuple[tuple[int, ...], torch.dtype]]:
+        """The shape and type of each output at that size, with the changed inputs behind them."""
+        return self._forms[size]
+
     def new(self, size: Size) -> list[Tensor]:
         """Memory for the outputs at that size."""
         return list(map(torch.empty_like, self._like[size]))

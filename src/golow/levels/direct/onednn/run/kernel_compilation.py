@@ -108,10 +108,11 @@ class Workshop:
             )
 
 
-def source_of(codes: Iterable[str]) -> str:
-    """Return the whole source: what kernels call, and each kernel in a namespace of its own."""
+def source_of(codes: Iterable[str], first: int = 0) -> str:
+    """Return the whole source: what kernels call, and each kernel in a namespace of its own. first:
+    the number of the first kernel."""
     pieces = [PRELUDE.read_text(encoding="utf-8")]
-    for index, code in enumerate(codes):
+    for index, code in enumerate(codes, first):
         pieces.append(
             f"namespace space_{index} {{\n{code}\n}}\n"
             f'extern "C" void kernel_{index}(void* const* p, const long* n, const Pool* pool) {{\n'
