@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,30 +12,61 @@ from torch import Tensor
 
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.sizes import Size
+from golow.levels.called.wanted import Wanted
 from golow.lower.capture.module_outputs import leaves_of
+from golow.observer import Silent
+from golow.records.errors import GolowError
+from golow.storage.files import writing
+from golow.workload.prepare import Prepared
 
 if TYPE_CHECKING:
     from golow.levels.direct.onednn.emit.network import End, Network
 
 
-def write_called(called: CalledModule, title: str, folder: Path) -> list[Path]:
+def emit(prepared: Prepared, sizes: Sequence[int], folder: Path) -> list[Path]:
+    """Write the plans of a workload in inference with its weights, an example and what the plan
+    makes of it; return the files. sizes: batches; empty for that of the workload alone. Raises
+    `GolowError`, before anything is written, for what cannot be run or written, and for a folder
+    that holds something else."""
+    from golow.levels.called.building import built
+
+    workload = prepared.workload
+    if workload.device != "cpu":
+        raise GolowError("onednn runs on a CPU", "leave out --device, or use --level libtorch.")
+    wanted = Wanted(
+        level="onednn",
+        batch=list(sizes) or None,
+        precision=workload.precision,
+        threads=workload.threads,
+    )
+    example, names = prepared.batches[0].inputs, workload.source.keywords
+    with (
+        built(CalledModule, prepared.module, example, wanted, Silent()) as called,
+        writing(folder, "free some space, or name another folder with --out."),
+    ):
+        return write_called(called, workload.model, folder, names)
+
+
+def write_called(
+    called: CalledModule, title: str, folder: Path, names: Sequence[str] = ()
+) -> list[Path]:
     """Write the plans of a module on the CPU, with its weights and the example; return the files.
-    Raises `GolowError`, before anything is written, for a step that has no form in C++ and for a
-    folder that holds something else."""
+    names: of the inputs, by default those of the forward pass. Raises `GolowError`, before anything
+    is written, for a step that has no form in C++ and for a folder that holds something else."""
     from golow.levels.direct.onednn.emit.project import write_project
 
-    return write_project(network_of(called, title), folder)
+    return write_project(network_of(called, title, names), folder)
 
 
-def network_of(called: CalledModule, title: str) -> Network:
+def network_of(called: CalledModule, title: str, names: Sequence[str] = ()) -> Network:
     """What is written of a module."""
     from golow.levels.direct.onednn.emit.network import Network, Sized
 
     inputs = called.inputs
     example = inputs.sample((inputs.batches[-1], inputs.length))
-    names = _names(inputs.names, len(example))
-    given = dict(zip(inputs.keywords, example, strict=True)) if inputs.keywords else None
-    copies = [item.clone() for item in example]
+    names = _names(names or inputs.names, len(example))
+    copies = [item.clone() for item in example]  # the module may change them
+    given = dict(zip(inputs.keywords, copies, strict=True)) if inputs.keywords else None
     found = leaves_of(called(given) if given is not None else called(*copies))
     outputs = _outputs(called, inputs.sizes[-1])
     plans: dict[int, Any] = {
@@ -54,7 +86,7 @@ def network_of(called: CalledModule, title: str) -> Network:
     )
 
 
-def _inputs(called: CalledModule, names: tuple[str, ...]) -> tuple[End, ...]:
+def _inputs(called: CalledModule, names: Sequence[str]) -> tuple[End, ...]:
     forms = called.inputs.forms
     shapes = called.inputs.shapes(called.inputs.sizes[-1])
     return tuple(
@@ -66,7 +98,6 @@ def _inputs(called: CalledModule, names: tuple[str, ...]) -> tuple[End, ...]:
 def _outputs(called: CalledModule, size: Size) -> tuple[End, ...]:
     """The outputs; where batches are padded, the first axis of each is so many times the batch."""
     forms = called.outputs.forms(size)
-    forms = forms[: len(forms) - len(called.inputs.changed)]
     return tuple(
         _end(
             "output" if len(forms) == 1 else f"output_{place}",
@@ -83,7 +114,7 @@ def _end(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> End:
     return End(name, FORMAT[str(dtype).removeprefix("torch.")], tuple(shape))
 
 
-def _names(parameters: tuple[str, ...], count: int) -> tuple[str, ...]:
+def _names(parameters: Sequence[str], count: int) -> Sequence[str]:
     """A name for each input: that of the forward pass's parameter, if it has as many."""
     return parameters if len(parameters) == count else tuple(f"input_{k}" for k in range(count))
 

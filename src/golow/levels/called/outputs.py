@@ -40,7 +40,7 @@ class Outputs:
         }
 
     def forms(self, size: Size) -> Sequence[tuple[tuple[int, ...], torch.dtype]]:
-        """The shape and type of each output at that size, with the changed inputs behind them."""
+        """The shape and type of each output at that size."""
         return self._forms[size]
 
     def new(self, size: Size) -> list[Tensor]:

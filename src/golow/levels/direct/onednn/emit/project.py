@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from golow.levels.direct.onednn.bindings.library import version
 from golow.levels.direct.onednn.emit.constants import Constants
 from golow.levels.direct.onednn.emit.kernels import KERNEL_FLAGS, Kernels
-from golow.levels.direct.onednn.emit.network import FORMAT, End, Network
+from golow.levels.direct.onednn.emit.network import FORMAT, End, Network, identifier
 from golow.levels.direct.onednn.emit.plan_source import Keys, plan_source, require_emitted
 from golow.levels.direct.onednn.emit.spelling import listed, text
 from golow.records.errors import GolowError
@@ -34,10 +34,11 @@ MARKER = "<!-- written by golow emit -->"
 def write_project(network: Network, folder: Path) -> list[Path]:
     """Write the project and return its files. Raises `GolowError`, before anything is written, for
     a plan with a step that has no form in C++, and for a folder that holds something else."""
-    for sized in network.plans.values():
-        require_emitted(network.title, sized)
     texts, constants = _texts(network)
     _take_folder(folder)
+    for pattern in ("plan_*.cpp", "kernels_*.cpp"):  # of an earlier project
+        for file in folder.glob(pattern):
+            file.unlink()
     (folder / "support").mkdir(exist_ok=True)
     for name, content in texts.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -52,8 +53,15 @@ def write_project(network: Network, folder: Path) -> list[Path]:
     return [folder / name for name in (*texts, *tensors)]
 
 
+def project_texts(network: Network) -> dict[str, str]:
+    """The texts of the project by their files. Raises `GolowError` as `write_project`."""
+    return _texts(network)[0]
+
+
 def _texts(network: Network) -> tuple[dict[str, str], Mapping[str, np.ndarray]]:
     """The texts of the project by their files, and its constants."""
+    for sized in network.plans.values():
+        require_emitted(network.title, sized)
     kernels = Kernels(
         code for sized in network.plans.values() for code in sized.plan.built.codes
     )
@@ -116,7 +124,7 @@ def _words(network: Network, plans: list[str], kernels: list[str]) -> dict[str, 
         "@kernel_flags@": ";".join(KERNEL_FLAGS),
         "@onednn@": version(),
         "@indent@": " " * (len(network.name.upper()) + len(network.name) + 12),
-        "@example_inputs@": ", ".join(end.name for end in network.inputs),
+        "@example_inputs@": ", ".join(identifier(end.name) for end in network.inputs),
         "@example_outputs@": ", ".join(end.name for end in network.outputs),
         "@largest@": str(batches[-1]),
         "@arena@": f"{arena / 2**20:.1f} MiB",
