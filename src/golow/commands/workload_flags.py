@@ -44,9 +44,7 @@ class OptimizerChoice(StrEnum):
 ModeOption = Annotated[
     ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
 ]
-Resolution = Annotated[
-    int | None, typer.Option(help="Side of the square input images, in pixels.")
-]
+Resolution = Annotated[int | None, typer.Option(help="Side of the square input images, in pixels.")]
 Sequence = Annotated[
     int | None,
     typer.Option(help="Tokens in each sample, for models that take text.", show_default=False),

@@ -1,4 +1,4 @@
-"""The variant of `onednn` that is the C++ of `golow emit`: built, and called on PyTorch's tensors."""
+"""The variant of `onednn` that is the C++ of `golow emit`, called on PyTorch's tensors."""
 
 from __future__ import annotations
 

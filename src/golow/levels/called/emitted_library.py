@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.emission import network_of
@@ -55,12 +57,14 @@ def built_library(called: CalledModule, cache: Path, notes: list[str]) -> Emitte
     return EmittedLibrary(folder / f"lib{NAME}.so", NAME)
 
 
-def build_project(folder: Path, compiler: Sequence[str] = ()) -> None:
+def build_project(folder: Path) -> None:
     """Configure and build a project in its folder. Raises `GolowError` if that fails."""
     library = find_library()
     prefix = library.parents[1] if library is not None else "/usr"
-    configure = ["cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
-    for command in (configure, ["cmake", "--build", folder / "build"]):
+    build = str(folder / "build")
+    configure = ["cmake", "-S", str(folder), "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"]
+    jobs = str(len(os.sched_getaffinity(0)))
+    for command in (configure, ["cmake", "--build", build, "--parallel", jobs]):
         answer = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             timeout=LIMIT,
@@ -76,7 +80,7 @@ class EmittedLibrary:
     def __init__(self, path: Path, name: str) -> None:
         loaded = ctypes.CDLL(str(path))
 
-        def function(what: str, *types: object, result: object = c_int) -> object:
+        def function(what: str, *types: Any, result: Any = c_int) -> Any:
             found = getattr(loaded, f"{name}_{what}")
             found.argtypes, found.restype = types, result
             return found
@@ -103,7 +107,8 @@ class EmittedNetwork:
         library.require(library.context_create(self._network, byref(self._context)))
 
     def run(self, batch: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Run on inputs at these addresses, and write the outputs to those."""
+        """Run on inputs at these addresses, and write the outputs to those. Raises `GolowError` for
+        a batch that no plan takes."""
         given, made = (c_void_p * len(inputs))(*inputs), (c_void_p * len(outputs))(*outputs)
         self._library.require(self._library.run(self._context, batch, given, made))
 

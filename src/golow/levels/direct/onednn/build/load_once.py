@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.build.builder import Builder
@@ -11,7 +12,8 @@ from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
 
 
-class Computed(NamedTuple):
+@dataclass(frozen=True)
+class Computed:
     """What an operator makes of arrays with these names in the graph, into the last array."""
 
     operator: Operator

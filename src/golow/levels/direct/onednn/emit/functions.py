@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from golow.levels.direct.onednn.build.load_once import Computed
 from golow.levels.direct.onednn.build.values import copy_array
 from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, Tensor
-from golow.levels.direct.onednn.steps.recurrent import join_gru_biases, sum_biases
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
@@ -73,10 +72,6 @@ def function_call(call: ArrayCall) -> str | None:
     last = f"p[{len(given)}]"
     if call.function is copy_array:
         return f"joined({{{{p[0], {given[0].bytes}}}}}, {last})"
-    if call.function is sum_biases:
-        return f"summed_biases(p[0], p[1], {math.prod(given[0].shape)}, {last})"
-    if call.function is join_gru_biases:
-        return f"joined_gru_biases(p[0], p[1], {math.prod(given[0].shape) // 3}, {last})"
     if isinstance(call.function, Computed):
         return _computed(call.function, given, result, last)
     return None
@@ -99,7 +94,9 @@ def _computed(computed: Computed, given: list[Tensor], result: Tensor, last: str
         case FoldedBias():
             fields = operator.bias, operator.scale, operator.shift, operator.mean, operator.variance
             count = math.prod(result.shape)
-            return f"folded_bias({', '.join(map(at, fields))}, {operator.epsilon!r}, {count}, {last})"
+            return (
+                f"folded_bias({', '.join(map(at, fields))}, {operator.epsilon!r}, {count}, {last})"
+            )
         case TrimmedWeight():
             outer, inner, rows, columns = tensor[operator.weight.name].shape
             numbers = (outer * inner, rows, columns, *operator.rows, *operator.columns)

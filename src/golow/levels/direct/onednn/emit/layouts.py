@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import c_float, c_uint
+from ctypes import c_float
 from typing import Any
 
 from golow.levels.direct.onednn.bindings.constants import BINARY_ADD, BINARY_MUL, ELTWISE
@@ -104,8 +104,6 @@ class Layouts:
             return self._array(item)
         if isinstance(item, c_float):
             return single(item.value)
-        if isinstance(item, c_uint):
-            return f"{item.value}u"
         named = next(numbers, None)
         return str(item) if named is None else named[item]
 

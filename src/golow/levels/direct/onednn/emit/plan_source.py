@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
 from golow.levels.direct.constant_keys import ConstantKey, constant_keys
 from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
@@ -69,10 +71,14 @@ class _PlanSource:
         self._plan, self._built = sized.plan, sized.plan.built
         self._kernels, self._constants, self._keys = kernels, constants, keys
         self._outputs = outputs_of(self._built)[:returned]
-        self._places = {
-            tensor.buffer: f"plan.output({number}, {tensor.bytes})"
+        self._in_place = {
+            number
             for number, tensor in enumerate(self._outputs)
             if is_written_in_place(self._built, tensor)
+        }
+        self._places = {
+            self._outputs[number].buffer: f"plan.output({number}, {self._outputs[number].bytes})"
+            for number in self._in_place
         }
         for number, given in enumerate(inputs_of(self._built)):
             if given is not None:
@@ -117,7 +123,9 @@ class _PlanSource:
                 place = f"plan.constant({key}, {buffer.offset}, {buffer.bytes})"
             else:
                 place = f"plan.{buffer.place}({buffer.offset}, {buffer.bytes})"
-            self._lines.append(f"const Value {self._piece(index)} = {self._places.get(index, place)};")
+            self._lines.append(
+                f"const Value {self._piece(index)} = {self._places.get(index, place)};"
+            )
 
     def _piece(self, index: int) -> str:
         name = identifier(self._built.plan.buffers[index].name)
@@ -147,10 +155,10 @@ class _PlanSource:
                 for tensor, array in zip(written, arrays[-len(written) :], strict=True):
                     self._content(tensor.buffer, step.operation, array)
 
-    def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence]:
+    def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence[np.ndarray]]:
         return self._plan.contents(self._read, wanted) if wanted else {}
 
-    def _content(self, index: int, name: str, array: object) -> None:
+    def _content(self, index: int, name: str, array: np.ndarray) -> None:
         found = self._constants.add(name, array)
         self._lines.append(f"plan.content({self._piece(index)}, {text(found)});")
 
@@ -181,7 +189,10 @@ class _PlanSource:
     def _copies(self) -> None:
         """Outputs that the steps do not write where the caller wants them are copied there."""
         for number, tensor in enumerate(self._outputs):
-            if tensor.buffer in self._places and f"plan.output({number}," in self._places[tensor.buffer]:
+            if (
+                tensor.buffer in self._places
+                and f"plan.output({number}," in self._places[tensor.buffer]
+            ):
                 continue
             self._lines += ["", f'plan.layer("output {number}", "copy");']
             self._lines.append(

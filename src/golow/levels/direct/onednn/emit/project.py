@@ -62,9 +62,7 @@ def _texts(network: Network) -> tuple[dict[str, str], Mapping[str, np.ndarray]]:
     """The texts of the project by their files, and its constants."""
     for sized in network.plans.values():
         require_emitted(network.title, sized)
-    kernels = Kernels(
-        code for sized in network.plans.values() for code in sized.plan.built.codes
-    )
+    kernels = Kernels(code for sized in network.plans.values() for code in sized.plan.built.codes)
     constants, keys = Constants(), Keys()
     plans = {
         f"plan_{batch}.cpp": plan_source(

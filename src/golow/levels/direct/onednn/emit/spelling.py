@@ -13,7 +13,6 @@ from golow.levels.direct.onednn.bindings.api import (
     dnnl_format_tag_t,
     dnnl_prop_kind_t,
     dnnl_query_t,
-    dnnl_rnn_direction_t,
 )
 from golow.levels.direct.onednn.bindings.constants import DATA_TYPES, POST_OP_STRIDE
 
@@ -29,8 +28,7 @@ def _named(numbers: Mapping[str, int]) -> dict[int, str]:
 ALGORITHMS = _named(dnnl_alg_kind_t)
 TAGS = _named(dnnl_format_tag_t)
 QUERIES = _named(dnnl_query_t)
-_PROPAGATION, _DIRECTIONS = _named(dnnl_prop_kind_t), _named(dnnl_rnn_direction_t)
-_TYPES = _named(dnnl_data_type_t)
+_PROPAGATION, _TYPES = _named(dnnl_prop_kind_t), _named(dnnl_data_type_t)
 _ARGUMENTS = _named({k: v for k, v in MACROS.items() if k.startswith("DNNL_ARG_")})
 
 # What the whole numbers among the arguments of a primitive are, in their order; others are numbers.
@@ -42,12 +40,9 @@ ENUMERATIONS: dict[str, tuple[Mapping[int, str], ...]] = {
     "eltwise_forward": (_PROPAGATION, ALGORITHMS),
     "inner_product_forward": (_PROPAGATION,),
     "layer_normalization_forward": (_PROPAGATION,),
-    "lbr_gru_forward": (_PROPAGATION, _DIRECTIONS),
-    "lstm_forward": (_PROPAGATION, _DIRECTIONS),
     "pooling_forward": (_PROPAGATION, ALGORITHMS),
     "reduction": (ALGORITHMS,),
     "resampling_forward": (_PROPAGATION, ALGORITHMS),
-    "vanilla_rnn_forward": (_PROPAGATION, ALGORITHMS, _DIRECTIONS),
 }
 
 

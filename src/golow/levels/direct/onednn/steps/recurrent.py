@@ -272,7 +272,7 @@ def bias(build: Builder, input_bias: Ref | None, hidden_bias: Ref | None, sizes:
         return build.memory.constant(name, zeros)._replace(descriptor=layout)
     given = [build.values.plain(input_bias), build.values.plain(hidden_bias)]
     result = build.memory.new(name, layout.shape, layout)
-    build.steps.array_call(_JOINED.get(sizes.kind, sum_biases), given, [result])
+    build.steps.array_call(_JOINED.get(sizes.kind, _sum_biases), given, [result])
     return result
 
 
@@ -288,12 +288,11 @@ def bias_gradients(build: Builder, first: int, made: Tensor, sizes: Sizes) -> No
         build.values.define(index, tensor)
 
 
-def sum_biases(one: Any, other: Any, joined: Any) -> None:
-    """Both biases as one."""
+def _sum_biases(one: Any, other: Any, joined: Any) -> None:
     joined.reshape(-1)[...] = one + other
 
 
-def join_gru_biases(one: Any, other: Any, joined: Any) -> None:
+def _join_gru(one: Any, other: Any, joined: Any) -> None:
     """Update, reset, new of the input, new of the hidden state."""
     one, other = (bias.reshape(3, -1) for bias in (one, other))
     joined = joined.reshape(4, -1)
@@ -311,5 +310,5 @@ def _part_gru(joined: Any, one: Any, other: Any) -> None:
         bias[0], bias[1], bias[2] = joined[1], joined[0], joined[new]
 
 
-_JOINED: dict[str, Callable[..., None]] = {"gru": join_gru_biases}
+_JOINED: dict[str, Callable[..., None]] = {"gru": _join_gru}
 _PARTED: dict[str, Callable[..., None]] = {"gru": _part_gru}

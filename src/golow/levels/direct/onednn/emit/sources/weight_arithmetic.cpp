@@ -57,19 +57,4 @@ void joined(std::initializer_list<Bytes> parts, void* result) {
   }
 }
 
-void summed_biases(const void* one, const void* other, std::int64_t count, void* result) {
-  for (std::int64_t i = 0; i < count; ++i) floats(result)[i] = floats(one)[i] + floats(other)[i];
-}
-
-void joined_gru_biases(const void* one, const void* other, std::int64_t hidden, void* result) {
-  const float *a = floats(one), *b = floats(other);
-  float* const made = floats(result);
-  for (std::int64_t i = 0; i < hidden; ++i) {
-    made[i] = a[hidden + i] + b[hidden + i];
-    made[hidden + i] = a[i] + b[i];
-    made[2 * hidden + i] = a[2 * hidden + i];
-    made[3 * hidden + i] = b[2 * hidden + i];
-  }
-}
-
 }  // namespace golow

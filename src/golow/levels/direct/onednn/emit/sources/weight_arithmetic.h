@@ -29,9 +29,4 @@ struct Bytes {
 };
 void joined(std::initializer_list<Bytes> parts, void* result);
 
-/// Of a recurrent layer: both biases as one.
-void summed_biases(const void* one, const void* other, std::int64_t count, void* result);
-/// Of a GRU with so many hidden numbers: update, reset, new of the input, new of the hidden state.
-void joined_gru_biases(const void* one, const void* other, std::int64_t hidden, void* result);
-
 }  // namespace golow
