@@ -114,7 +114,8 @@ class Ran(NamedTuple):
 
 
 def run(
-    name: str, inputs: Mapping[str, Tensor], scratch: Path, *options: str, weights: Path | None = None,
+    name: str, inputs: Mapping[str, Tensor], scratch: Path, *options: str,
+    weights: Path | None = None,
     **environment: str,
 ) -> Ran:  # fmt: skip
     """Run the program of a project on inputs, in a file."""
