@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
 from torch import Tensor, nn
 
 import golow
@@ -20,7 +20,7 @@ from golow.levels.called.emission import write_called
 from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork
 from golow.records.errors import GolowError
 from support.command import golow as command
-from support.direct.emitted_projects import case, drawn, project, run
+from support.direct.emitted_projects import NAMES, build, case, compiled, drawn, project, run
 from support.examples import examples
 
 pytestmark = pytest.mark.slow
@@ -173,6 +173,50 @@ def test_the_options_of_the_program_are_checked() -> None:
 
 
 # ---------------------------------------------------------------- writing
+
+
+class Tied(nn.Module):
+    """A table that is also the last layer's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(40, 8)
+        self.last = nn.Linear(8, 40, bias=False)
+        self.last.weight = self.table.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.last(self.table(tokens))
+
+
+def test_a_title_is_no_code_and_tied_weights_are_found_by_either_name(tmp_path: Path) -> None:
+    """`save_model` keeps one name of each weight."""
+    torch.manual_seed(0)
+    module, tokens = Tied().eval(), torch.randint(40, (2, 3))
+    f = golow.compile(module, tokens, quiet=True, threads=1)
+    write_called(f, '3d */ "mo\ndel', tmp_path / "project")
+    build(tmp_path / "project")
+    loaded = EmittedLibrary(tmp_path / "project" / "build" / "libn3d_mo_del.so", "n3d_mo_del")
+    save_model(module, str(tmp_path / "one.safetensors"))
+    assert len(load_file(tmp_path / "one.safetensors")) == 1
+    for file in (tmp_path / "one.safetensors", tmp_path / "project" / "weights.safetensors"):
+        network, output = EmittedNetwork(loaded, file), torch.empty(2, 3, 40)
+        network.run(2, [tokens.data_ptr()], [output.data_ptr()])
+        assert torch.equal(output, f(tokens))
+        network.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_of_a_plan_is_a_line_that_names_its_layer(name: str) -> None:
+    for (batch, _), plan in compiled(name).plans.items():
+        text = (project(name) / f"plan_{batch}.cpp").read_text()
+        steps = plan.plan.steps
+        for verb, once in (("load", True), ("run", False)):
+            wanted = sum(step.once == once for step in steps)
+            found = text.count(f"  plan.{verb}(")
+            assert wanted <= found <= wanted + (0 if once else 2)  # outputs that are copied
+        for step in steps:
+            layers = " + ".join(filter(None, step.modules)) or "the model"
+            assert f'plan.layer("{layers}", "{step.operation}");' in text
 
 
 class Pairs(nn.Module):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,19 @@ def network_of(called: CalledModule, title: str, names: Sequence[str] = ()) -> N
         threads=called.target.threads,
         pads=inputs.pads,
         weights={name: _array(item) for name, item in called.state.items()},
+        tied=_tied(called.state),
         example={name: _array(item) for name, item in zip(names, example, strict=True)},
         expected={end.name: _array(item) for end, item in zip(outputs, found, strict=True)},
     )
+
+
+def _tied(state: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
+    """The other names of each weight that has several."""
+    names: dict[object, list[str]] = defaultdict(list)
+    for name, item in state.items():
+        names[item.data_ptr(), item.shape, item.stride(), item.dtype].append(name)
+    groups = [group for group in names.values() if len(group) > 1]
+    return {name: tuple(n for n in group if n != name) for group in groups for name in group}
 
 
 def _inputs(called: CalledModule, names: Sequence[str]) -> tuple[End, ...]:

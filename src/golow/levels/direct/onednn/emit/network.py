@@ -18,11 +18,12 @@ FORMAT = {"float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool
 
 class End(NamedTuple):
     """An input or output, or a weight. dtype: of FORMAT. shape: a negative side is so many times
-    the batch."""
+    the batch. also: other names of the same weight."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    also: tuple[str, ...] = ()
 
 
 class Sized(NamedTuple):
@@ -35,8 +36,8 @@ class Sized(NamedTuple):
 class Network(NamedTuple):
     """title: the network's name. plans: by batch, the largest last. threads: of every call. pads:
     whether a batch between sizes runs in the larger one; otherwise there is one size, and shapes
-    are as they are. weights: the state dict. example, expected: inputs, and what the plan makes of
-    them, by the names of the ends."""
+    are as they are. weights: the state dict; tied: the other names of weights that have several.
+    example, expected: inputs, and what the plan makes of them, by the names of the ends."""
 
     title: str
     plans: Mapping[int, Sized]
@@ -45,6 +46,7 @@ class Network(NamedTuple):
     threads: int
     pads: bool
     weights: Mapping[str, np.ndarray]
+    tied: Mapping[str, tuple[str, ...]]
     example: Mapping[str, np.ndarray]
     expected: Mapping[str, np.ndarray]
 
@@ -52,6 +54,11 @@ class Network(NamedTuple):
     def name(self) -> str:
         """The title as an identifier of C."""
         return identifier(self.title) or "network"
+
+    @property
+    def shown(self) -> str:
+        """The title for comments: no sign ends one."""
+        return re.sub(r"[^\w .:+-]", "_", self.title)
 
 
 def identifier(text: str) -> str:

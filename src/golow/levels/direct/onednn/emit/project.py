@@ -66,7 +66,7 @@ def _texts(network: Network) -> tuple[dict[str, str], Mapping[str, np.ndarray]]:
     constants, keys = Constants(), Keys()
     plans = {
         f"plan_{batch}.cpp": plan_source(
-            network.title, batch, sized, len(network.outputs), (kernels, constants, keys)
+            network.shown, batch, sized, len(network.outputs), (kernels, constants, keys)
         )
         for batch, sized in network.plans.items()
     }
@@ -98,13 +98,13 @@ def _words(network: Network, plans: list[str], kernels: list[str]) -> dict[str, 
         for kind, target in sized.plan.built.inputs
         if kind in ("parameter", "buffer")
     }
-    weights = [_end_of(name, network.weights[name]) for name in read]
+    weights = [_weight(network, name) for name in read]
     arena = max(sized.plan.plan.sizes["arena"] for sized in network.plans.values())
     return {
         "@marker@": MARKER,
         "@name@": network.name,
         "@NAME@": network.name.upper(),
-        "@title@": network.title,
+        "@title@": network.shown,
         "@about@": about,
         "@about_sentence@": f"Inference for {about}.",
         "@threads@": str(network.threads),
@@ -168,12 +168,15 @@ def _files(network: Network, plans: Mapping[str, str]) -> Iterator[tuple[str, st
     yield "example.safetensors, expected.safetensors", "inputs, and what golow's plan makes of them"
 
 
-def _end_of(name: str, array: np.ndarray) -> End:
-    return End(name, FORMAT[str(array.dtype)], array.shape)
+def _weight(network: Network, name: str) -> End:
+    array = network.weights[name]
+    return End(name, FORMAT[str(array.dtype)], array.shape, network.tied.get(name, ()))
 
 
 def _form(end: End) -> str:
-    return f"        {{{text(end.name)}, {text(end.dtype)}, {listed(end.shape)}}},"
+    fields = [text(end.name), text(end.dtype), listed(end.shape)]
+    fields += [listed(map(text, end.also))] if end.also else []
+    return f"        {listed(fields)},"
 
 
 def _source(name: str) -> str:

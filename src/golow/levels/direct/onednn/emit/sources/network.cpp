@@ -166,10 +166,17 @@ class Bound {
 
 namespace {
 
+/// The weight in the file, by one of its names; nullptr if there is none.
+const StoredTensor* find(const TensorFile& file, const Form& form) {
+  const StoredTensor* found = file.find(form.name);
+  for (std::size_t i = 0; found == nullptr && i < form.also.size(); ++i) found = file.find(form.also[i]);
+  return found;
+}
+
 /// Throws unless the file has all weights of the network, in their shapes.
 void require_weights(const Facts& facts, const TensorFile& file) {
   for (const Form& form : facts.weights) {
-    const StoredTensor* const found = file.find(form.name);
+    const StoredTensor* const found = find(file, form);
     if (found == nullptr)
       throw Failure(Status::weights, file.name() + " has no " + form.name);
     if (found->shape != form.shape)
@@ -238,7 +245,9 @@ void Network::load(Loaded& loaded, const TensorFile& weights, const TensorFile& 
   for (std::size_t i = 0; i < at.size(); ++i)
     if (plan.pieces[i].place == Place::once) at[i] = once.data() + plan.pieces[i].offset;
   std::vector<const StoredTensor*> source(plan.pieces.size(), nullptr);
-  for (const auto& [piece, name] : plan.weights) source[static_cast<std::size_t>(piece)] = weights.find(name);
+  for (const auto& [piece, name] : plan.weights)
+    for (const Form& form : facts.weights)
+      if (form.name == name) source[static_cast<std::size_t>(piece)] = find(weights, form);
   for (const auto& [piece, name] : plan.contents) source[static_cast<std::size_t>(piece)] = constants.find(name);
   const auto fill = [&](std::size_t piece) {
     const StoredTensor* const from = std::exchange(source[piece], nullptr);

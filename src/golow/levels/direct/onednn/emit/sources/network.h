@@ -15,11 +15,13 @@
 
 namespace golow {
 
-/// A weight, or one end of the network. shape: a negative side is so many times the batch.
+/// A weight, or one end of the network. shape: a negative side is so many times the batch. also: other
+/// names of a weight, of which a file may have one alone.
 struct Form {
   const char* name;
   const char* dtype;
   std::vector<std::int64_t> shape;
+  std::vector<const char*> also = {};
 };
 
 struct PlanSource {
