@@ -17,13 +17,16 @@ from torch import Tensor, nn
 
 import golow
 from golow.levels.called.emission import write_called
-from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork
+from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork, missing
 from golow.records.errors import GolowError
 from support.command import golow as command
 from support.direct.emitted_projects import NAMES, build, case, compiled, drawn, project, run
 from support.examples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason="what builds a project is not installed"),
+]
 
 BAD_FILE, BAD_WEIGHTS, BAD_CALL, ONEDNN = 1, 2, 3, 5
 

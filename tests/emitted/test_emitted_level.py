@@ -10,12 +10,16 @@ import torch
 from torch import nn
 
 import golow
+from golow.levels.called.emitted_library import missing
 from golow.levels.ladder import choose
 from golow.records.errors import GolowError
 from golow.records.workload import ModelSource
 from golow.report.page.getting import getting
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason="what builds a project is not installed"),
+]
 
 
 def small() -> nn.Module:

@@ -14,11 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import golow
-from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork
+from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork, missing
 from golow.lower.capture.module_outputs import leaves_of
 from support.direct.emitted_projects import NAMES, Ran, case, clean, compiled, drawn, project, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason="what builds a project is not installed"),
+]
 
 
 def library(name: str) -> EmittedLibrary:
@@ -72,6 +75,11 @@ def test_the_example_gives_what_was_stored(tmp_path: Path) -> None:
     ran = run("lenet5", inputs, tmp_path, "--expect", stored)
     assert ran.status == 1
     assert "different" in ran.output
+
+
+def test_the_project_tests_itself() -> None:
+    said = clean("ctest", "--test-dir", str(project("vit") / "build")).stdout
+    assert "100% tests passed" in said
 
 
 def test_it_needs_neither_python_nor_torch() -> None:

@@ -220,7 +220,7 @@ Network::Network(const Facts& facts, const std::string& weights) : facts(facts) 
         loaded.at.push_back(piece.place == Place::constant ? region->data() + piece.offset : nullptr);
       load(loaded, file, constants);
       if (facts.plans.size() > 1)
-        share(loaded, std::move(region), known);
+        share(loaded, known);  // its own memory is given back
       else
         regions_.push_back(std::move(region));
     }
@@ -269,7 +269,7 @@ void Network::load(Loaded& loaded, const TensorFile& weights, const TensorFile& 
 
 /// Moves the constants of a plan to memory that it shares with those before it: what has the same key
 /// and the same content is there once. known: places by key.
-void Network::share(Loaded& loaded, std::unique_ptr<Region> constants, Known& known) {
+void Network::share(Loaded& loaded, Known& known) {
   const std::vector<Piece>& pieces = loaded.plan->pieces;
   std::vector<std::size_t> kept;
   std::size_t bytes = 0;

@@ -87,7 +87,7 @@ class Network {
  private:
   using Known = std::vector<std::vector<std::pair<std::size_t, char*>>>;
   void load(Loaded& loaded, const TensorFile& weights, const TensorFile& constants);
-  void share(Loaded& loaded, std::unique_ptr<Region> constants, Known& known);
+  void share(Loaded& loaded, Known& known);
 
   dnnl_engine_t engine_ = nullptr;
   std::vector<Loaded> plans_;
