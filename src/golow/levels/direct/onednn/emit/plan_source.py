@@ -167,7 +167,8 @@ class _PlanSource:
     def _step(self, call: Call, step: Step) -> None:
         lines = self._lines
         layers = " + ".join(filter(None, step.modules)) or "the model"
-        note = f"  // {step.implementation}" if step.implementation else ""
+        of_library = isinstance(call, PrimitiveCall)
+        note = f"  // {step.implementation}" if of_library else ""
         lines += ["", f"plan.layer({text(layers)}, {text(step.operation)});{note}"]
         verb = "plan.load" if step.once else "plan.run"
         if isinstance(call, PrimitiveCall):
