@@ -85,6 +85,37 @@ def test_an_exported_program(tmp_path: Path) -> None:
     assert "is an exported program, which cannot be trained" in refused.message
 
 
+def exported(file: Path, module: nn.Module, *inputs: Tensor, free: bool = False) -> str:
+    shapes = tuple({0: torch.export.Dim("rows", min=1, max=64)} for _ in inputs) if free else None
+    torch.export.save(torch.export.export(module, inputs, dynamic_shapes=shapes), file)
+    return str(file)
+
+
+def test_an_exported_program_states_its_own_inputs(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(16, 4), nn.ReLU()).eval()
+    name = exported(tmp_path / "fixed.pt2", module, torch.randn(3, 16))
+    assert prepare(Request(name)).workload.inputs[0].shape == (3, 16)
+    assert "was exported for a batch of 3" in refusal(name, batch=4).message
+    name = exported(tmp_path / "free.pt2", module, torch.randn(3, 16), free=True)
+    assert prepare(Request(name)).workload.inputs[0].shape == (8, 16)
+    assert prepare(Request(name, batch=5)).workload.inputs[0].shape == (5, 16)
+
+
+class Added(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y.unsqueeze(-1)
+
+
+def test_several_inputs_of_a_program_are_drawn_and_integers_refused(tmp_path: Path) -> None:
+    name = exported(tmp_path / "two.pt2", Added(), torch.randn(2, 3, 5), torch.randn(2, 3))
+    prepared = prepare(Request(name))
+    assert [item.shape for item in prepared.workload.inputs] == [(2, 3, 5), (2, 3)]
+    assert not torch.equal(*(batch.inputs[1] for batch in prepared.batches[:2]))
+    ids = torch.zeros(2, 7, dtype=torch.int64)
+    name = exported(tmp_path / "ids.pt2", nn.Embedding(5, 3), ids)
+    assert "ids.pt2, which takes 2x7 int64" in refusal(name).message
+
+
 class Live(nn.Module):
     """A module that only this process knows."""
 

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands.options import Model, no_stream
-from golow.commands.workload_flags import InputFlags, NetworkFlags, graph_options
+from golow.commands.options import Model, PrecisionName, PrecisionOption, no_stream
+from golow.commands.workload_flags import (
+    ExecutionFlags,
+    NetworkFlags,
+    PublishedFlags,
+    SizesFlags,
+    workload_options,
+)
+from golow.records.errors import GolowError
+
+if TYPE_CHECKING:
+    from golow.workload.prepare import Prepared
+
+
+class EmittedLevel(StrEnum):
+    """A level that writes C++."""
+
+    libtorch = "libtorch"
+    onednn = "onednn"
 
 
 def emit(
@@ -17,21 +35,51 @@ def emit(
         Path, typer.Option(help="Folder to create for the project.", callback=no_stream)
     ],
     *,
-    inputs: InputFlags,
+    level: Annotated[
+        EmittedLevel,
+        typer.Option(
+            "--level",
+            help="What the program calls: PyTorch's library (libtorch), or oneDNN alone, by the "
+            "plan of golow's level onednn, for inference on a CPU.",
+        ),
+    ] = EmittedLevel.libtorch,
+    inputs: SizesFlags,
     network: NetworkFlags,
+    published: PublishedFlags,
+    execution: ExecutionFlags,
+    precision: PrecisionOption = PrecisionName.default,
 ) -> None:
     """Write a model as a C++ program: a CMake project that builds and runs without golow."""
-    from golow.levels.libtorch.emission import emit as write
+    from golow.worker.cores import default_threads
     from golow.workload.prepare import prepare
     from golow.workload.request import Request
 
+    sizes = inputs.sizes()
+    if level is EmittedLevel.libtorch and len(sizes) > 1:
+        raise GolowError(
+            "the program of libtorch takes any batch; only onednn has a plan for each size",
+            f"use --batch {sizes[-1]}, or add --level onednn.",
+        )
+    if level is EmittedLevel.onednn and inputs.mode.value == "train":
+        raise GolowError(
+            "onednn is written for inference alone", "leave out --mode, or use --level libtorch."
+        )
     request = Request(
         model,
-        **graph_options(inputs, network.channels, network.classes, network.loss),
-        weights=network.weights,
-        initialisation=network.init,
+        **workload_options(inputs.largest(), network, published, execution),
+        threads=default_threads() if execution.threads is None else execution.threads,
+        precision=precision.value,
     )
-    files = write(prepare(request), out)
-    for file in files:
+    for file in _written(prepare(request), level, sizes, out):
         print(file)
     print(f"To build and run it, see {out / 'README.md'}.")
+
+
+def _written(prepared: Prepared, level: EmittedLevel, sizes: list[int], out: Path) -> list[Path]:
+    if level is EmittedLevel.libtorch:
+        from golow.levels.libtorch.emission import emit as of_libtorch
+
+        return of_libtorch(prepared, out)
+    from golow.levels.called.emission import emit as of_onednn
+
+    return of_onednn(prepared, sizes, out)

@@ -41,24 +41,65 @@ class OptimizerChoice(StrEnum):
     rmsprop = "rmsprop"
 
 
+ModeOption = Annotated[
+    ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
+]
+Resolution = Annotated[int | None, typer.Option(help="Side of the square input images, in pixels.")]
+Sequence = Annotated[
+    int | None,
+    typer.Option(help="Tokens in each sample, for models that take text.", show_default=False),
+]
+SampleShape = Annotated[
+    str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputFlags:
     """What is computed, and on how much: the options of every command that takes a model."""
 
-    mode: Annotated[
-        ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
-    ] = ModeName.infer
+    mode: ModeOption = ModeName.infer
     batch: Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")] = None
-    resolution: Annotated[
-        int | None, typer.Option(help="Side of the square input images, in pixels.")
+    resolution: Resolution = None
+    sequence: Sequence = None
+    input: SampleShape = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesFlags:
+    """The same with several batch sizes."""
+
+    mode: ModeOption = ModeName.infer
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            help="Batch size; for onednn also several, as 1,8: a plan for each, and batches "
+            "between them run in the next larger one.  [default: 8]"
+        ),
     ] = None
-    sequence: Annotated[
-        int | None,
-        typer.Option(help="Tokens in each sample, for models that take text.", show_default=False),
-    ] = None
-    input: Annotated[
-        str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")
-    ] = None
+    resolution: Resolution = None
+    sequence: Sequence = None
+    input: SampleShape = None
+
+    def sizes(self) -> list[int]:
+        """The sizes that were given, in order. Raises `GolowError` for what is none."""
+        try:
+            return sorted({int(part) for part in self.batch.split(",")} if self.batch else set())
+        except ValueError:
+            raise GolowError(
+                f"--batch {self.batch} is no batch size", "for example --batch 8, or --batch 1,8."
+            ) from None
+
+    def largest(self) -> InputFlags:
+        """The options with the largest size."""
+        sizes = self.sizes()
+        return InputFlags(
+            mode=self.mode,
+            batch=sizes[-1] if sizes else None,
+            resolution=self.resolution,
+            sequence=self.sequence,
+            input=self.input,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

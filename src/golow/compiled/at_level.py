@@ -27,8 +27,8 @@ from golow.workload.request import Request
 from golow.workload.trial import require_device
 
 Made = TypeVar("Made", bound=CompiledModule)
-PLANS = ("called", "autotune", "called-autotune")
-"""Variants of direct levels: what is handed over is called, and ``tune`` stands for the rest."""
+PLANS = ("called", "emitted", "autotune", "called-autotune")
+"""Variants of direct levels: what is handed over is the plan, and ``tune`` stands for the rest."""
 
 
 def compile_at_level(

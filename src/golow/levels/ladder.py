@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from golow.levels.aotinductor import level as aotinductor
+from golow.levels.called.emitted_level import with_emitted
 from golow.levels.called.level import with_called
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
@@ -51,7 +52,7 @@ LADDER: tuple[Level, ...] = (
     tensorflow.LEVEL,
     aotinductor.LEVEL,
     libtorch.LEVEL,
-    with_called(onednn.LEVEL),
+    with_emitted(with_called(onednn.LEVEL)),
     with_called(cudnn.LEVEL),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -18,6 +19,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import ModelSource
 from golow.workload.batch import Batch
 from golow.workload.hub import huggingface_inputs, timm_models
+from golow.workload.program import program_inputs
 from golow.workload.request import CALLERS_INPUTS, Request
 from golow.workload.request import Inputs as Given
 from golow.workload.source import locate
@@ -75,8 +77,46 @@ def make_inputs(request: Request) -> Inputs:
         made = _made_up_batches(entry, request, batch)
         tokens = batch * (request.sequence or entry.sequence)
         return Inputs(source, made, MADE_UP.format(", ".join(entry.inputs())), tokens)
+    if source.kind == "program" and request.input_shape is None and request.resolution is None:
+        return _of_program(source, request)
     shape = _sample_shape(source, request)
     return Inputs(_fit(source, shape), _image_batches(shape, batch, request.seed), DIGITS)
+
+
+def _of_program(source: ModelSource, request: Request) -> Inputs:
+    """The inputs that an exported program states itself. Where its batch is free it is the
+    request's."""
+    forms = program_inputs(Path(source.name))
+    shown = ", ".join(f"{_words(shape)} {str(dtype)[6:]}" for shape, dtype in forms)
+    sizes = {shape[0] for shape, _ in forms if shape}
+    known = all(shape and None not in shape[1:] and d.is_floating_point for shape, d in forms)
+    if not forms or not known or len(sizes) != 1:
+        raise GolowError(
+            f"golow cannot make the inputs of {Path(source.name).name}, which takes {shown}",
+            "give one sample's shape: --input 3x224x224 (or example_inputs= in Python).",
+        )
+    [stated] = sizes
+    if stated is not None and request.batch not in (None, stated):
+        raise GolowError(
+            f"{Path(source.name).name} was exported for a batch of {stated}",
+            "leave out --batch, or export it with a free batch.",
+        )
+    batch = stated or request.batch or 8
+    samples = [tuple(side or 1 for side in shape[1:]) for shape, _ in forms]
+    if len(samples) == 1 and samples[0]:
+        return Inputs(source, _image_batches(samples[0], batch, request.seed), DIGITS)
+    _require_memory(batch * sum(map(math.prod, samples)), f"{batch} samples")
+
+    def made() -> Iterator[Batch]:
+        generator = Generator().manual_seed(request.seed)
+        for _ in range(BATCHES):
+            yield Batch(tuple(torch.randn((batch, *s), generator=generator) for s in samples))
+
+    return Inputs(source, made(), MADE_UP.format("numbers"))
+
+
+def _words(shape: tuple[int | None, ...]) -> str:
+    return "x".join("N" if side is None else str(side) for side in shape) or "one number"
 
 
 def _of_huggingface(source: ModelSource, request: Request) -> Inputs:

@@ -17,6 +17,7 @@ from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words, wanted_batches, wanted_lengths
 from golow.levels.called.target import SharedMemory, Target, TargetPlan
 from golow.levels.called.uncopied import Uncopied
+from golow.levels.direct.bundle_arrays import Read
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
 
@@ -89,6 +90,10 @@ class CalledModule(Uncopied):
             for size, plan in self.plans.items():
                 plan.load(self.sizes[size].reading(fitting, self.target.array))
             self.state = fitting
+
+    def reading(self, size: Size) -> Read:
+        """Return what gives the plan of a size its weights and constants."""
+        return self.sizes[size].reading(self.state, self.target.array)
 
     def plan(self, batch: int | None = None, sequence: int | None = None) -> str:
         """Return the steps of the plan, a line each; batch and sequence: of which size, by default

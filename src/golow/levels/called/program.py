@@ -40,6 +40,11 @@ class Called(TorchProgram):
         if self._called is not None:
             self._called.load_state_dict(module.state_dict())
             return self._called
+        self._called = self.built(module, inputs)
+        return self._called
+
+    def built(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> CalledModule:
+        """The module with its plan. Layouts are chosen by measuring in the first process alone."""
         on_gpu = self.device.type == "cuda"
         built_before = Path(os.environ[BUILT_BEFORE]).exists()
         wanted = Wanted(
@@ -47,8 +52,7 @@ class Called(TorchProgram):
             threads=None if on_gpu else self.workload.threads,
             tune=(self._tune or not on_gpu) and not built_before,
         )
-        self._called = built(CalledModule, module, inputs, wanted, Silent())
-        return self._called
+        return built(CalledModule, module, inputs, wanted, Silent())
 
     def _read(self, bundle: Bundle) -> None:
         super()._read(bundle)

@@ -34,8 +34,15 @@ def step_for_both(bundle: Bundle, graph: Graph, last: Bundle, last_graph: Graph)
     constants = (each.file("constants.safetensors").read_bytes() for each in (bundle, last))
     if _outline(graph) != _outline(last_graph) or len(set(constants)) > 1:
         raise Unsupported("libtorch", "the smaller last batch needs a different step")
-    sizes = bundle.workload.batch, last.workload.batch
-    pairs = zip(graph.nodes, last_graph.nodes, strict=True)
+    return step_for_sizes(graph, last_graph, (bundle.workload.batch, last.workload.batch))
+
+
+def step_for_sizes(graph: Graph, other: Graph, sizes: tuple[int, int]) -> Graph:
+    """The graph with `PerSample` for every argument that counts samples, from two graphs of these
+    sizes. Raises `Unsupported` if they differ in anything else."""
+    if _outline(graph) != _outline(other):
+        raise Unsupported("libtorch", "another batch needs a different step")
+    pairs = zip(graph.nodes, other.nodes, strict=True)
     return msgspec.structs.replace(graph, nodes=tuple(_for_both(*pair, sizes) for pair in pairs))
 
 

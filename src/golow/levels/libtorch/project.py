@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from golow.records.record import encode
 from golow.records.workload import Workload
 
 MARKER = "<!-- written by golow emit -->"
+WEIGHTS = "expected/weights"
 STATIC_FILES = (
     "CMakeLists.txt",
     "main.cpp",
@@ -43,13 +45,15 @@ def write_project(
     expected: Mapping[str, Tensor],
     workload: Workload,
     folder: Path,
+    *,
+    any_batch: bool = False,
 ) -> list[Path]:
     """Write the project and return its files.
 
     batches: named as in the bundle (``0/input/0``). expected: named as the worker's outputs
-    (``0/output/0``, ``0/loss/loss``). Raises `GolowError` if the folder holds anything but a
-    project that golow wrote, and `Unsupported` if a node has no C++ form or does not
-    run in the precision.
+    (``0/output/0``, ``0/loss/loss``). any_batch: whether the graph is one for every batch. Raises
+    `GolowError` if the folder holds anything but a project that golow wrote, and `Unsupported` if a
+    node has no C++ form or does not run in the precision.
     """
     dtype = products(workload)
     graph = with_casts(graph, dtype)
@@ -58,13 +62,17 @@ def write_project(
     steps = {name.split("/")[0] for name in batches}
     fitted = msgspec.structs.replace(workload, batches=len(steps))
     texts = {
-        "README.md": _readme(graph, workload, bool(constants)),
+        "README.md": _readme(graph, workload, bool(constants), any_batch),
         "program.cpp": program,
-        "workload.json": encode(fitted).decode(),
+        "workload.json": _described(fitted, weights),
     }
     tensors = {
         "weights.safetensors": weights,
-        "example.safetensors": {**batches, **{f"expected/{k}": v for k, v in expected.items()}},
+        "example.safetensors": {
+            **batches,
+            **{f"expected/{k}": v for k, v in expected.items()},
+            WEIGHTS: _size_of(weights),
+        },
     }
     if constants:
         tensors["constants.safetensors"] = constants
@@ -76,6 +84,22 @@ def write_project(
         # Copies, because two names of a state dict may share memory, which the format forbids.
         save_file({k: v.detach().contiguous().clone() for k, v in content.items()}, folder / name)
     return [folder / name for name in (*texts, *STATIC_FILES, *tensors)]
+
+
+def _described(workload: Workload, weights: Mapping[str, Tensor]) -> str:
+    """The workload as JSON, with the shapes of the weights."""
+    shapes = {name: list(item.shape) for name, item in weights.items()}
+    described = msgspec.json.decode(encode(workload)) | {"weight_shapes": shapes}
+    return msgspec.json.encode(described).decode()
+
+
+def _size_of(weights: Mapping[str, Tensor]) -> Tensor:
+    """The sum of the magnitudes of all weights, by which the program knows those of the example."""
+    found = torch.zeros((), dtype=torch.float64)
+    for item in weights.values():
+        if item.is_floating_point():
+            found += item.detach().double().abs().sum()
+    return found
 
 
 def _take_folder(folder: Path) -> None:
@@ -92,7 +116,7 @@ def _take_folder(folder: Path) -> None:
         )
 
 
-def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
+def _readme(graph: Graph, workload: Workload, constants: bool, any_batch: bool) -> str:
     train = graph.mode == "train"
     shapes = ", ".join("x".join(map(str, item.shape)) for item in workload.inputs)
     what = "one training step: forward, loss, backward and update" if train else "inference"
@@ -130,13 +154,41 @@ calls to ATen's operators. There is no Python in the program.
 {MAKE_AND_RUN}
 ```
 
-{shows}. `./build/run . 100` runs 100 iterations.
+{shows}. `./build/run . 100` runs 100 iterations.{_files_of(workload)}
+
+* **Batch**: {_batch(workload, any_batch)}
+* **Threads**: the program computes with {workload.threads}, the workload's number: `threads` in
+  `workload.json`.
+* **Thread safety**: a `golow::Program` is the state of one network and runs one step at a time.
+  Give each thread its own.
+* **Weights**: `weights.safetensors` may be replaced by another file with the same names and shapes.
+  A file that does not fit is an error of one line.
 
 | file | what it is |
 |---|---|
 {table}
 
+`cmake --install build --prefix DIR` installs the program, the network as a static library
+(`libnetwork.a`, with the headers: `golow::make_program()` in `program.h`) and the files that the
+program reads. Ship `bin/run`, `share/network/`, and of PyTorch `libc10.so`, `libtorch.so`,
+`libtorch_cpu.so` and what `ldd` lists beside them.
+
 PyTorch 2.11 to 2.13, a C++ compiler (GCC 11 or newer) and CMake 3.18 are enough, also on a GPU:
 the program calls only PyTorch, so a PyTorch with CUDA works without a CUDA toolkit. `device` and
 `precision` in `workload.json` say where and how the program runs.
 """
+
+
+def _files_of(workload: Workload) -> str:
+    if workload.mode == "train":
+        return ""
+    return """
+
+`./build/run . --inputs in.safetensors --outputs out.safetensors` runs on inputs of your own, the
+tensors `input/0`, `input/1`, ..., and writes `output/0`, `output/1`, ..."""
+
+
+def _batch(workload: Workload, any_batch: bool) -> str:
+    if any_batch:
+        return "any number of samples; the numbers in the calls are read from the batch."
+    return f"{workload.batch} samples, as it was captured; write the project again for others."

@@ -86,6 +86,9 @@ def getting(workload: Workload, level: str) -> Iterator[Block]:
     if base == "libtorch":
         said = "How to get it: as a C++ project that needs no Python and no golow."
         lines = _emitted(workload)
+    elif variant == "emitted":
+        said = "How to get it: as a C++ project that needs no Python, no PyTorch and no golow."
+        lines = _emitted_plan(workload)
     elif base in PLAN:
         said = "How to get it: this prints all that the level runs, down to its plan or its source."
         lines = again("lower", workload, "--level", name, "--show")
@@ -134,3 +137,9 @@ def _emitted(workload: Workload) -> str:
     """The commands that write the project, build it and run it; empty if no command names it."""
     command = again("emit", workload, "--out", FOLDER)
     return f"{command}\ncd {FOLDER}\n{CONFIGURE}\n{MAKE_AND_RUN}" if command else ""
+
+
+def _emitted_plan(workload: Workload) -> str:
+    """The commands that write the project of `onednn`; empty if no command names it."""
+    command = again("emit", workload, "--level", "onednn", "--out", FOLDER)
+    return f"{command}\ncat {FOLDER}/README.md  # how to build and run it" if command else ""

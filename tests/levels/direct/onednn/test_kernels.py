@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from golow.levels.compiler import Compiler, find_compiler
 from golow.levels.direct.kernel_views import View
 from golow.levels.direct.onednn.kernels import WORTH_A_THREAD, columns, rows
-from golow.levels.direct.onednn.kernels.copies import parts_joined, rows_taken
+from golow.levels.direct.onednn.kernels.copies import parts_joined, places_taken, rows_taken
 from golow.levels.direct.onednn.kernels.elements import Statement, Written, elements
 from golow.levels.direct.onednn.kernels.line import line_product
 from golow.levels.direct.onednn.level import probe
@@ -236,6 +236,25 @@ def test_rows_by_their_indices(
     y = np.zeros((outer, count, width), dtype)
     run(rows_taken(x.dtype.name, indices.dtype.name, outer, 9, count, width), x, indices, y)
     assert (y == np.take(x, indices, axis=1, mode="clip")).all()
+
+
+@pytest.mark.parametrize("index", [np.int64, np.int32])
+@pytest.mark.parametrize(("outer", "count", "width"), [(1, 3, 1), (2, 1, 7), (3, 70, 100)])
+def test_places_by_indices_of_several_axes(
+    index: type[Any], outer: int, count: int, width: int
+) -> None:
+    """A negative index counts from the end; one that is out of bounds is the nearest one."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((outer, 9, 4, 3, width)).astype(np.float32)
+    sizes = 9, 4, 3
+    indices = [draw.integers(-size, size, count).astype(index) for size in sizes]
+    y = np.zeros((outer, count, width), np.float32)
+    kernel = places_taken("float32", np.dtype(index).name, outer, sizes, count, width)
+    run(kernel, x, *indices, y)
+    assert (y == x[:, indices[0], indices[1], indices[2]]).all()
+    indices[0][0], indices[1][0] = 20, -20
+    run(kernel, x, *indices, y)
+    assert (y[:, 0] == x[:, 8, 0, indices[2][0]]).all()
 
 
 @pytest.mark.parametrize("outer", [1, 5, 400])

@@ -138,7 +138,7 @@ def test_equality_is_of_shape_and_layout() -> None:
 @pytest.mark.slow
 def test_a_copy_outlives_its_source() -> None:
     source = Descriptor.tagged(IMAGES, BLOCKED_BY_16)
-    made = Descriptor.copied(source.handle.value or 0)
+    made = Descriptor.copied(source.handle.value or 0, source.origin)
     del source
     gc.collect()
     assert str(made) == "aBcd16b"

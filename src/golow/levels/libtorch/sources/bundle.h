@@ -20,7 +20,7 @@ namespace golow {
 struct Workload {
   std::string digest;
   bool train = false;
-  std::int64_t batch = 0, batches = 0;
+  std::int64_t batch = 0, batches = 0, threads = 0;  // threads: 0 if nobody says
   Optimizer optimizer;
   Placement placement;
   at::ScalarType products = at::kFloat;  // in training: see Program
@@ -64,6 +64,7 @@ inline Workload read_workload(const std::string& path) {
     workload.batch = value.at("batch").integer();
     if (workload.batch < 1) throw json::Error("a batch has at least one sample");
     workload.batches = value.at("batches").integer();
+    if (const json::Value* const threads = value.find("threads")) workload.threads = threads->integer();
     workload.placement = find_placement(text_of(value, "device", "cpu"),
                                         text_of(value, "precision", "default"));
     if (workload.train) {

@@ -38,6 +38,14 @@ from golow.levels.direct.onednn.bindings.constants import (
     QUERY_STRIDES,
     STATUS,
 )
+from golow.levels.direct.onednn.bindings.origins import (
+    Origin,
+    Part,
+    Permuted,
+    Reshaped,
+    Strided,
+    Tagged,
+)
 
 PACKAGE = "onednn-cpu-gomp"
 MAJOR = 3
@@ -151,9 +159,14 @@ class _Stream(Owned):
 
 
 class Descriptor(Owned):
-    """Shape, data type and layout of a tensor (dnnl_memory_desc_t)."""
+    """Shape, data type and layout of a tensor (dnnl_memory_desc_t). origin: what it was made from,
+    so that the same calls can be written in another language."""
 
     destroy = "dnnl_memory_desc_destroy"
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__(c_void_p())
+        self.origin = origin
 
     @classmethod
     def plain(cls, shape: Sequence[int], dtype: str = "float32") -> Descriptor:
@@ -170,7 +183,7 @@ class Descriptor(Owned):
     ) -> Descriptor:
         """With the given strides, in elements."""
         shape, strides = (shape, strides) if len(shape) else ((1,), (1,))
-        made = cls(c_void_p())
+        made = cls(Strided(tuple(shape), tuple(strides), dtype))
         arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], Dims(*strides))
         call("dnnl_memory_desc_create_with_strides", byref(made.handle), *arguments)
         return made
@@ -187,36 +200,36 @@ class Descriptor(Owned):
     @classmethod
     def tagged(cls, shape: Sequence[int], tag: int = ANY, dtype: str = "float32") -> Descriptor:
         """In a layout that the library names; with ANY, the primitive chooses."""
-        made = cls(c_void_p())
+        made = cls(Tagged(tuple(shape), tag, dtype))
         arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], tag)
         call("dnnl_memory_desc_create_with_tag", byref(made.handle), *arguments)
         return made
 
     @classmethod
-    def copied(cls, handle: int) -> Descriptor:
+    def copied(cls, handle: int, origin: Origin) -> Descriptor:
         """Copy a descriptor that has another owner."""
-        made = cls(c_void_p())
+        made = cls(origin)
         call("dnnl_memory_desc_clone", byref(made.handle), c_void_p(handle))
         return made
 
     def reshaped(self, shape: Sequence[int]) -> Descriptor:
         """The same bytes with another shape. Raises `OneDnnError` if the layout forbids it."""
-        made = Descriptor(c_void_p())
-        shape = shape if len(shape) else (1,)
+        shape = tuple(shape) if len(shape) else (1,)
+        made = Descriptor(Reshaped(self, shape))
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
         return made.settled()
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
         """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
-        made = Descriptor(c_void_p())
         where = [list(order).index(axis) for axis in range(len(order))]
+        made = Descriptor(Permuted(self, tuple(where)))
         places = (c_int * len(where))(*where)
         call("dnnl_memory_desc_permute_axes", byref(made.handle), self.handle, places)
         return made.settled()
 
     def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
         """A box of that shape in the same bytes, starting at these offsets."""
-        made = Descriptor(c_void_p())
+        made = Descriptor(Part(self, tuple(shape), tuple(offsets)))
         arguments = (self.handle, Dims(*shape), Dims(*offsets))
         call("dnnl_memory_desc_create_submemory", byref(made.handle), *arguments)
         return made
@@ -318,14 +331,21 @@ class Memory(Owned):
         call("dnnl_memory_create", byref(self.handle), *arguments)
 
 
-def array(items: Sequence[Descriptor]) -> Any:
+class Listed(NamedTuple):
+    """An array argument, with what is in it."""
+
+    values: tuple[Any, ...]
+    handle: Any
+
+
+def array(items: Sequence[Descriptor]) -> Listed:
     """An array of descriptors, as concat and sum take them."""
-    return (c_void_p * len(items))(*(item.handle for item in items))
+    return Listed(tuple(items), (c_void_p * len(items))(*(item.handle for item in items)))
 
 
-def dims(values: Sequence[int]) -> Any:
+def dims(values: Sequence[int]) -> Listed:
     """An array of dimensions (dnnl_dims_t)."""
-    return Dims(*values)
+    return Listed(tuple(values), Dims(*values))
 
 
 def number(value: float) -> c_float:
@@ -333,6 +353,6 @@ def number(value: float) -> c_float:
     return c_float(value)
 
 
-def numbers(values: Sequence[float]) -> Any:
+def numbers(values: Sequence[float]) -> Listed:
     """An array of floats, as sum takes its factors."""
-    return (c_float * len(values))(*values)
+    return Listed(tuple(values), (c_float * len(values))(*values))

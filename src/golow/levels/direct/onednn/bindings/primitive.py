@@ -22,6 +22,7 @@ from golow.levels.direct.onednn.bindings.constants import (
     WEIGHTS,
 )
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine, Owned, call, library
+from golow.levels.direct.onednn.bindings.origins import Asked
 
 
 class PostOp(NamedTuple):
@@ -73,7 +74,8 @@ class Primitive(Owned):
 
     name is the primitive's name in the API (``convolution_forward``); the arguments are those of
     ``dnnl_NAME_primitive_desc_create`` between the engine and the attributes. implementation counts
-    from the one that the library prefers, which is 0.
+    from the one that the library prefers, which is 0. description: the library's, which a backward
+    primitive takes as a hint.
     """
 
     destroy = "dnnl_primitive_destroy"
@@ -87,24 +89,15 @@ class Primitive(Owned):
         implementation: int = 0,
     ) -> None:
         super().__init__(c_void_p())
-        attributes = _Attributes(post_ops)
-        given = [getattr(a, "handle", a) for a in arguments]
-        self._description = _PrimitiveDescription(name, engine, given, attributes)
-        for _ in range(implementation):
-            call("dnnl_primitive_desc_next_impl", self._description.handle)
-        call("dnnl_primitive_create", byref(self.handle), self._description.handle)
-
-    @property
-    def description(self) -> c_void_p:
-        """The library's description, which a backward primitive takes as a hint."""
-        return self._description.handle
+        self.description = PrimitiveDescription(engine, name, arguments, post_ops, implementation)
+        call("dnnl_primitive_create", byref(self.handle), self.description.handle)
 
     @property
     def implementation(self) -> str:
         """The library's name for the code that it chose, e.g. ``brgconv:avx512_core``."""
         text = c_char_p()
         call(
-            "dnnl_primitive_desc_query", self._description.handle, QUERY_IMPLEMENTATION, 0,
+            "dnnl_primitive_desc_query", self.description.handle, QUERY_IMPLEMENTATION, 0,
             byref(text),
         )  # fmt: skip
         return (text.value or b"").decode()
@@ -121,30 +114,43 @@ class Primitive(Owned):
             argument, index = WEIGHTS, 1
         elif argument == DIFF_BIAS:
             argument, index = DIFF_WEIGHTS, 1
-        found = library().dnnl_primitive_desc_query_md(
-            self._description.handle, QUERY[argument], index
-        )
-        return Descriptor.copied(found)
+        return self.description.asked(QUERY[argument], index)
 
     def layout_of(self, argument: int) -> Descriptor:
         """The layout of any argument by its number, DNNL_ARG_..."""
-        found = library().dnnl_primitive_desc_query_md(
-            self._description.handle, QUERY_ARGUMENT, argument
-        )
-        return Descriptor.copied(found)
+        return self.description.asked(QUERY_ARGUMENT, argument)
 
 
-class _PrimitiveDescription(Owned):
+class PrimitiveDescription(Owned):
+    """The library's description of a primitive (dnnl_primitive_desc_t), with what it was made from:
+    the arguments of `Primitive`."""
+
     destroy = "dnnl_primitive_desc_destroy"
 
     def __init__(
-        self, name: str, engine: Engine, arguments: Sequence[Any], attributes: _Attributes
+        self,
+        engine: Engine,
+        name: str,
+        arguments: Sequence[Any],
+        post_ops: Sequence[PostOp],
+        implementation: int,
     ) -> None:
         super().__init__(c_void_p())
-        function = f"dnnl_{name}_primitive_desc_create"
+        self.name, self.arguments = name, tuple(arguments)
+        self.post_ops, self.implementation = tuple(post_ops), implementation
+        attributes = _Attributes(post_ops)
+        given = [getattr(a, "handle", a) for a in arguments]
         if name == "reorder":  # source and target may be on different engines
-            source, target = arguments
-            arguments = (source, engine.handle, target, engine.handle)
+            source, target = given
+            given = [source, engine.handle, target, engine.handle]
         else:
-            arguments = (engine.handle, *arguments)
-        call(function, byref(self.handle), *arguments, attributes.handle)
+            given = [engine.handle, *given]
+        function = f"dnnl_{name}_primitive_desc_create"
+        call(function, byref(self.handle), *given, attributes.handle)
+        for _ in range(implementation):
+            call("dnnl_primitive_desc_next_impl", self.handle)
+
+    def asked(self, query: int, index: int) -> Descriptor:
+        """What it answers to a query for a layout."""
+        found = library().dnnl_primitive_desc_query_md(self.handle, query, index)
+        return Descriptor.copied(found, Asked(self, query, index))

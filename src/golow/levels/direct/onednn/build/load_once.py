@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from golow.levels.direct.onednn.bindings.library import Descriptor
@@ -11,16 +12,24 @@ from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
 
 
+@dataclass(frozen=True)
+class Computed:
+    """What an operator makes of arrays with these names in the graph, into the last array."""
+
+    operator: Operator
+    names: tuple[str, ...]
+
+    def __call__(self, *arrays: Any) -> None:
+        """Compute it."""
+        *found, target = arrays
+        target[...] = computed(self.operator, dict(zip(self.names, found, strict=True)).__getitem__)
+
+
 def compute_when_loading(build: Builder, operator: Operator) -> None:
     """Add a step on row-major arrays."""
-    names = list(dict.fromkeys(build.current.node.references()))
+    names = tuple(dict.fromkeys(build.current.node.references()))
     tensors = [build.values.plain(Ref(name=name)) for name in names]
     output = build.current.output()
     result = build.memory.new(output.name, output.shape, Descriptor.plain(output.shape))
-
-    def run(*arrays: Any) -> None:
-        *found, target = arrays
-        target[...] = computed(operator, dict(zip(names, found, strict=True)).__getitem__)
-
-    build.steps.array_call(run, tensors, [result])
+    build.steps.array_call(Computed(operator, names), tensors, [result])
     build.values.define(0, result)

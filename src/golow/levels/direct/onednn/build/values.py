@@ -134,9 +134,13 @@ class Values:
         if source.descriptor is not None:
             self._reorder(source, target)
             return
-        steps = self._build.steps
-        steps.array_call(lambda read, written: np.copyto(written, read), [source], [target])
+        self._build.steps.array_call(copy_array, [source], [target])
 
     def _reorder(self, source: Tensor, target: Tensor) -> None:
         primitive = Primitive(self._build.engine, "reorder", source.layout, target.layout)
         self._build.steps.call(primitive, {SRC: source}, {DST: target}, "reorder")
+
+
+def copy_array(read: np.ndarray, written: np.ndarray) -> None:
+    """The copy of integers, which the library has no layouts for."""
+    np.copyto(written, read)

@@ -1,4 +1,5 @@
-"""Rows that are copied: those with given indices, and parts that are joined."""
+"""Rows that are copied: those with given indices, of one axis or of several, and parts that are
+joined."""
 
 from __future__ import annotations
 
@@ -15,6 +16,23 @@ ROWS = """static void body(void* const* pointers, const long* n, long begin, lon
     const long wanted = indices[part % count], last = rows - 1;
     const long row = wanted < 0 ? 0 : wanted > last ? last : wanted;
     const {kind}* const from = x + (part / count * rows + row) * width;
+    {kind}* const to = y + part * width;
+    for (long k = 0; k < width; k++) to[k] = from[k];
+  }}
+}}"""
+PLACES = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long count = n[2], width = n[3], axes = n[4];
+  const {kind}* const x = static_cast<{kind}*>(pointers[0]);
+  {kind}* const y = static_cast<{kind}*>(pointers[axes + 1]);
+  for (long part = begin; part < end; part++) {{
+    long row = part / count;
+    for (long axis = 0; axis < axes; axis++) {{
+      const long size = n[5 + axis];
+      long wanted = static_cast<const {index}*>(pointers[axis + 1])[part % count];
+      if (wanted < 0) wanted += size;
+      row = row * size + (wanted < 0 ? 0 : wanted > size - 1 ? size - 1 : wanted);
+    }}
+    const {kind}* const from = x + row * width;
     {kind}* const to = y + part * width;
     for (long k = 0; k < width; k++) to[k] = from[k];
   }}
@@ -41,6 +59,17 @@ def rows_taken(
     code = ROWS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
     numbers = parts(outer * count, outer * count * width)
     return Kernel(code, (*numbers, count, rows, width))
+
+
+def places_taken(
+    dtype: str, index_dtype: str, outer: int, sizes: Sequence[int], count: int, width: int
+) -> Kernel:
+    """Pointers: x [outer, *sizes, width], for each of these axes its indices [count] -> y [outer,
+    count, width]. A negative index counts from the end, and one that is out of bounds is the
+    nearest one within."""
+    code = PLACES.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
+    numbers = parts(outer * count, outer * count * width)
+    return Kernel(code, (*numbers, count, width, len(sizes), *sizes))
 
 
 def parts_joined(dtype: str, outer: int, widths: Sequence[int]) -> Kernel:

@@ -59,6 +59,25 @@ class CalledPlan:
         """Its steps and memory."""
         return self._built.plan
 
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._built
+
+    def contents(self, read: Read, positions: Collection[int]) -> dict[int, list[np.ndarray]]:
+        """Return what the steps of loading at these positions write with these weights: functions
+        of arrays, each with copies of the arrays that it has."""
+        found: dict[int, list[np.ndarray]] = {}
+        execution = Execution(self._built, self._engine, read, self._workshop)
+
+        def watch(position: int) -> None:
+            call = self._built.calls[position]
+            if position in positions and isinstance(call, ArrayCall):
+                found[position] = [execution.read(tensor) for tensor in call.arguments]
+
+        execution.load(read, watch)
+        return found
+
     def prepared(self) -> str | None:
         """The first weight that iterations do not read as the state dict has it, with the reason;
         None if they read all of them so."""
@@ -85,7 +104,7 @@ class CalledPlan:
 
     def running(self, arena: Region) -> RunningPlan:
         """The plan over an arena, which must be as large as `plan` says, and these weights."""
-        outputs = _outputs(self._built)
+        outputs = outputs_of(self._built)
         given = {tensor.buffer for tensor in outputs if is_written_in_place(self._built, tensor)}
         execution = Execution(
             self._built,
@@ -151,7 +170,7 @@ class RunningPlan:
     def __init__(
         self, execution: Execution, outputs: Sequence[Tensor], given: Collection[int]
     ) -> None:
-        inputs = _inputs(execution.built)
+        inputs = inputs_of(execution.built)
         self._inputs = len(inputs)
         self._written = [k for k, tensor in enumerate(outputs) if tensor.buffer in given]
         self._point = execution.pointing_to([*inputs, *(outputs[k] for k in self._written)])
@@ -182,7 +201,7 @@ def is_written_in_place(built: Built, tensor: Tensor) -> bool:
     if tensor.descriptor is not None and not tensor.layout.is_plain:
         return False
     buffer = built.plan.buffers[tensor.buffer]
-    alone = sum(other.buffer == tensor.buffer for other in _outputs(built)) == 1
+    alone = sum(other.buffer == tensor.buffer for other in outputs_of(built)) == 1
     fills = tensor.offset == 0 and tensor.bytes == buffer.bytes
     by_numpy = any(
         isinstance(call, ArrayCall) and any(t.buffer == tensor.buffer for t in call.arguments)
@@ -191,14 +210,16 @@ def is_written_in_place(built: Built, tensor: Tensor) -> bool:
     return buffer.place == "arena" and alone and fills and not by_numpy
 
 
-def _outputs(built: Built) -> list[Tensor]:
+def outputs_of(built: Built) -> list[Tensor]:
+    """Return what the plan returns, in order."""
     made = {
         int(target): held[0] for (kind, target), held in built.outputs.items() if kind == "output"
     }
     return [made[position] for position in sorted(made)]
 
 
-def _inputs(built: Built) -> list[Tensor | None]:
+def inputs_of(built: Built) -> list[Tensor | None]:
+    """Return the inputs up to the last one that is read, in order; None for one that is not."""
     read = {
         int(target): tensor for (kind, target), tensor in built.inputs.items() if kind == "input"
     }

@@ -298,10 +298,11 @@ class Execution:
         assert self._pool is not None  # noqa: S101 - there is a function, so there is a pool
         return of_kernel(self._functions[call.kernel.code], pointers, numbers, self._pool)
 
-    def load(self, read: Read) -> None:
+    def load(self, read: Read, watch: Callable[[int], None] | None = None) -> None:
         """Fill what iterations do not change: step by step what is computed from weights, where
         each weight is read when it is first needed; then the constants that iterations read
-        directly. It may be called again, with other weights."""
+        directly. It may be called again, with other weights. watch: is called with the position of
+        each step after it ran."""
         sources = {t.buffer: (key, t) for key, t in self.built.inputs.items()}
         filled: set[int] = set()
 
@@ -319,11 +320,14 @@ class Execution:
         kept = self._memories, self._arguments
         self._memories, self._arguments = [], []
         self._regions["once"] = Region(self.plan.sizes["once"])
-        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+        steps = zip(self.built.calls, self.plan.steps, strict=True)
+        for position, (call, step) in enumerate(steps):
             if step.once:
                 fill(operand.buffer for operand in step.reads)
                 if status := self._bound(call).call():
                     raise OneDnnError("dnnl_primitive_execute", status)
+                if watch is not None:
+                    watch(position)
         places = [buffer.place for buffer in self.plan.buffers]
         fill(index for index in (*self.built.constants, *sources) if places[index] == "constant")
         del self._regions["once"]

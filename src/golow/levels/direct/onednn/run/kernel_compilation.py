@@ -146,10 +146,11 @@ def _grouped(codes: Sequence[str]) -> list[list[str]]:
     return [*([short] if short else []), *([code] for code in different if len(code) > LONG)]
 
 
-def source_of(codes: Iterable[str]) -> str:
-    """Return the whole source: what kernels call, and each kernel in a namespace of its own."""
+def source_of(codes: Iterable[str], first: int = 0) -> str:
+    """Return the whole source: what kernels call, and each kernel in a namespace of its own. first:
+    the number of the first kernel."""
     pieces = [PRELUDE.read_text(encoding="utf-8")]
-    for index, code in enumerate(codes):
+    for index, code in enumerate(codes, first):
         pieces.append(
             f"namespace space_{index} {{\n{code}\n}}\n"
             f'extern "C" void kernel_{index}(void* const* p, const long* n, const Pool* pool) {{\n'

@@ -1,0 +1,135 @@
+"""A called module as a C++ project."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golow.levels.called.called_module import CalledModule
+from golow.levels.called.sizes import Size
+from golow.levels.called.wanted import Wanted
+from golow.lower.capture.module_outputs import leaves_of
+from golow.observer import Silent
+from golow.records.errors import GolowError
+from golow.storage.files import writing
+from golow.workload.prepare import Prepared
+
+if TYPE_CHECKING:
+    from golow.levels.direct.onednn.emit.network import End, Network
+
+
+def emit(prepared: Prepared, sizes: Sequence[int], folder: Path) -> list[Path]:
+    """Write the plans of a workload in inference with its weights, an example and what the plan
+    makes of it; return the files. sizes: batches; empty for that of the workload alone. Raises
+    `GolowError`, before anything is written, for what cannot be run or written, and for a folder
+    that holds something else."""
+    from golow.levels.called.building import built
+
+    workload = prepared.workload
+    if workload.device != "cpu":
+        raise GolowError("onednn runs on a CPU", "leave out --device, or use --level libtorch.")
+    wanted = Wanted(
+        level="onednn",
+        batch=list(sizes) or None,
+        precision=workload.precision,
+        threads=workload.threads,
+    )
+    example, names = prepared.batches[0].inputs, workload.source.keywords
+    with (
+        built(CalledModule, prepared.module, example, wanted, Silent()) as called,
+        writing(folder, "free some space, or name another folder with --out."),
+    ):
+        return write_called(called, workload.model, folder, names)
+
+
+def write_called(
+    called: CalledModule, title: str, folder: Path, names: Sequence[str] = ()
+) -> list[Path]:
+    """Write the plans of a module on the CPU, with its weights and the example; return the files.
+    names: of the inputs, by default those of the forward pass. Raises `GolowError`, before anything
+    is written, for a step that has no form in C++ and for a folder that holds something else."""
+    from golow.levels.direct.onednn.emit.project import write_project
+
+    return write_project(network_of(called, title, names), folder)
+
+
+def network_of(called: CalledModule, title: str, names: Sequence[str] = ()) -> Network:
+    """What is written of a module."""
+    from golow.levels.direct.onednn.emit.network import Network, Sized
+
+    inputs = called.inputs
+    example = inputs.sample((inputs.batches[-1], inputs.length))
+    names = _names(names or inputs.names, len(example))
+    copies = [item.clone() for item in example]  # the module may change them
+    given = dict(zip(inputs.keywords, copies, strict=True)) if inputs.keywords else None
+    found = leaves_of(called(given) if given is not None else called(*copies))
+    outputs = _outputs(called, inputs.sizes[-1])
+    plans: dict[int, Any] = {
+        size[0]: Sized(plan, called.reading(size))  # type: ignore[arg-type]
+        for size, plan in called.plans.items()
+    }
+    return Network(
+        title=title,
+        plans=plans,
+        inputs=_inputs(called, names),
+        outputs=outputs,
+        threads=called.target.threads,
+        pads=inputs.pads,
+        weights={name: _array(item) for name, item in called.state.items()},
+        tied=_tied(called.state),
+        example={name: _array(item) for name, item in zip(names, example, strict=True)},
+        expected={end.name: _array(item) for end, item in zip(outputs, found, strict=True)},
+    )
+
+
+def _tied(state: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
+    """The other names of each weight that has several."""
+    names: dict[object, list[str]] = defaultdict(list)
+    for name, item in state.items():
+        names[item.data_ptr(), item.shape, item.stride(), item.dtype].append(name)
+    groups = [group for group in names.values() if len(group) > 1]
+    return {name: tuple(n for n in group if n != name) for group in groups for name in group}
+
+
+def _inputs(called: CalledModule, names: Sequence[str]) -> tuple[End, ...]:
+    forms = called.inputs.forms
+    shapes = called.inputs.shapes(called.inputs.sizes[-1])
+    return tuple(
+        _end(name, form.dtype, (-1, *shape[1:]) if form.batched and called.inputs.pads else shape)
+        for name, form, shape in zip(names, forms, shapes, strict=True)
+    )
+
+
+def _outputs(called: CalledModule, size: Size) -> tuple[End, ...]:
+    """The outputs; where batches are padded, the first axis of each is so many times the batch."""
+    forms = called.outputs.forms[size]
+    return tuple(
+        _end(
+            "output" if len(forms) == 1 else f"output_{place}",
+            dtype,
+            (-shape[0] // size[0], *shape[1:]) if called.inputs.pads else shape,
+        )
+        for place, (shape, dtype) in enumerate(forms)
+    )
+
+
+def _end(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> End:
+    from golow.levels.direct.onednn.emit.network import FORMAT, End
+
+    return End(name, FORMAT[str(dtype).removeprefix("torch.")], tuple(shape))
+
+
+def _names(parameters: Sequence[str], count: int) -> Sequence[str]:
+    """A name for each input: that of the forward pass's parameter, if it has as many."""
+    return parameters if len(parameters) == count else tuple(f"input_{k}" for k in range(count))
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().contiguous().numpy()
+    return array

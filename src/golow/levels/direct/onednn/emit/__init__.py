@@ -1,0 +1,1 @@
+"""A built plan as C++ source that calls oneDNN."""

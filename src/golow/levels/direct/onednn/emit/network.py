@@ -1,0 +1,67 @@
+"""What is written: the plans of a network, its ends and its weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.bundle_arrays import Read
+from golow.levels.direct.onednn.run.called_plan import CalledPlan
+
+# Types of elements as safetensors files have them.
+FORMAT = {"float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL",
+          "complex64": "C64"}  # fmt: skip
+
+
+class End(NamedTuple):
+    """An input or output, or a weight. dtype: of FORMAT. shape: a negative side is so many times
+    the batch. also: other names of the same weight."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    also: tuple[str, ...] = ()
+
+
+class Sized(NamedTuple):
+    """The plan of a batch, and what reads its weights and constants."""
+
+    plan: CalledPlan
+    read: Read
+
+
+class Network(NamedTuple):
+    """title: the network's name. plans: by batch, the largest last. threads: of every call. pads:
+    whether a batch between sizes runs in the larger one; otherwise there is one size, and shapes
+    are as they are. weights: the state dict; tied: the other names of weights that have several.
+    example, expected: inputs, and what the plan makes of them, by the names of the ends."""
+
+    title: str
+    plans: Mapping[int, Sized]
+    inputs: tuple[End, ...]
+    outputs: tuple[End, ...]
+    threads: int
+    pads: bool
+    weights: Mapping[str, np.ndarray]
+    tied: Mapping[str, tuple[str, ...]]
+    example: Mapping[str, np.ndarray]
+    expected: Mapping[str, np.ndarray]
+
+    @property
+    def name(self) -> str:
+        """The title as an identifier of C."""
+        return identifier(self.title) or "network"
+
+    @property
+    def shown(self) -> str:
+        """The title for comments: no sign ends one."""
+        return re.sub(r"[^\w .:+-]", "_", self.title)
+
+
+def identifier(text: str) -> str:
+    """The text as an identifier of C, in lower case; empty if nothing of it can be in one."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
+    return f"n{name}" if name[:1].isdigit() else name

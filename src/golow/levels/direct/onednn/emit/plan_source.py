@@ -1,0 +1,219 @@
+"""A built plan as C++: a function that says where each value lies, and every step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from golow.levels.direct.constant_keys import ConstantKey, constant_keys
+from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
+from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
+from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.emit.constants import Constants
+from golow.levels.direct.onednn.emit.functions import (
+    function_call,
+    independent_of_weights,
+    not_emitted,
+    results,
+)
+from golow.levels.direct.onednn.emit.kernels import Kernels
+from golow.levels.direct.onednn.emit.layouts import Layouts
+from golow.levels.direct.onednn.emit.network import Sized, identifier
+from golow.levels.direct.onednn.emit.spelling import argument, listed, text
+from golow.levels.direct.onednn.run.called_plan import (
+    inputs_of,
+    is_written_in_place,
+    outputs_of,
+)
+from golow.levels.direct.onednn.steps.built_plan import (
+    ArrayCall,
+    Call,
+    KernelCall,
+    PrimitiveCall,
+    Tensor,
+)
+from golow.lower.plan.plan import Step
+from golow.records.errors import GolowError
+
+Keys = dict[ConstantKey, int]
+"""Numbers of the constants that plans may share."""
+
+
+def plan_source(
+    title: str, batch: int, sized: Sized, returned: int, parts: tuple[Kernels, Constants, Keys]
+) -> str:
+    """Return the source of one plan. returned: how many outputs of the plan the network returns;
+    behind them are inputs that it changes. parts: of the whole project, and are added to."""
+    return _PlanSource(batch, sized, returned, *parts).source(title)
+
+
+def require_emitted(title: str, sized: Sized) -> None:
+    """Raise `GolowError` for a plan with a step that has no form in C++."""
+    for refusal in not_emitted(sized.plan.built):
+        raise GolowError(
+            f"{title} cannot be written as C++: {refusal.reason}, which the program has not",
+            "--level libtorch writes it as calls of PyTorch's library.",
+        )
+
+
+class _PlanSource:
+    def __init__(
+        self,
+        batch: int,
+        sized: Sized,
+        returned: int,
+        kernels: Kernels,
+        constants: Constants,
+        keys: Keys,
+    ) -> None:
+        self._batch, self._read = batch, sized.read
+        self._plan, self._built = sized.plan, sized.plan.built
+        self._kernels, self._constants, self._keys = kernels, constants, keys
+        self._outputs = outputs_of(self._built)[:returned]
+        self._in_place = {
+            number
+            for number, tensor in enumerate(self._outputs)
+            if is_written_in_place(self._built, tensor)
+        }
+        self._places = {
+            self._outputs[number].buffer: f"plan.output({number}, {self._outputs[number].bytes})"
+            for number in self._in_place
+        }
+        for number, given in enumerate(inputs_of(self._built)):
+            if given is not None:
+                self._places[given.buffer] = f"plan.input({number}, {given.bytes})"
+        self._lines: list[str] = []
+        self._layouts = Layouts(self._lines)
+        self._fixed = independent_of_weights(self._built)
+
+    def source(self, title: str) -> str:
+        steps = self._built.plan.steps
+        loading = sum(step.once for step in steps)
+        return (
+            f"// {title} for a batch of {self._batch}: {len(steps) - loading} steps in each "
+            f"iteration, {loading} while weights are loaded.\n\n"
+            f'#include "support/plan.h"\n#include "support/weight_arithmetic.h"\n\n'
+            f"namespace golow {{\n\nvoid plan_{self._batch}(Plan& plan) {{\n"
+            + "".join(f"  {line}\n" if line else "\n" for line in self._body())
+            + "}\n\n}  // namespace golow\n"
+        )
+
+    def _body(self) -> Sequence[str]:
+        lines = self._lines
+        sizes = self._built.plan.sizes
+        lines.append(f"plan.memory({sizes['arena']}, {sizes['once']}, {sizes['constant']});")
+        self._pieces()
+        self._weights()
+        for position, (call, step) in enumerate(
+            zip(self._built.calls, self._built.plan.steps, strict=True)
+        ):
+            if position not in self._fixed or function_call_of(call) is not None:
+                self._step(call, step)
+        self._copies()
+        return lines
+
+    # ------------------------------------------------------------ memory
+
+    def _pieces(self) -> None:
+        keys = constant_keys(self._built.plan)
+        for index, buffer in enumerate(self._built.plan.buffers):
+            if buffer.place == "constant":
+                key = self._keys.setdefault(keys[index], len(self._keys))
+                place = f"plan.constant({key}, {buffer.offset}, {buffer.bytes})"
+            else:
+                place = f"plan.{buffer.place}({buffer.offset}, {buffer.bytes})"
+            self._lines.append(
+                f"const Value {self._piece(index)} = {self._places.get(index, place)};"
+            )
+
+    def _piece(self, index: int) -> str:
+        name = identifier(self._built.plan.buffers[index].name)
+        return f"{name}_{index}" if name else f"value_{index}"
+
+    def _value(self, tensor: Tensor) -> str:
+        name = self._piece(tensor.buffer)
+        return f"{name} + {tensor.offset}" if tensor.offset else name
+
+    def _weights(self) -> None:
+        for (kind, target), tensor in self._built.inputs.items():
+            if kind in ("parameter", "buffer"):
+                self._lines.append(f"plan.weight({self._piece(tensor.buffer)}, {text(target)});")
+            elif kind == "constant":
+                self._content(tensor.buffer, target, self._read(kind, target))
+        for index, array in self._built.constants.items():
+            self._content(index, self._built.plan.buffers[index].name, array)
+        wanted = {
+            position
+            for position in self._fixed
+            if function_call_of(self._built.calls[position]) is None
+        }
+        for position, arrays in self._contents(wanted).items():
+            call, step = self._built.calls[position], self._built.plan.steps[position]
+            if isinstance(call, ArrayCall):
+                written = results(call, step)
+                for tensor, array in zip(written, arrays[-len(written) :], strict=True):
+                    self._content(tensor.buffer, step.operation, array)
+
+    def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence[np.ndarray]]:
+        return self._plan.contents(self._read, wanted) if wanted else {}
+
+    def _content(self, index: int, name: str, array: np.ndarray) -> None:
+        found = self._constants.add(name, array)
+        self._lines.append(f"plan.content({self._piece(index)}, {text(found)});")
+
+    # ------------------------------------------------------------ steps
+
+    def _step(self, call: Call, step: Step) -> None:
+        lines = self._lines
+        layers = " + ".join(filter(None, step.modules)) or "the model"
+        of_library = isinstance(call, PrimitiveCall)
+        note = f"  // {step.implementation}" if of_library else ""
+        lines += ["", f"plan.layer({text(layers)}, {text(step.operation)});{note}"]
+        verb = "plan.load" if step.once else "plan.run"
+        if isinstance(call, PrimitiveCall):
+            described = self._layouts.description(call.primitive.description)
+            given = listed(self._argument(*item) for item in call.arguments.items())
+            lines.append(f"{verb}({described}, {given});")
+        elif isinstance(call, KernelCall):
+            values = listed(map(self._value, call.arguments))
+            name = self._kernels.name(call.kernel.code)
+            lines.append(f"{verb}({name}, {values}, {listed(call.kernel.numbers)});")
+        else:
+            values = listed(map(self._value, call.arguments))
+            lines.append(f"{verb}([](Pointers p) {{ {function_call(call)}; }}, {values});")
+
+    def _argument(self, number: int, tensor: Tensor) -> str:
+        layout = "no_layout" if number == SCRATCHPAD else self._layouts.layout(tensor.layout)
+        return f"{{{argument(number)}, {self._value(tensor)}, {layout}}}"
+
+    def _copies(self) -> None:
+        """Outputs that the steps do not write where the caller wants them are copied there."""
+        for number, tensor in enumerate(self._outputs):
+            if (
+                tensor.buffer in self._places
+                and f"plan.output({number}," in self._places[tensor.buffer]
+            ):
+                continue
+            self._lines += ["", f'plan.layer("output {number}", "copy");']
+            self._lines.append(
+                f"const Value output_{number} = plan.output({number}, {tensor.bytes});"
+            )
+            if tensor.descriptor is None or tensor.layout.is_plain:
+                body = f"joined({{{{p[0], {tensor.bytes}}}}}, p[1])"
+                values = listed((self._value(tensor), f"output_{number}"))
+                self._lines.append(f"plan.run([](Pointers p) {{ {body}; }}, {values});")
+                continue
+            plain = Descriptor.plain(tensor.layout.shape)
+            reorder = Primitive(Engine(), "reorder", tensor.layout, plain)
+            described = self._layouts.description(reorder.description)
+            source, target = self._layouts.layout(tensor.layout), self._layouts.layout(plain)
+            self._lines.append(
+                f"plan.run({described}, {{{{{argument(SRC)}, {self._value(tensor)}, {source}}}, "
+                f"{{{argument(DST)}, output_{number}, {target}}}}});"
+            )
+
+
+def function_call_of(call: Call) -> str | None:
+    """The body of a function, if the call is one that has a form in C++."""
+    return function_call(call) if isinstance(call, ArrayCall) else None

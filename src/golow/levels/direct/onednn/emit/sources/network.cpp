@@ -1,0 +1,367 @@
+#include "network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <omp.h>
+#include <sys/mman.h>
+
+extern "C" void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
+
+namespace golow {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+
+/// Kernels compute with oneDNN's threads, which are those of GNU's OpenMP library.
+const Pool pool = {GOMP_parallel, omp_get_thread_num, omp_get_num_threads};
+
+std::size_t rounded(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+
+}  // namespace
+
+// ---------------------------------------------------------------- memory and threads
+
+Region::Region(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 1)) {
+  data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data_ == MAP_FAILED)
+    throw Failure(Status::memory, "there is no room for " + std::to_string(bytes) + " bytes");
+  madvise(data_, bytes_, MADV_HUGEPAGE);  // where the system has none, small pages do
+}
+
+Region::~Region() { munmap(data_, bytes_); }
+
+Threads::Threads(int number) : before_(omp_get_max_threads()) { omp_set_num_threads(number); }
+Threads::~Threads() { omp_set_num_threads(before_); }
+
+std::size_t bytes_of(const Form& form, std::int64_t batch) {
+  std::size_t bytes = element_bytes(form.dtype);
+  for (const std::int64_t side : form.shape) bytes *= static_cast<std::size_t>(side < 0 ? -side * batch : side);
+  return bytes;
+}
+
+// ---------------------------------------------------------------- steps at addresses
+
+/// The steps of a plan, bound to the addresses of its pieces. What has the address of an input or an
+/// output is pointed at each call's.
+class Bound {
+ public:
+  Bound(const Plan& plan, const std::vector<Step>& steps, const std::vector<char*>& at, char* scratch)
+      : plan_(plan), at_(at), scratch_(scratch) {
+    check(dnnl_stream_create(&stream_, plan.engine, dnnl_stream_default_flags), "stream");
+    calls_.reserve(steps.size());
+    try {
+      for (const Step& step : steps) bind(step);
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  ~Bound() { release(); }
+
+  void point(const void* const* inputs, void* const* outputs) {
+    for (const Given& given : given_) {
+      const Piece& piece = piece_of(given.value);
+      const auto number = static_cast<std::size_t>(piece.offset);
+      const void* const start = piece.place == Place::input ? inputs[number] : outputs[number];
+      char* const address = static_cast<char*>(const_cast<void*>(start)) + given.value.offset;
+      if (given.memory != nullptr)
+        check(dnnl_memory_set_data_handle(given.memory, address), "an input");
+      else
+        calls_[given.call].pointers[given.position] = address;
+    }
+  }
+
+  /// A stream of a CPU runs each primitive before its call returns.
+  void run() const {
+    for (const Call& call : calls_) one(call);
+  }
+  void run(std::size_t step) const { one(calls_[step]); }
+
+ private:
+  struct Call {
+    const Step* step;
+    std::vector<dnnl_exec_arg_t> arguments;
+    std::vector<void*> pointers;
+  };
+  struct Given {
+    Value value;
+    dnnl_memory_t memory;
+    std::size_t call, position;
+  };
+
+  void one(const Call& call) const {
+    const Step& step = *call.step;
+    if (step.primitive != nullptr) {
+      const auto count = static_cast<int>(call.arguments.size());
+      const dnnl_status_t status =
+          dnnl_primitive_execute(step.primitive, stream_, count, call.arguments.data());
+      if (status != dnnl_success) check(status, step.name);
+    } else if (step.kernel != nullptr) {
+      step.kernel(call.pointers.data(), step.numbers.data(), &pool);
+    } else {
+      step.function(call.pointers.data());
+    }
+  }
+
+  const Piece& piece_of(Value value) const { return plan_.pieces[static_cast<std::size_t>(value.piece)]; }
+  bool is_given(Value value) const {
+    const Place place = piece_of(value).place;
+    return place == Place::input || place == Place::output;
+  }
+  char* address(Value value) const {
+    return is_given(value) ? nullptr : at_[static_cast<std::size_t>(value.piece)] + value.offset;
+  }
+
+  void bind(const Step& step) {
+    Call& call = calls_.emplace_back(Call{&step, {}, {}});
+    for (const Value value : step.values) {
+      if (is_given(value)) given_.push_back({value, nullptr, calls_.size() - 1, call.pointers.size()});
+      call.pointers.push_back(address(value));
+    }
+    const std::size_t needed =
+        step.primitive == nullptr ? 0 : dnnl_memory_desc_get_size(step.scratchpad);
+    bool has_scratchpad = false;
+    for (const Argument& argument : step.arguments) {
+      Layout layout = argument.layout;
+      char* at = address(argument.value);
+      if (argument.number == DNNL_ARG_SCRATCHPAD) {
+        if (needed == 0) continue;
+        has_scratchpad = true;
+        layout = step.scratchpad;
+        if (needed > piece_of(argument.value).bytes) at = scratch_;
+      }
+      const dnnl_memory_t made = memory(layout, at, step.name);
+      call.arguments.push_back({argument.number, made});
+      if (is_given(argument.value)) given_.push_back({argument.value, made, 0, 0});
+    }
+    if (needed > 0 && !has_scratchpad)
+      call.arguments.push_back({DNNL_ARG_SCRATCHPAD, memory(step.scratchpad, scratch_, step.name)});
+  }
+
+  dnnl_memory_t memory(Layout layout, char* at, const std::string& name) {
+    dnnl_memory_t made = nullptr;
+    check(dnnl_memory_create(&made, layout, plan_.engine, at), name);
+    memories_.push_back(made);
+    return made;
+  }
+
+  void release() {
+    for (const dnnl_memory_t made : memories_) dnnl_memory_destroy(made);
+    dnnl_stream_destroy(stream_);
+  }
+
+  const Plan& plan_;
+  const std::vector<char*> at_;
+  char* const scratch_;
+  dnnl_stream_t stream_ = nullptr;
+  std::vector<Call> calls_;
+  std::vector<dnnl_memory_t> memories_;
+  std::vector<Given> given_;
+};
+
+// ---------------------------------------------------------------- weights
+
+namespace {
+
+/// The weight in the file, by one of its names; nullptr if there is none.
+const StoredTensor* find(const TensorFile& file, const Form& form) {
+  const StoredTensor* found = file.find(form.name);
+  for (std::size_t i = 0; found == nullptr && i < form.also.size(); ++i) found = file.find(form.also[i]);
+  return found;
+}
+
+/// Throws unless the file has all weights of the network, in their shapes.
+void require_weights(const Facts& facts, const TensorFile& file) {
+  for (const Form& form : facts.weights) {
+    const StoredTensor* const found = find(file, form);
+    if (found == nullptr)
+      throw Failure(Status::weights, file.name() + " has no " + form.name);
+    if (found->shape != form.shape)
+      throw Failure(Status::weights, file.name() + ": " + form.name + " is " + in_words(found->shape) +
+                                         "; " + facts.name + " has " + in_words(form.shape));
+    if (found->dtype != form.dtype)
+      throw Failure(Status::weights, file.name() + ": " + form.name + " is " + found->dtype + "; " +
+                                         facts.name + " has " + form.dtype);
+  }
+}
+
+void require_processor() {
+  __builtin_cpu_init();
+  const bool there = kernels_need == 512  ? __builtin_cpu_supports("avx512f")
+                     : kernels_need == 2 ? __builtin_cpu_supports("avx2")
+                                         : true;
+  if (!there)
+    throw Failure(Status::onednn, "the kernels were compiled for another CPU; build them again here");
+}
+
+}  // namespace
+
+Network::Network(const Facts& facts, const std::string& weights) : facts(facts) {
+  require_processor();
+  if (dnnl_version()->major != DNNL_VERSION_MAJOR)
+    throw Failure(Status::onednn, "the library is oneDNN " + std::to_string(dnnl_version()->major) +
+                                      "; this was built for " + std::to_string(DNNL_VERSION_MAJOR));
+  const Threads threads(facts.threads);
+  const TensorFile file(weights);
+  const TensorFile constants(facts.constants, facts.constants_bytes, "constants");
+  require_weights(facts, file);
+  check(dnnl_engine_create(&engine_, dnnl_cpu, 0), "the CPU");
+  Known known;
+  try {
+    for (const PlanSource& source : facts.plans) {
+      Loaded& loaded = plans_.emplace_back();
+      loaded.plan = std::make_unique<Plan>(engine_, source.batch);
+      source.build(*loaded.plan);
+      auto region = std::make_unique<Region>(loaded.plan->constant_bytes);
+      for (const Piece& piece : loaded.plan->pieces)
+        loaded.at.push_back(piece.place == Place::constant ? region->data() + piece.offset : nullptr);
+      load(loaded, file, constants);
+      if (facts.plans.size() > 1)
+        share(loaded, known);  // its own memory is given back
+      else
+        regions_.push_back(std::move(region));
+    }
+  } catch (...) {
+    plans_.clear();
+    dnnl_engine_destroy(engine_);
+    throw;
+  }
+}
+
+Network::~Network() {
+  plans_.clear();  // before their engine
+  dnnl_engine_destroy(engine_);
+}
+
+/// Fills what iterations do not change: step by step what is computed from weights, where each is
+/// read when it is first needed; then what iterations read as it is.
+void Network::load(Loaded& loaded, const TensorFile& weights, const TensorFile& constants) {
+  const Plan& plan = *loaded.plan;
+  const Region once(plan.once_bytes), scratch(plan.scratch_bytes);
+  std::vector<char*> at = loaded.at;
+  for (std::size_t i = 0; i < at.size(); ++i)
+    if (plan.pieces[i].place == Place::once) at[i] = once.data() + plan.pieces[i].offset;
+  std::vector<const StoredTensor*> source(plan.pieces.size(), nullptr);
+  for (const auto& [piece, name] : plan.weights)
+    for (const Form& form : facts.weights)
+      if (form.name == name) source[static_cast<std::size_t>(piece)] = find(weights, form);
+  for (const auto& [piece, name] : plan.contents) source[static_cast<std::size_t>(piece)] = constants.find(name);
+  const auto fill = [&](std::size_t piece) {
+    const StoredTensor* const from = std::exchange(source[piece], nullptr);
+    if (from == nullptr) return;
+    if (from->bytes > plan.pieces[piece].bytes)
+      throw Failure(Status::internal, from->name + " is larger than its place");
+    std::memcpy(at[piece], from->data, from->bytes);
+  };
+  const Bound bound(plan, plan.loading, at, scratch.data());
+  for (std::size_t i = 0; i < plan.loading.size(); ++i) {
+    const Step& step = plan.loading[i];
+    for (const Argument& argument : step.arguments) fill(static_cast<std::size_t>(argument.value.piece));
+    for (const Value value : step.values) fill(static_cast<std::size_t>(value.piece));
+    bound.run(i);
+  }
+  for (std::size_t piece = 0; piece < source.size(); ++piece)
+    if (plan.pieces[piece].place == Place::constant) fill(piece);
+}
+
+/// Moves the constants of a plan to memory that it shares with those before it: what has the same key
+/// and the same content is there once. known: places by key.
+void Network::share(Loaded& loaded, Known& known) {
+  const std::vector<Piece>& pieces = loaded.plan->pieces;
+  std::vector<std::size_t> kept;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].place != Place::constant) continue;
+    const auto key = static_cast<std::size_t>(pieces[i].key);
+    if (key >= known.size()) known.resize(key + 1);
+    const auto same = std::find_if(known[key].begin(), known[key].end(), [&](const auto& place) {
+      return place.first == pieces[i].bytes && std::memcmp(place.second, loaded.at[i], place.first) == 0;
+    });
+    if (same != known[key].end()) {
+      loaded.at[i] = same->second;
+    } else {
+      kept.push_back(i);
+      bytes += rounded(pieces[i].bytes);
+    }
+  }
+  auto region = std::make_unique<Region>(bytes);
+  char* next = region->data();
+  for (const std::size_t i : kept) {
+    std::memcpy(next, loaded.at[i], pieces[i].bytes);
+    loaded.at[i] = next;
+    known[static_cast<std::size_t>(pieces[i].key)].emplace_back(pieces[i].bytes, next);
+    next += rounded(pieces[i].bytes);
+  }
+  regions_.push_back(std::move(region));
+}
+
+// ---------------------------------------------------------------- contexts
+
+Context::Context(std::shared_ptr<const Network> network) : network_(std::move(network)) {
+  std::size_t arena = 0, scratch = 0;
+  for (const Network::Loaded& loaded : network_->plans()) {
+    arena = std::max(arena, loaded.plan->arena_bytes);
+    scratch = std::max(scratch, loaded.plan->scratch_bytes);
+  }
+  arena_ = std::make_unique<Region>(arena);
+  scratch_ = std::make_unique<Region>(scratch);
+  for (const Network::Loaded& loaded : network_->plans()) {
+    const Plan& plan = *loaded.plan;
+    std::vector<char*> at = loaded.at;
+    for (std::size_t i = 0; i < at.size(); ++i)
+      if (plan.pieces[i].place == Place::arena) at[i] = arena_->data() + plan.pieces[i].offset;
+    bound_.push_back(std::make_unique<Bound>(plan, plan.steps, at, scratch_->data()));
+  }
+  staged_.resize(network_->facts.inputs.size() + network_->facts.outputs.size());
+}
+
+Context::~Context() = default;
+
+/// The input with its last sample repeated up to that size.
+const void* Context::padded(const Form& form, const void* given, std::int64_t batch, int size,
+                            std::size_t place) {
+  if (form.shape.empty() || form.shape[0] >= 0) return given;
+  std::vector<char>& staged = staged_[place];
+  const std::size_t sample = bytes_of(form, 1), there = bytes_of(form, batch);
+  staged.resize(bytes_of(form, size));
+  std::memcpy(staged.data(), given, there);
+  for (std::size_t at = there; at < staged.size(); at += sample)
+    std::memcpy(staged.data() + at, staged.data() + there - sample, sample);
+  return staged.data();
+}
+
+void Context::run(std::int64_t batch, const void* const* inputs, void* const* outputs) {
+  const Facts& facts = network_->facts;
+  const auto largest = facts.plans.back().batch;
+  if (batch < 1 || batch > largest || (!facts.pads && batch != largest))
+    throw Failure(Status::call, "a batch of " + std::to_string(batch) + " is not " +
+                                    (facts.pads ? "1 to " : "") + std::to_string(largest));
+  std::size_t index = 0;
+  while (facts.plans[index].batch < batch) ++index;
+  const int size = facts.plans[index].batch;
+  Bound& bound = *bound_[index];
+  const Threads threads(facts.threads);
+  if (size == batch) {
+    bound.point(inputs, outputs);
+    bound.run();
+    return;
+  }
+  std::vector<const void*> sources;
+  std::vector<void*> targets;
+  for (const Form& form : facts.inputs)
+    sources.push_back(padded(form, inputs[sources.size()], batch, size, sources.size()));
+  for (const Form& form : facts.outputs) {
+    std::vector<char>& staged = staged_[facts.inputs.size() + targets.size()];
+    staged.resize(bytes_of(form, size));
+    targets.push_back(staged.data());
+  }
+  bound.point(sources.data(), targets.data());
+  bound.run();
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    std::memcpy(outputs[i], targets[i], bytes_of(facts.outputs[i], batch));
+}
+
+}  // namespace golow

@@ -1,0 +1,82 @@
+"""Numbers and lists as C++ has them, and the library's names for its numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+
+from golow.levels.direct.onednn.bindings.api import (
+    MACROS,
+    dnnl_alg_kind_t,
+    dnnl_data_type_t,
+    dnnl_format_tag_t,
+    dnnl_prop_kind_t,
+    dnnl_query_t,
+)
+from golow.levels.direct.onednn.bindings.constants import DATA_TYPES, POST_OP_STRIDE
+
+
+def _named(numbers: Mapping[str, int]) -> dict[int, str]:
+    """The first name of each number."""
+    found: dict[int, str] = {}
+    for name, number in numbers.items():
+        found.setdefault(number, name)
+    return found
+
+
+ALGORITHMS = _named(dnnl_alg_kind_t)
+TAGS = _named(dnnl_format_tag_t)
+QUERIES = _named(dnnl_query_t)
+_PROPAGATION, _TYPES = _named(dnnl_prop_kind_t), _named(dnnl_data_type_t)
+_ARGUMENTS = _named({k: v for k, v in MACROS.items() if k.startswith("DNNL_ARG_")})
+
+# What the whole numbers among the arguments of a primitive are, in their order; others are numbers.
+ENUMERATIONS: dict[str, tuple[Mapping[int, str], ...]] = {
+    "batch_normalization_forward": (_PROPAGATION,),
+    "binary": (ALGORITHMS,),
+    "convolution_forward": (_PROPAGATION, ALGORITHMS),
+    "convolution_backward_data": (ALGORITHMS,),
+    "eltwise_forward": (_PROPAGATION, ALGORITHMS),
+    "inner_product_forward": (_PROPAGATION,),
+    "layer_normalization_forward": (_PROPAGATION,),
+    "pooling_forward": (_PROPAGATION, ALGORITHMS),
+    "reduction": (ALGORITHMS,),
+    "resampling_forward": (_PROPAGATION, ALGORITHMS),
+}
+
+
+def listed(items: Iterable[object]) -> str:
+    """``{1, 2}``."""
+    return "{" + ", ".join(map(str, items)) + "}"
+
+
+def text(value: str) -> str:
+    """A literal of a text. C++ joins octal escapes of at most three digits."""
+    plain = json.dumps(value, ensure_ascii=False)
+    return "".join(
+        c if " " <= c <= "~" else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in plain
+    )
+
+
+def single(value: float) -> str:
+    """A float32."""
+    if math.isinf(value):
+        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
+    return f"{value!r}f"
+
+
+def data_type(name: str) -> str:
+    """The library's name of a type of golow's."""
+    return _TYPES[DATA_TYPES[name]]
+
+
+def argument(number: int) -> str:
+    """DNNL_ARG_... of that number."""
+    if number >= POST_OP_STRIDE:
+        place, rest = divmod(number, POST_OP_STRIDE)
+        return f"DNNL_ARG_ATTR_MULTIPLE_POST_OP({place - 1}) | {_ARGUMENTS[rest]}"
+    first = MACROS["DNNL_ARG_MULTIPLE_SRC"]
+    if number >= first:
+        return f"DNNL_ARG_MULTIPLE_SRC + {number - first}"
+    return _ARGUMENTS[number]
