@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golow.check.timed_results import SUM_ROUNDING
 from golow.worker.results import BLOCK, weighted_sum, weights
 from support.examples import examples
 
@@ -43,7 +44,7 @@ def test_the_sum_counts_through_all_outputs(sizes: list[int], dtype: str, seed: 
     whole = np.concatenate([np.zeros(0), *(output.ravel() for output in outputs)])
     expected = float(np.dot(whole, weights(0, whole.size).astype(np.float64)))
     size = float(np.linalg.norm(whole)) + 1e-30
-    assert abs(weighted_sum(outputs) - expected) <= 1e-6 * size
+    assert abs(weighted_sum(outputs) - expected) <= SUM_ROUNDING / 2 * size
 
 
 @pytest.mark.parametrize("place", [0, BLOCK - 1, BLOCK, 3 * BLOCK + 7])
