@@ -36,6 +36,18 @@ class Sequences(nn.Module):
         return self.head(y), hidden
 
 
+class Positions(nn.Module):
+    """Adds numbers that NumPy computes when weights are loaded, not in an iteration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + torch.arange(6).cumsum(0)
+        return y
+
+
 class Case(NamedTuple):
     """A network: its example and the batches to write; None is the example's alone."""
 
@@ -63,10 +75,12 @@ def case(name: str) -> Case:
         return Case(network, drawn(2, 3, 32, 32), [1, 2])
     if name == "vit":
         return Case(VisionTransformer(3, 10, 32, layers=2).eval(), drawn(2, 3, 32, 32), [1, 2])
+    if name == "positions":
+        return Case(Positions().eval(), drawn(2, 6), None)
     return Case(Sequences().eval(), drawn(3, 7, 16), None)
 
 
-NAMES = ("lenet5", "resnet18", "vit", "lstm")
+NAMES = ("lenet5", "resnet18", "vit", "lstm", "positions")
 
 
 @cache
