@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from golow.measure import two_clocks
+from golow.measure.block import warmup_iterations
 from golow.records.comparison import Block
 
 
@@ -149,6 +150,26 @@ def test_who_uses_more_threads_than_it_was_given_is_refuted() -> None:
     assert "with more than 1 threads" in two_clocks.refute_busy(busy(1.0, 1.9), 1)
     assert two_clocks.refute_busy(busy(1.0, 1.9), 2) == ""
     assert "with more than 2 threads" in two_clocks.refute_busy(busy(1.0, 3.8), 2)
+
+
+def test_what_is_done_around_short_iterations_takes_as_long_as_at_the_baseline() -> None:
+    """Where other programs fill the caches. A thread that works beside it uses more than that."""
+
+    def short(around: float, beside: float = 0.0) -> list[Block]:
+        """Iterations of 30 us that are reported as they are."""
+        count = 5000
+        used = (30e-6 + around + beside) * (count + warmup_iterations(count))
+        return [
+            msgspec.structs.replace(block, busy_ns=round(1e9 * used), contended=True)
+            for block in blocks(1.0, 30e-6, count)
+        ]
+
+    assert two_clocks.refute_busy(short(20e-6), 1) == ""
+    assert "of the processor time" in two_clocks.refute_busy(short(80e-6), 1)
+    assert two_clocks.refute_busy(short(80e-6), 1, short(80e-6)) == ""
+    assert "of the processor time" in two_clocks.refute_busy(short(80e-6), 1, short(20e-6))
+    assert "of the processor time" in two_clocks.refute_busy(short(80e-6, 30e-6), 1, short(80e-6))
+    assert "of the processor time" in two_clocks.refute_busy(short(900e-6), 1, short(900e-6))
 
 
 def test_busy_cores_hide_no_clock_that_runs_slow() -> None:

@@ -207,14 +207,17 @@ def _run_round(
         baseline = next((w for w in racing if w.name == race.baseline), None)
         race = race.without(proof.judge(found, _evaluator(baseline, race)), "differs")
     if not setting.cold:  # the emptying of a cache is not in the worker's times
-        trusted = race.blocks.get(race.baseline, ())
-        clocks = {
-            name: two_clocks.refute(race.blocks[name], () if name == race.baseline else trusted)
-            or two_clocks.refute_busy(race.blocks[name], setting.threads)
-            for name in blocks
-        }
+        clocks = {name: _refuted(race, name, setting.threads) for name in blocks}
         race = race.without({name: said for name, said in clocks.items() if said}, "clock")
     return race
+
+
+def _refuted(race: Race, name: str, threads: int | None) -> str:
+    """Why the times of a level cannot be true; empty if they can."""
+    trusted = () if name == race.baseline else race.blocks.get(race.baseline, ())
+    return two_clocks.refute(race.blocks[name], trusted) or two_clocks.refute_busy(
+        race.blocks[name], threads, trusted
+    )
 
 
 def _evaluator(baseline: Worker | None, race: Race) -> Callable[[Challenge], float | None]:

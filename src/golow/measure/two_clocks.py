@@ -53,6 +53,9 @@ BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
 """Of processor time this many times as much is allowed around iterations, since it takes longer on
 busy cores; and so many seconds for each further thread, which may wait actively for a while."""
 
+MOST_AROUND_SECONDS = 10 * AROUND_SECONDS
+"""So many around an iteration at most, however many the baseline takes."""
+
 LEAST_SECONDS = 0.2
 """Seconds of blocks beyond what is allowed for, from which on a level is judged."""
 
@@ -84,33 +87,37 @@ def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
     return _refuted(share, least * min(1.0, usual or 1.0)) if share is not None else ""
 
 
-def busy_share(blocks: Sequence[Block], threads: int) -> float | None:
+def busy_share(
+    blocks: Sequence[Block], threads: int, around: float = BUSY_FACTOR * AROUND_SECONDS
+) -> float | None:
     """The reported time of all threads, as a share of the processor time that the level used; may
-    exceed 1. None if there is too little to tell, and on a device, which does the work."""
-    known = [
-        b for b in blocks if b.busy_ns is not None and not b.device_ns and b.wrote <= MOST_WRITTEN
-    ]
-    busy = sum(_busy_seconds_not_allowed_for(block, threads) for block in known)
+    exceed 1. around: seconds that are allowed around an iteration. None if there is too little to
+    tell, and on a device, which does the work."""
+    known = _with_busy_time(blocks)
+    busy = sum(_busy_seconds_not_allowed_for(block, threads, around) for block in known)
     reported = threads * sum(map(_reported_seconds, known))
     return reported / busy if busy >= LEAST_SECONDS else None
 
 
-def refute_busy(blocks: Sequence[Block], threads: int | None) -> str:
+def refute_busy(
+    blocks: Sequence[Block], threads: int | None, baseline: Sequence[Block] = ()
+) -> str:
     """Why more work was done than the reported times have room for; empty if it was not.
 
     This also tells where other programs use the cores, since it does not count what passed while
-    the level did nothing. Of iterations shorter than what is done around them it tells less there:
-    caches that others fill make that take several times as long.
+    the level did nothing. baseline: the blocks of a level that is not in doubt, from the same
+    rounds: caches that other programs fill make what is done around an iteration take several times
+    as long, there as well.
     """
-    share = busy_share(blocks, threads) if threads is not None else None
-    clean = [block for block in blocks if not block.contended]
-    short = not clean and _iteration_seconds(blocks) < SHORT_SECONDS
-    least = LEAST_SHORT_SHARE if short else LEAST_BUSY_SHARE
-    if share is None or share >= least:
+    if threads is None:
+        return ""
+    usual = min(_seconds_around(baseline, threads), MOST_AROUND_SECONDS)
+    share = busy_share(blocks, threads, max(usual, BUSY_FACTOR * AROUND_SECONDS))
+    if share is None or share >= LEAST_BUSY_SHARE:
         return ""
     return (
         f"the times that it reports are {share:.1%} of the processor time that its threads used, "
-        f"at least {least:.0%} is expected: it works outside of its iterations, or with "
+        f"at least {LEAST_BUSY_SHARE:.0%} is expected: it works outside of its iterations, or with "
         f"more than {threads} threads"
     )
 
@@ -165,11 +172,29 @@ def _reported_seconds(block: Block) -> float:
     return sum(block.quoted_ns) / 1e9 * (count + warmup_iterations(count)) / count
 
 
-def _busy_seconds_not_allowed_for(block: Block, threads: int) -> float:
+def _with_busy_time(blocks: Sequence[Block]) -> list[Block]:
+    """Those whose processor time tells something."""
+    return [
+        b for b in blocks if b.busy_ns is not None and not b.device_ns and b.wrote <= MOST_WRITTEN
+    ]
+
+
+def _seconds_around(blocks: Sequence[Block], threads: int) -> float:
+    """Processor time of an iteration beyond what is reported of it."""
+    known = _with_busy_time(blocks)
+    counts = (len(block.host_ns) for block in known)
+    iterations = sum(count + warmup_iterations(count) for count in counts)
+    passed = sum((block.busy_ns or 0) / 1e9 - REQUEST_SECONDS for block in known)
+    more = passed - threads * sum(map(_reported_seconds, known))
+    return more / iterations if iterations else 0.0
+
+
+def _busy_seconds_not_allowed_for(block: Block, threads: int, around: float) -> float:
     count = len(block.host_ns)
-    around = AROUND_SECONDS * (count + warmup_iterations(count))
     spinning = SPIN_SECONDS * (threads - 1)
-    allowed = BUSY_FACTOR * (REQUEST_SECONDS + around) + block.wrote / WRITTEN_PER_SECOND + spinning
+    written = block.wrote / WRITTEN_PER_SECOND
+    around *= count + warmup_iterations(count)
+    allowed = BUSY_FACTOR * REQUEST_SECONDS + around + written + spinning
     busy = (block.busy_ns or 0) / 1e9
     # A single thread waits for its core in its iterations as it does outside of them. Of several
     # it is not known which of them an iteration waited for.
