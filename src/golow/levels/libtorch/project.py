@@ -16,11 +16,10 @@ from golow.levels.libtorch.emit import emit_program
 from golow.levels.libtorch.placement import products, with_casts
 from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.lower.ir.graph import Graph
-from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.records.workload import Workload
+from golow.storage.project_folder import MARKER, take_folder
 
-MARKER = "<!-- written by golow emit -->"
 WEIGHTS = "expected/weights"
 STATIC_FILES = (
     "CMakeLists.txt",
@@ -58,7 +57,7 @@ def write_project(
     dtype = products(workload)
     graph = with_casts(graph, dtype)
     program = emit_program(graph, workload.device, dtype)
-    _take_folder(folder)
+    take_folder(folder)
     steps = {name.split("/")[0] for name in batches}
     fitted = msgspec.structs.replace(workload, batches=len(steps))
     texts = {
@@ -100,20 +99,6 @@ def _size_of(weights: Mapping[str, Tensor]) -> Tensor:
         if item.is_floating_point():
             found += item.detach().double().abs().sum()
     return found
-
-
-def _take_folder(folder: Path) -> None:
-    """Create the folder; if it is not empty, it must be a project that golow wrote."""
-    if folder.exists() and not folder.is_dir():
-        raise GolowError(f"{folder} is a file", "name a folder for the project.")
-    folder.mkdir(parents=True, exist_ok=True)
-    readme = folder / "README.md"
-    ours = readme.is_file() and MARKER in readme.read_text(encoding="utf-8", errors="replace")
-    if any(folder.iterdir()) and not ours:
-        raise GolowError(
-            f"{folder} is not empty and is not a project that golow wrote",
-            "name an empty folder, or one that does not exist yet.",
-        )
 
 
 def _readme(graph: Graph, workload: Workload, constants: bool, any_batch: bool) -> str:

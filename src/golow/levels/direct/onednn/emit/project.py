@@ -14,7 +14,7 @@ from golow.levels.direct.onednn.emit.kernels import KERNEL_FLAGS, Kernels
 from golow.levels.direct.onednn.emit.network import FORMAT, End, Network, identifier
 from golow.levels.direct.onednn.emit.plan_source import Keys, plan_source, require_emitted
 from golow.levels.direct.onednn.emit.spelling import listed, text
-from golow.records.errors import GolowError
+from golow.storage.project_folder import MARKER, take_folder
 
 SOURCES = Path(__file__).parent / "sources"
 SUPPORT = (
@@ -28,14 +28,13 @@ SUPPORT = (
     "weight_arithmetic.cpp",
     "weight_arithmetic.h",
 )
-MARKER = "<!-- written by golow emit -->"
 
 
 def write_project(network: Network, folder: Path) -> list[Path]:
     """Write the project and return its files. Raises `GolowError`, before anything is written, for
     a plan with a step that has no form in C++, and for a folder that holds something else."""
     texts, constants = _texts(network)
-    _take_folder(folder)
+    take_folder(folder)
     for pattern in ("plan_*.cpp", "kernels_*.cpp"):  # of an earlier project
         for file in folder.glob(pattern):
             file.unlink()
@@ -187,17 +186,3 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     for word, content in words.items():
         template = template.replace(word, content)
     return template
-
-
-def _take_folder(folder: Path) -> None:
-    """Create the folder; if it is not empty, it must be a project that golow wrote."""
-    if folder.exists() and not folder.is_dir():
-        raise GolowError(f"{folder} is a file", "name a folder for the project.")
-    folder.mkdir(parents=True, exist_ok=True)
-    readme = folder / "README.md"
-    ours = readme.is_file() and MARKER in readme.read_text(encoding="utf-8", errors="replace")
-    if any(folder.iterdir()) and not ours:
-        raise GolowError(
-            f"{folder} is not empty and is not a project that golow wrote",
-            "name an empty folder, or one that does not exist yet.",
-        )
