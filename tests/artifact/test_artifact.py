@@ -165,6 +165,8 @@ def test_weights_that_do_not_fit(saved: Path, tmp_path: Path) -> None:
         g.load_weights({k: item for k, item in state.items() if k != "0.weight"})
     with pytest.raises(GolowError, match=r"8\.bias in the weights is 4 of float32"):
         g.load_weights(state | {"8.bias": state["8.bias"][:4]})
+    with pytest.raises(GolowError, match=r"0\.bias in the weights is 8 of bfloat16"):
+        g.load_weights(state | {"0.bias": network().bfloat16().state_dict()["0.bias"]})
     with pytest.raises(GolowError, match="is 5 of float64"):
         g.load_weights(state | {"8.bias": state["8.bias"].astype(np.float64)})
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
@@ -188,7 +190,9 @@ def test_a_file_without_weights(f: CompiledModule, saved: Path, tmp_path: Path) 
     assert torch.equal(load_compiled(small, weights=file)(X), f(X))
 
 
-def test_outputs_in_the_callers_memory(f: CompiledModule, loaded: LoadedModule) -> None:
+def test_outputs_in_the_callers_memory(
+    f: CompiledModule, loaded: LoadedModule, tmp_path: Path
+) -> None:
     out = np.empty((4, 5), np.float32)
     assert loaded(X, out=out) is out
     assert np.array_equal(out, f(X).numpy())
@@ -199,6 +203,11 @@ def test_outputs_in_the_callers_memory(f: CompiledModule, loaded: LoadedModule) 
     ):
         with pytest.raises(GolowError, match=words):
             loaded(X, out=wrong)
+    same = np.zeros((4, 5), np.float32)
+    square = compiled(nn.Linear(5, 5).eval(), torch.ones(4, 5))
+    square.save(tmp_path / "square.golow")
+    with pytest.raises(GolowError, match="output 0 of out shares memory with input 0"):
+        load_compiled(tmp_path / "square.golow")(same, out=same)
     out.flags.writeable = False
     with pytest.raises(GolowError, match="that can be written"):
         loaded(X, out=out)

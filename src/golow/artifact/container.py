@@ -21,6 +21,8 @@ import msgspec
 
 from golow.records.errors import GolowError
 
+Entries = Iterator[tuple[str, bytes]]
+"""Names and contents."""
 SEAL = "seal.json"
 """The digests of all other entries."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")

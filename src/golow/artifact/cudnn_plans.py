@@ -63,7 +63,7 @@ class Plans:
             for plan in manifest.plans:
                 size = plan.batch, plan.length
                 name = f"{plan.folder}/{CONSTANTS}"
-                self._constants[size] = tensors_of(container.read(name), name)
+                self._constants[size] = tensors_of(container.mapped(name), name)
                 made = self._built(plan, self.reading(size, weights), engines)
                 if len(manifest.plans) > 1:
                     made.share(self._shared)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from golow.artifact.container import Entries
 from golow.artifact.manifest import ENGINES, KERNELS
 from golow.artifact.trial import try_artifact
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.gpu import OneGpu
 from golow.levels.called.target import TargetPlan
 from golow.storage.scratch import scratch_folder
-
-Entries = Iterator[tuple[str, bytes]]
 
 
 class Saved:

@@ -85,3 +85,14 @@ def is_tensor(item: Any) -> bool:
     """Return True for a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(item, torch.Tensor)
+
+
+def weight_array(name: str, item: Any) -> np.ndarray:
+    """A weight as an array, also of a tensor on a GPU and of bfloat16, which NumPy does not know by
+    itself. Raises `GolowError` for what is no tensor and no array."""
+    if is_tensor(item):
+        item = item.detach().cpu().contiguous()
+        if str(item.dtype) == "torch.bfloat16":
+            bits: np.ndarray = item.view(sys.modules["torch"].int16).numpy()
+            return bits.view(dtype_of("bfloat16"))
+    return HostArrays().taken(name, item)

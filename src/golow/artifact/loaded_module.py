@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,20 +13,18 @@ import numpy as np
 
 from golow.artifact.array_inputs import ArrayInputs, Arrays
 from golow.artifact.container import Container
-from golow.artifact.host_arrays import HostArrays
+from golow.artifact.host_arrays import weight_array
 from golow.artifact.manifest import MANIFEST, WEIGHTS, Manifest, decoded
 from golow.artifact.nesting import nested, tensors_in
 from golow.artifact.plans import Room, built_plans, require_fitting, require_runnable
 from golow.artifact.stored_check import Recheck, rechecked, stored_inputs
 from golow.artifact.tensor_entry import tensors_in_file, tensors_of
+from golow.levels.called.forks import forks
+from golow.levels.called.memory_overlap import require_apart
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
-
-_forks: list[None] = []
-"""One for each fork between the first process and this one."""
-os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
 class LoadedModule(Uncopied):
@@ -35,8 +32,8 @@ class LoadedModule(Uncopied):
 
     Call it as the module: with arrays of NumPy's, or tensors on the CPU. It returns tensors if the
     first input is one, and arrays otherwise, nested as the module's output; named tuples and data
-    classes are dicts. manifest: what the file says. notes: what is not as on the machine that made
-    it, a sentence each.
+    classes are dicts. manifest: what the file says. notes: differences to the machine that made it,
+    a sentence each.
     """
 
     instead = "for another thread: f.context(); for another process: golow.load_compiled, there."
@@ -82,8 +79,7 @@ class LoadedModule(Uncopied):
         those of another module, before anything changes."""
         self._require_open()
         if isinstance(weights, Mapping):
-            arrays = HostArrays()
-            what, found = "the weights", {k: arrays.taken(k, v) for k, v in weights.items()}
+            what, found = "the weights", {k: weight_array(k, v) for k, v in weights.items()}
         else:
             what, found = str(weights), dict(tensors_in_file(Path(weights)))
         require_fitting(self.manifest, found, what)
@@ -149,7 +145,7 @@ class LoadedContext(Uncopied):
         self._room: Room | None = room
         self._shapes = {(plan.batch, plan.length): plan.outputs for plan in manifest.plans}
         self._changed = [k for k, form in enumerate(manifest.inputs) if form.changed]
-        self._lock, self._forks = threading.Lock(), len(_forks)
+        self._lock, self._forks = threading.Lock(), len(forks)
 
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """Run the module on inputs as it takes them, and return what it returns.
@@ -169,7 +165,7 @@ class LoadedContext(Uncopied):
     def _called(self, given: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         if self._room is None:
             raise GolowError("the module is closed")
-        if self._forks != len(_forks):
+        if self._forks != len(forks):
             raise GolowError(
                 "the module was loaded in the process that this one was forked from",
                 "load it after the fork: threads do not survive one.",
@@ -185,6 +181,8 @@ class LoadedContext(Uncopied):
             outputs = [arrays.new(shape, form.dtype) for shape, form in forms]
         else:
             outputs = self._given(out, found, size, arrays)
+            spans = [[(arrays.address(x), x.nbytes) for x in items] for items in (inputs, outputs)]
+            require_apart(*spans)
         changes = [
             arrays.new(tuple(inputs[place].shape), self._manifest.inputs[place].dtype)
             for place in self._changed

@@ -18,7 +18,7 @@ def load_compiled(
 
     weights: a file of safetensors with other weights of the same shapes. threads: of every call; as
     many as it was compiled for by default. cache: folder for kernels; golow's own by default. An
-    artifact has programs in it: load only those of people whom you would let run one.
+    artifact contains native code: load only files from people you trust.
 
     Raises `GolowError` for a file that is damaged or no artifact, for weights that do not fit, and
     for what this machine lacks.

@@ -96,8 +96,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """All of it.
 
     instruction_sets: of the processor that kernels were compiled for. tuned: whether engines were
-    chosen by timing them. pads: whether a batch between
-    two sizes is padded. batch, length: of the example.
+    chosen by timing them. pads: whether a batch
+    between two sizes is padded. batch: of the example.
     """
 
     format: int
@@ -107,9 +107,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     precision: Precision
     threads: int
     inputs: tuple[Input, ...]
-    by_name: bool
     batch: int
-    length: int
     pads: bool
     outputs: tuple[Output, ...]
     nest: Nest

@@ -139,7 +139,7 @@ class Plans:
 
     def _tensors(self, plan: Plan) -> Mapping[str, np.ndarray]:
         name = f"{plan.folder}/{CONSTANTS}"
-        return tensors_of(self._container.read(name), name)
+        return tensors_of(self._container.mapped(name), name)
 
 
 class _Room:

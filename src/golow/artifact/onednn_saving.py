@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
+from golow.artifact.container import Entries
 from golow.artifact.manifest import LAYOUTS, library_entry, source_entry
 from golow.levels.called.called_module import CalledModule
 from golow.levels.called.target import TargetPlan
@@ -15,8 +16,6 @@ from golow.levels.direct.onednn.bindings import library
 from golow.levels.direct.onednn.bindings.processor import instruction_sets, model_name
 from golow.levels.direct.onednn.run.called_plan import CalledPlan
 from golow.records.errors import GolowError
-
-Entries = Iterator[tuple[str, bytes]]
 
 
 class Saved:

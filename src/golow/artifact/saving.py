@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from golow.artifact.container import Writer, writer
+from golow.artifact.container import Entries, Writer, writer
 from golow.artifact.manifest import (
     CHECK_INPUTS,
     CHECK_OUTPUTS,
@@ -42,7 +42,6 @@ from golow.records.errors import GolowError
 from golow.storage.files import replacing, writing
 from golow.storage.scratch import scratch_folder
 
-Entries = Iterator[tuple[str, bytes]]
 LEVELS = {"onednn": "golow.artifact.onednn_saving", "cudnn": "golow.artifact.cudnn_saving"}
 """Modules with a class ``Saved``."""
 
@@ -175,9 +174,7 @@ def _manifest(
         precision=module.target.precision,
         threads=module.target.threads,
         inputs=tuple(_inputs(module)),
-        by_name=bool(inputs.keywords),
         batch=inputs.batch,
-        length=inputs.length,
         pads=inputs.pads,
         outputs=tuple(
             Output(dtype=_name(dtype), lengths=tuple(axes))

@@ -51,7 +51,7 @@ class Recheck(NamedTuple):
 def rechecked(container: Container, manifest: Manifest, call: Callable[..., Any]) -> Recheck:
     """Call the module on the example and judge what it gives. Raises `GolowError` for a damaged
     file."""
-    exact = tensors_of(container.read(CHECK_OUTPUTS), CHECK_OUTPUTS)
+    exact = tensors_of(container.mapped(CHECK_OUTPUTS), CHECK_OUTPUTS)
     found = tensors_in(manifest.nest, call(*stored_inputs(container)))
     return Recheck(
         tuple(
@@ -63,7 +63,7 @@ def rechecked(container: Container, manifest: Manifest, call: Callable[..., Any]
 
 def stored_inputs(container: Container) -> list[np.ndarray]:
     """The inputs of the example, in their order."""
-    inputs = tensors_of(container.read(CHECK_INPUTS), CHECK_INPUTS)
+    inputs = tensors_of(container.mapped(CHECK_INPUTS), CHECK_INPUTS)
     return [inputs[str(place)].copy() for place in range(len(inputs))]
 
 

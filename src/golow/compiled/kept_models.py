@@ -53,7 +53,7 @@ LINES = {
     "executorch": EXECUTORCH,
     "aotinductor": AOTINDUCTOR,
 }
-README = "load_model.py"
+PROGRAM = "load_model.py"
 
 
 def keep_model(level: str, request: Request, out: Path, observer: Observer) -> list[Path]:
@@ -81,7 +81,7 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
                 if file.name not in OF_GOLOW:
                     shutil.copy(file, out / file.name)
             text = LINES[level].format(threads=prepared.workload.threads, library=_library(out))
-            (out / README).write_text(f"{_inputs(bundle)}{text}")
+            (out / PROGRAM).write_text(f"{_inputs(bundle)}{text}")
     return sorted(out.iterdir())
 
 

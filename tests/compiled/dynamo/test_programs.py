@@ -24,6 +24,8 @@ from support.direct.backend_graphs import (
     assert_same,
     by_backend,
     graphs,
+    images,
+    rows,
 )
 from support.direct.compiled_modules import network
 
@@ -31,14 +33,6 @@ if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
-
-
-def rows() -> Tensor:
-    return torch.randn(4, 16)
-
-
-def images(batch: int = 2) -> Tensor:
-    return torch.randn(batch, 3, 12, 12)
 
 
 def broken(m: Any, x: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ from support.direct.backend_graphs import (
     assert_trains,
     by_backend,
     graphs,
+    images,
+    rows,
 )
 from support.direct.compiled_modules import network
 from support.models.many_operators import Attention
@@ -30,14 +32,6 @@ if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
-
-
-def rows() -> Tensor:
-    return torch.randn(4, 16)
-
-
-def images(batch: int = 2) -> Tensor:
-    return torch.randn(batch, 3, 12, 12)
 
 
 def without_gradient(m: Any, x: Tensor) -> Tensor:

@@ -114,3 +114,11 @@ class Written(nn.Module):
 
     def forward(self, *given: Any) -> Any:
         return self.function(self, *given)
+
+
+def rows() -> Tensor:
+    return torch.randn(4, 16)
+
+
+def images(batch: int = 2) -> Tensor:
+    return torch.randn(batch, 3, 12, 12)

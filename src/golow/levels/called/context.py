@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,16 +10,14 @@ from typing import Any
 import torch
 
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.forks import forks
 from golow.levels.called.lent_outputs import LentOutputs
-from golow.levels.called.outputs import Outputs, require_apart
+from golow.levels.called.memory_overlap import require_apart, spans
+from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words
 from golow.levels.called.target import Run, Target, TargetPlan, roomy
 from golow.levels.called.uncopied import Uncopied
 from golow.records.errors import GolowError
-
-forks: list[None] = []
-"""One for each fork between the first process and this one."""
-os.register_at_fork(after_in_child=lambda: forks.append(None))
 
 
 class Context(Uncopied):
@@ -57,7 +54,7 @@ class Context(Uncopied):
             size, addresses = known
             if out is not None:
                 outputs = self._outputs.given(out, size)
-                require_apart(given, outputs)
+                require_apart(spans(given), spans(outputs))
                 self._running[size](addresses, [item.data_ptr() for item in outputs])
                 return out
             outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
@@ -86,7 +83,7 @@ class Context(Uncopied):
             outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
         elif found == size:
             outputs = self._outputs.given(out, size)
-            require_apart(tensors, outputs)
+            require_apart(spans(tensors), spans(outputs))
         else:
             raise GolowError(
                 f"out= needs a size that was compiled for, and {in_words(found)} is padded to "

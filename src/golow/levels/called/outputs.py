@@ -87,18 +87,3 @@ class Outputs:
                 found[place] = found[place].narrow(axis, 0, real)
         # Row-major, as what eager returns: callers use .view() on it.
         return [item.contiguous() for item in found]
-
-
-def require_apart(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """Raise `GolowError` for outputs that share memory with an input or with one another: a plan
-    writes them while it reads."""
-    taken = [(item.data_ptr(), item.data_ptr() + item.nbytes) for item in inputs]
-    for place, item in enumerate(outputs):
-        start, end = item.data_ptr(), item.data_ptr() + item.nbytes
-        for number, (other, other_end) in enumerate(taken):
-            if start < other_end and other < end:
-                which = f"input {number}"
-                if number >= len(inputs):
-                    which = f"output {number - len(inputs)}"
-                raise GolowError(f"output {place} of out shares memory with {which}")
-        taken.append((start, end))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from golow.levels.called.context import forks
+from golow.levels.called.forks import forks
 from golow.levels.called.processor import Processor
 from golow.levels.called.training.evaluation import Evaluation
 from golow.levels.called.training.module_weights import ModuleWeights
