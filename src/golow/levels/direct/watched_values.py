@@ -38,7 +38,7 @@ def write_values(
     that position on, up to that many bytes; of one node at least. Beside the first such file lies
     the plan's graph."""
     built = program.execution.built
-    sizes, following = _fitting(built.graph, built.values, first, most)
+    names, following = _fitting(built.graph, built.values, first, most)
     if first == 0:
         file.with_name(file.name + GRAPH_OF_VALUES).write_bytes(encode_graph(built.graph))
     stored: dict[str, StoredValue] = {}
@@ -47,7 +47,7 @@ def write_values(
         def take(name: str, array: np.ndarray) -> None:
             stored[name] = _written(array, built.values[name][0].dtype, target)
 
-        watch(program.execution, sizes, take, partial(program.run_watched, batch))
+        watch(program.execution, names, take, partial(program.run_watched, batch))
     return ValuesReport(following=following, stored=stored)
 
 
@@ -79,18 +79,18 @@ def _written(array: np.ndarray, held: str, file: BinaryIO) -> StoredValue:
     )
 
 
-def _fitting(
-    graph: Graph, values: Places, first: int, most: int
-) -> tuple[dict[str, int], int | None]:
-    """The bytes of the values that are written, by name, and the position after their nodes; None
-    behind the last."""
-    sizes: dict[str, int] = {}
+def _fitting(graph: Graph, values: Places, first: int, most: int) -> tuple[list[str], int | None]:
+    """The names of the values that are written, and the position after their nodes; None behind the
+    last."""
+    names: list[str] = []
+    taken = 0
     for position in range(first, len(graph.nodes)):
         made = dict(_made(graph, position, values))
-        if sizes and sum(sizes.values()) + sum(made.values()) > most:
-            return sizes, position
-        sizes |= made
-    return sizes, None
+        taken += sum(made.values())
+        if names and taken > most:
+            return names, position
+        names += made
+    return names, None
 
 
 def _made(graph: Graph, position: int, values: Places) -> Iterator[tuple[str, int]]:
