@@ -106,6 +106,28 @@ def test_writing_weights_again_is_no_lie() -> None:
     assert "fill 50" in two_clocks.refute([slack, *blocks(0.5, 15e-3, 100)[1:]])
 
 
+def stalled(blocks: list[Block], count: int) -> list[Block]:
+    """Sixteen blocks, of which so many last for half a minute longer, with the cores busy."""
+    longer = [
+        msgspec.structs.replace(
+            block, wall_ns=block.wall_ns + 30 * 10**9, busy_ns=(block.busy_ns or 0) + 30 * 10**9
+        )
+        for block in blocks * count
+    ]
+    return [*longer[:count], *(blocks * 6)[: 16 - count]]
+
+
+def test_a_quarter_of_the_blocks_may_stall_for_any_reason() -> None:
+    """A single untimed iteration that waits for its threads outweighs all other blocks."""
+    for count in (1, 4):
+        assert two_clocks.refute(stalled(blocks(1.0, 15e-3, 100), count)) == ""
+        assert two_clocks.refute_busy(stalled(busy(1.0, 1.0), count), 1) == ""
+        assert "fill 5" in two_clocks.refute(stalled(blocks(0.5, 15e-3, 100), count))
+        assert "processor time" in two_clocks.refute_busy(stalled(busy(0.6, 1.0), count), 1)
+    assert "fill" in two_clocks.refute(stalled(blocks(1.0, 15e-3, 100), 5))
+    assert "processor time" in two_clocks.refute_busy(stalled(busy(1.0, 1.0), 5), 1)
+
+
 def test_one_sides_clock_alone_says_nothing() -> None:
     """Records from before have no clock of the parent's, and short races too little of it."""
     old = [Block(round=0, position=0, host_ns=(1,) * 10)] * 9

@@ -56,15 +56,21 @@ busy cores; and so many seconds for each further thread, which may wait actively
 MOST_AROUND_SECONDS = 10 * AROUND_SECONDS
 """So many around an iteration at most, however many the baseline takes."""
 
+WORST_SHARE = 1 / 4
+"""Of a level's blocks, those with the most time that nothing explains are left out, rounded down:
+on a busy machine a single untimed iteration may stand for as long as all blocks take together. The
+median, which is quoted, owes them nothing; who cheats in a quarter of the blocks gains nothing."""
+
 LEAST_SECONDS = 0.2
 """Seconds of blocks beyond what is allowed for, from which on a level is judged."""
 
 
 def filled_share(blocks: Sequence[Block]) -> float | None:
     """The share of the blocks' time that the reported times fill; may exceed 1, since more may be
-    allowed for than was used. None if there is too little to tell."""
-    passed = sum(map(_seconds_not_allowed_for, blocks))
-    return sum(map(_reported_seconds, blocks)) / passed if passed >= LEAST_SECONDS else None
+    allowed for than was used. `WORST_SHARE` of the blocks are left out. None if there is too little
+    to tell."""
+    found = [(_seconds_not_allowed_for(block), _reported_seconds(block)) for block in blocks]
+    return _share(_without_worst(found))
 
 
 def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
@@ -91,12 +97,13 @@ def busy_share(
     blocks: Sequence[Block], threads: int, around: float = BUSY_FACTOR * AROUND_SECONDS
 ) -> float | None:
     """The reported time of all threads, as a share of the processor time that the level used; may
-    exceed 1. around: seconds that are allowed around an iteration. None if there is too little to
-    tell, and on a device, which does the work."""
-    known = _with_busy_time(blocks)
-    busy = sum(_busy_seconds_not_allowed_for(block, threads, around) for block in known)
-    reported = threads * sum(map(_reported_seconds, known))
-    return reported / busy if busy >= LEAST_SECONDS else None
+    exceed 1. around: seconds that are allowed around an iteration. `WORST_SHARE` of the blocks are
+    left out. None if there is too little to tell, and on a device, which does the work."""
+    found = [
+        (_busy_seconds_not_allowed_for(block, threads, around), threads * _reported_seconds(block))
+        for block in _with_busy_time(blocks)
+    ]
+    return _share(_without_worst(found))
 
 
 def refute_busy(
@@ -124,7 +131,8 @@ def refute_busy(
 
 def refute_short(worker: Worker, iteration: float) -> str:
     """The same for a level on a device whose iterations (seconds) are too short for `refute`, since
-    marks and results take as long: by a block without them, of which only the clocks count.
+    marks and results take as long: by a block without them, of which only the clocks count. It
+    must be filled by the times that the block reports, and by the time that is quoted.
 
     Raises WorkerFailure as ``worker.time`` does.
     """
@@ -135,7 +143,8 @@ def refute_short(worker: Worker, iteration: float) -> str:
     passed = sample.wall_ns / 1e9 - REQUEST_SECONDS - AROUND_SECONDS * count
     if passed < LEAST_SECONDS or Attempt(sample).contended:
         return ""
-    return _refuted(sum(sample.device_ns) / 1e9 / passed, LEAST_PLAIN_SHARE)
+    reported = min(sum(sample.device_ns) / 1e9, iteration * count)
+    return _refuted(reported / passed, LEAST_PLAIN_SHARE)
 
 
 def refute_idle(utilization: float | None, baseline: float | None) -> str:
@@ -158,6 +167,18 @@ def _refuted(share: float, least: float) -> str:
         f"by golow's own clock its blocks took longer: the times it reports fill {share:.1%} of "
         f"them, at least {least:.0%} is expected"
     )
+
+
+def _without_worst(found: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Passed and reported seconds of blocks, without those whose difference is the largest."""
+    kept = len(found) - math.floor(WORST_SHARE * len(found))
+    return sorted(found, key=lambda seconds: seconds[0] - seconds[1])[:kept]
+
+
+def _share(found: Sequence[tuple[float, float]]) -> float | None:
+    """Reported over passed seconds; None if too little passed to tell."""
+    passed = sum(seconds for seconds, _ in found)
+    return sum(reported for _, reported in found) / passed if passed >= LEAST_SECONDS else None
 
 
 def _iteration_seconds(blocks: Sequence[Block]) -> float:

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from golow.levels.torch import batch_sources
 from golow.levels.torch import device as torch_device
+from golow.levels.torch.batches import Batch
 from golow.levels.torch.graph import Captured, CapturedProgram
 from golow.levels.torch.program import TorchProgram
 from golow.worker.protocol import LoadReport, Marks
@@ -150,7 +152,9 @@ def cudnn_program(fault: str, cache: Path) -> Any:
 
 
 class OtherStream(TorchProgram):
-    """The work is on a stream that the events are not on, so that they are next to one another."""
+    """The work is on a stream that the events are not on, so that they are next to one another. It
+    is waited for while the next batch is marked, so that the host never waits between the events
+    for room in the stream's queue."""
 
     def load(self, bundle: Path) -> LoadReport:
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -165,6 +169,7 @@ class OtherStream(TorchProgram):
         with super().marked(marks) as write:
 
             def on_the_stream(start: int) -> None:
+                self.stream.synchronize()
                 with torch.cuda.stream(self.stream):
                     write(start)
 
@@ -223,7 +228,8 @@ class OnHost(TorchProgram):
         self.device = torch.device("cpu")
         self.module.to(self.device)
         self.inputs = self._batches("input", self.device)
-        self.targets = self._batches("target", self.device)
+        batches = [Batch(inputs, ()) for inputs in self.inputs]
+        self.source = batch_sources.source(None, batches, self.device)
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         return HostStopwatch(iterations)
