@@ -155,7 +155,7 @@ def test_what_was_believed_once_has_no_time(case: str, cache: Path) -> None:
         threads=1,
         levels=["eager"],
         workers={name: [sys.executable, str(CHEATS), name] for name in (*reasons, "honest")},
-        time_limit=8,
+        time_limit=12,  # on busy cores, blocks of shorter races tell too little
         cache=cache,
     )
     assert compared.run("honest").check.verdict == "match", compared.run("honest").check.reason

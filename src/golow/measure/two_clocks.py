@@ -131,8 +131,7 @@ def refute_busy(
 
 def refute_short(worker: Worker, iteration: float) -> str:
     """The same for a level on a device whose iterations (seconds) are too short for `refute`, since
-    marks and results take as long: by a block without them, of which only the clocks count. It
-    must be filled by the times that the block reports, and by the time that is quoted.
+    marks and results take as long: by a block without them, of which only the clocks count.
 
     Raises WorkerFailure as ``worker.time`` does.
     """
@@ -143,8 +142,7 @@ def refute_short(worker: Worker, iteration: float) -> str:
     passed = sample.wall_ns / 1e9 - REQUEST_SECONDS - AROUND_SECONDS * count
     if passed < LEAST_SECONDS or Attempt(sample).contended:
         return ""
-    reported = min(sum(sample.device_ns) / 1e9, iteration * count)
-    return _refuted(reported / passed, LEAST_PLAIN_SHARE)
+    return _refuted(sum(sample.device_ns) / 1e9 / passed, LEAST_PLAIN_SHARE)
 
 
 def refute_idle(utilization: float | None, baseline: float | None) -> str:

@@ -199,9 +199,11 @@ class Bench:
             self.observer.stage("measuring memory, energy and layers")
             for entrant in group:
                 entrant.finish(race, [other.name for other in group])
+            reasons = {entrant.name: entrant.device_refutes(group[0]) for entrant in group}
+            refuted = {name: reason for name, reason in reasons.items() if reason}
             for entrant in group:
-                entrant.judge_device(group[0])
-        return race
+                entrant.refute(refuted)
+        return race.without(refuted, "clock")
 
     def _raced(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from golow.check.checked_level import CheckedLevel
 from golow.measure import stats
@@ -62,13 +62,22 @@ class Entrant:
             with self.level.recorded():
                 self._take(worker)
 
-    def judge_device(self, baseline: Entrant) -> None:
-        """Fail the level if the GPU was idle during its iterations, or took longer for them."""
+    def device_refutes(self, baseline: Entrant) -> str:
+        """Why the level's times are not those of its work: the GPU was idle during its iterations,
+        or took longer for them. Empty if they may be."""
         if self.race is None or self.name not in self.race.racing:
-            return
+            return ""
         idle = refute_idle(self._on_device("utilization"), baseline._on_device("utilization"))
-        if reason := idle or self._clock_refuted:
-            self.race = self.race.without({self.name: reason}, "clock")
+        return idle or self._clock_refuted
+
+    def refute(self, refuted: Mapping[str, str]) -> None:
+        """Take the times of these levels, by name with the reasons, out of the race: no other
+        level's ratio refers to them. Fail this one if it is among them."""
+        if self.race is None:
+            return
+        fails = self.name in refuted and self.name in self.race.racing
+        self.race = self.race.without(refuted, "clock")
+        if fails:
             self.level.fail(self.race.failures[self.name])
             self.level.close()
 
