@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -21,8 +22,9 @@ from golow.check.marked_places import choose_spans
 from golow.check.timed_results import Verifier
 from golow.levels import ladder
 from golow.levels.starter import Starter
-from golow.measure.block import warmup_iterations
-from golow.measure.race import calibrate
+from golow.measure.block import Setting, warmup_iterations
+from golow.measure.gpu.nvml import Card
+from golow.measure.race import BLOCK_SECONDS, calibrate
 from golow.records.comparison import Check, Sample, TensorError
 from golow.worker.conversation import SETTLE_SECONDS
 from golow.workload.bundle import write_bundle
@@ -72,7 +74,8 @@ def main() -> None:
 
 def measure(request: Request, level: str, blocks: int) -> tuple[str, ...]:
     """An iteration's time, and the ratios: reported times, blocks, and blocks with their pause."""
-    with tempfile.TemporaryDirectory() as folder, Starter() as starter:
+    with tempfile.TemporaryDirectory() as folder, Starter() as starter, ExitStack() as open_:
+        card = open_.enter_context(Card()) if request.device == "cuda" else None
         prepared = prepare(request)
         bundle, prepared = write_bundle(prepared, Path(folder) / "bundle")
         write_graph(prepared, bundle)
@@ -83,7 +86,7 @@ def measure(request: Request, level: str, blocks: int) -> tuple[str, ...]:
         verifier = Verifier(bundle.workload, choose_spans(bundle), checks, 0.001, "baseline")
         with starter.worker(level, launch, bundle) as worker:
             worker.load(bundle.folder)
-            count = calibrate(worker, 0.15)
+            count = calibrate(worker, BLOCK_SECONDS, Setting(card))
             warmup = warmup_iterations(count)
             plain: list[Sample] = []
             proved: list[Sample] = []
