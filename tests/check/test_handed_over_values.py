@@ -33,8 +33,10 @@ class Spoiled:
         self._worker, self._how = worker, how
         self.fail = worker.fail
 
-    def values(self, batch: int, rate: float, first: int, most: int, file: Path) -> ValuesReport:
-        report: ValuesReport = self._worker.values(batch, rate, first, most, file)
+    def values(
+        self, batch: int, rate: float, first: int, most: int, file: Path, hard: bool
+    ) -> ValuesReport:
+        report: ValuesReport = self._worker.values(batch, rate, first, most, file, hard)
         if self._how == "cut":
             os.truncate(file, file.stat().st_size // 2)
         change = {"type": {"dtype": "object"}, "axes": {"order": (7,)}, "place": {"offset": 2**40}}

@@ -54,7 +54,7 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
     inputs: the graph's, by the names of their values. What the level does not hand over is what
     float64 makes of the values before it. Random layers are off.
     """
-    graph = _in_double(graph)
+    graph = in_double(graph)
     values = {name: doubled(tensor) for name, tensor in inputs.items()}
     unseen: dict[str, frozenset[str]] = {}
     last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
@@ -105,7 +105,7 @@ def doubled(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _in_double(graph: Graph) -> Graph:
+def in_double(graph: Graph) -> Graph:
     """The graph with float64 where an argument names float32, and with no dropout."""
 
     def scalar(item: Scalar) -> Scalar:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
+import msgspec
 import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from golow.check.rounding import Rounding
+from golow.check.hard_step_values import hard_step_values
+from golow.check.rounding import FP16, Rounding
 from golow.check.step_rule import judged, summary
 from golow.check.step_values import step_values
+from golow.lower.analysis.hard_values import hard_values
 from golow.lower.ir.graph import Graph, GraphInput, decode_graph
 from golow.records.comparison import StepError, StepsCheck
 from golow.records.workload import KEPT
@@ -37,25 +41,34 @@ def verify_steps(
 def step_errors(
     worker: Worker, bundle: Bundle, learning_rate: float, working: Rounding, folder: Path
 ) -> Iterator[StepError]:
-    """Yield the error of each result, in the order in which they are made."""
-    values = _HandedOver(worker, learning_rate, folder)
-    try:
-        inputs = dict(_inputs(bundle, values.graph, learning_rate))
-        for value in step_values(values.graph, inputs, values):
+    """Yield the error of each result, in the order in which they are made; then those of results
+    from hard values."""
+    with _HandedOver(worker, learning_rate, folder) as values:
+        graph = values.graph
+        inputs = dict(_inputs(bundle, graph, learning_rate))
+        for value in step_values(graph, inputs, values):
             yield judged(value, working, values.stored[value.name].held)
-    finally:
-        values.close()
+    if working is FP16 or not hard_values(graph):  # its gradients overflow at small variances
+        return
+    with _HandedOver(worker, learning_rate, folder, hard=True) as values:
+        for value, words in hard_step_values(graph, inputs, values):
+            error = judged(value, working, values.stored[value.name].held)
+            yield msgspec.structs.replace(error, hard=words)
 
 
 class _HandedOver:
     """The level's values, a window of nodes at a time. Later windows are asked for when they are
-    needed, in the memory of the earlier ones."""
+    needed, in the memory of the earlier ones. hard: of operations that are given hard values."""
 
-    def __init__(self, worker: Worker, learning_rate: float, folder: Path) -> None:
-        self._worker, self._rate = worker, learning_rate
+    def __init__(
+        self, worker: Worker, learning_rate: float, folder: Path, hard: bool = False
+    ) -> None:
+        self._worker, self._rate, self._hard = worker, learning_rate, hard
         self._file = folder / "values"
         self._graph = folder / f"{self._file.name}{GRAPH_OF_VALUES}"
         self.stored: dict[str, StoredValue] = {}
+        self.hard: tuple[str, ...] = ()
+        self._replaced: dict[str, StoredValue] = {}
         self._following: int | None = 0
         self._take()
         self.graph: Graph = decode_graph(self._graph.read_bytes())
@@ -67,15 +80,27 @@ class _HandedOver:
         place = self.stored.get(name)
         return None if place is None else self._tensor(name, place)
 
-    def close(self) -> None:
-        """Remove the files."""
+    def read_later(self, position: int, name: str) -> Tensor | None:
+        """The same as later operations read it."""
+        made = self(position, name)
+        place = self._replaced.get(name)
+        return made if place is None else self._tensor(name, place)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
         self._file.unlink(missing_ok=True)
         self._graph.unlink(missing_ok=True)
 
     def _take(self) -> None:
         first = self._following or 0
-        report: ValuesReport = self._worker.values(0, self._rate, first, WINDOW_BYTES, self._file)
+        report: ValuesReport = self._worker.values(
+            0, self._rate, first, WINDOW_BYTES, self._file, self._hard
+        )
         self.stored |= report.stored
+        self._replaced |= report.replaced
+        self.hard = report.hard
         self._following = report.following
         self._bytes = np.memmap(self._file, np.uint8, "c")
 

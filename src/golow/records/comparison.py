@@ -82,20 +82,24 @@ class StepError(Record, frozen=True, kw_only=True):
     """How far one operation's result is from what float64 makes of what the operation read.
 
     value: its name in the level's graph. layer: the path of the layer. share: of what one
-    operation's rounding explains; above 1 it is wrong.
+    operation's rounding explains; above 1 it is wrong. hard: what is hard about the values that the
+    operation was given instead of its own; empty if they are its own.
     """
 
     value: str
     operation: str
     layer: str
     share: float
+    hard: str = ""
 
     @property
     def words(self) -> str:
         """It as a sentence."""
         where = f" of layer {self.layer}" if self.layer else ""
         operation = self.operation.removeprefix("golow.")
-        return f"{operation}{where} ({self.value}) is off by {self.share:.3g} times its rounding"
+        given = f", given {self.hard}," if self.hard else ""
+        result = f"{operation}{where} ({self.value}){given}"
+        return f"{result} is off by {self.share:.3g} times its rounding"
 
 
 class StepsCheck(Record, frozen=True, kw_only=True):

@@ -170,11 +170,17 @@ class Worker(Conversation):
         )
 
     def values(
-        self, batch: int, learning_rate: float, first: int, most: int, file: Path
+        self,
+        batch: int,
+        learning_rate: float,
+        first: int,
+        most: int,
+        file: Path,
+        hard: bool = False,
     ) -> ValuesReport:
         """The values that the nodes of the plan's graph make, from that position on, up to so many
-        bytes, in the file. Raises `Unsupported` if the level does not know the request; the worker
-        stays alive."""
+        bytes, in the file. hard: inputs of some operations are replaced by hard ones. Raises
+        `Unsupported` if the level does not know the request; the worker stays alive."""
         request = {
             "do": "values",
             "batch": batch,
@@ -182,6 +188,7 @@ class Worker(Conversation):
             "first": first,
             "most": most,
             "file": str(file),
+            "hard": hard,
         }
         answer = self.ask_optionally(request, self.limits.outputs)
         self.require_written(file)

@@ -246,11 +246,15 @@ class ValuesReport(Record, frozen=True, kw_only=True):
     """The answer to `values`.
 
     following: the position of the first node whose values are not in the file; None behind the
-    last. stored: the values of the file, by name.
+    last. stored: the values of the file, by name, as they were made. hard: the values that were
+    then replaced by hard ones; replaced: of those of the file in such memory, what later operations
+    read there.
     """
 
     following: int | None
     stored: dict[str, StoredValue]
+    replaced: dict[str, StoredValue] = {}
+    hard: tuple[str, ...] = ()
 
 
 def line(answer: dict[str, Any]) -> bytes:

@@ -213,6 +213,7 @@ def _values(program: Program, request: dict[str, Any]) -> dict[str, Any]:
         int(request["first"]),
         int(request["most"]),
         Path(request["file"]),
+        bool(request.get("hard")),
     )
     _give_back_memory()
     answer: dict[str, Any] = msgspec.to_builtins(report)

@@ -109,11 +109,12 @@ class StepwiseProgram(Program, Protocol):
     each of them makes; others lack the method."""
 
     def values(
-        self, batch: int, learning_rate: float, first: int, most: int, file: Path
+        self, batch: int, learning_rate: float, first: int, most: int, file: Path, hard: bool
     ) -> ValuesReport:
         """Run one iteration on that batch from the bundle's weights, with random layers off; write
         the values that its nodes make from that position on, up to so many bytes, into the file.
-        Gradients are of the loss as the level scales it."""
+        hard: replace inputs of operations by hard ones, and write what those operations read and
+        make. Gradients are of the loss as the level scales it."""
 
 
 @runtime_checkable

@@ -132,12 +132,18 @@ class PlanProgram(Chooser):
         self.reset()
 
     def values(
-        self, batch: int, learning_rate: float, first: int, most: int, file: Path
+        self,
+        batch: int,
+        learning_rate: float,
+        first: int,
+        most: int,
+        file: Path,
+        hard: bool = False,
     ) -> ValuesReport:
         """Write the values of an iteration from the bundle's weights, without random layers."""
         self.reset(learning_rate)
         self.set_dropout(active=False)
-        report = write_values(self, self._check_index(batch), first, most, file)
+        report = write_values(self, self._check_index(batch), first, most, file, hard)
         self.reset()
         return report
 

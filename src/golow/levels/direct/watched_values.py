@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from golow.lower.analysis.hard_values import Harder, hard_nodes, hard_values
 from golow.lower.ir.graph import Graph, encode_graph
 from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 
@@ -29,42 +30,110 @@ Watch = Callable[[int], None]
 """What is called with the position of each step after it."""
 Take = Callable[[str, np.ndarray], None]
 """What gets each value by its name. The array is the level's own memory: it is to be copied."""
+NONE_HARDER: Mapping[str, Harder] = {}
 
 
 def write_values(
-    program: PlanProgram, batch: int, first: int, most: int, file: Path
+    program: PlanProgram, batch: int, first: int, most: int, file: Path, hard: bool
 ) -> ValuesReport:
     """Run one iteration step by step and write the values that its nodes make, from the node at
     that position on, up to that many bytes; of one node at least. Beside the first such file lies
-    the plan's graph."""
+    the plan's graph. hard: make the inputs of some operations hard, and write only what those read
+    and make."""
     built = program.execution.built
-    names, following = _fitting(built.graph, built.values, first, most)
+    harder = replaceable(built.graph, built.values) if hard else {}
+    wanted = _around(built.graph, harder) & built.values.keys() if hard else built.values.keys()
+    places = {name: built.values[name] for name in wanted}
+    names, following = _fitting(built.graph, places, first, most)
     if first == 0:
         file.with_name(file.name + GRAPH_OF_VALUES).write_bytes(encode_graph(built.graph))
     stored: dict[str, StoredValue] = {}
+    replaced: dict[str, StoredValue] = {}
     with file.open("r+b" if file.exists() else "w+b") as target:
 
-        def take(name: str, array: np.ndarray) -> None:
-            stored[name] = _written(array, built.values[name][0].dtype, target)
+        def take(into: dict[str, StoredValue], name: str, array: np.ndarray) -> None:
+            into[name] = _written(array, built.values[name][0].dtype, target)
 
-        watch(program.execution, names, take, partial(program.run_watched, batch))
-    return ValuesReport(following=following, stored=stored)
+        made = partial(take, stored)
+        run = partial(program.run_watched, batch)
+        watch(program.execution, names, made, run, harder, partial(take, replaced))
+    return ValuesReport(
+        following=following, stored=stored, replaced=replaced, hard=tuple(sorted(harder))
+    )
 
 
-def watch(execution: Any, names: Collection[str], take: Take, run: Callable[[Watch], None]) -> None:
+def watch(
+    execution: Any,
+    names: Collection[str],
+    take: Take,
+    run: Callable[[Watch], None],
+    harder: Mapping[str, Harder] = NONE_HARDER,
+    take_replaced: Take | None = None,
+) -> None:
     """Take the values of these names, each after the step that makes it: later ones may reuse its
-    memory. run: runs one iteration of the execution's plan under watch."""
+    memory. run: runs one iteration of the execution's plan under watch. harder: what replaces
+    values when they have been taken; all that lies in such memory is taken again, as later steps
+    read it."""
     places: Places = execution.built.values
     after: dict[int, list[str]] = {}
     for name in names:
         after.setdefault(places[name][1], []).append(name)
+    replaced: dict[int, list[str]] = {}
+    for name in harder:
+        replaced.setdefault(places[name][1], []).append(name)
 
     def see(position: int) -> None:
-        for name in after.get(position, ()):
+        there = after.get(position, ())
+        for name in there:
             take(name, execution.view(places[name][0]))
+        for name in replaced.get(position, ()):
+            tensor = places[name][0]
+            execution.write(tensor, harder[name](execution.read(tensor)))
+        if position in replaced and take_replaced is not None:
+            for name in there:
+                take_replaced(name, execution.view(places[name][0]))
 
     see(-1)  # before: what a view shows of a weight is not what the update makes of it
     run(see)
+
+
+def replaceable(graph: Graph, values: Places) -> dict[str, Harder]:
+    """The values that can be made hard while an iteration runs: made by a step, in memory that has
+    nothing else which is read later."""
+    made = {
+        value.name: position
+        for position, node in enumerate(graph.nodes)
+        for value in node.outputs
+        if value is not None
+    }
+    last = {name: place for place, node in enumerate(graph.nodes) for name in node.references()}
+    last |= {item.name: len(graph.nodes) for item in graph.outputs}
+    within: dict[int, list[str]] = {}
+    for name, (tensor, _) in values.items():
+        within.setdefault(tensor.buffer, []).append(name)
+
+    def alone(name: str) -> bool:
+        tensor, step = values[name]
+        return step >= 0 and not any(
+            values[other][1] < step and last.get(other, -1) > made[name]
+            for other in within[tensor.buffer]
+        )
+
+    return {
+        name: harder
+        for name, harder in hard_values(graph).items()
+        if name in made and name in values and alone(name)
+    }
+
+
+def _around(graph: Graph, hard: Collection[str]) -> set[str]:
+    """What operations on these values read and make."""
+    found: set[str] = set()
+    for position, _ in hard_nodes(graph, hard):
+        node = graph.nodes[position]
+        found.update(node.references())
+        found.update(value.name for value in node.outputs if value is not None)
+    return found
 
 
 def _written(array: np.ndarray, held: str, file: BinaryIO) -> StoredValue:
