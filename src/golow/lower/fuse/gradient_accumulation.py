@@ -44,7 +44,7 @@ def _with_sums(graph: Graph, every: int, kind: str) -> Graph:
         add = Node(
             name=total.name,
             op="aten.add.Tensor",
-            arguments=(Ref(name=item.name), Ref(name=before.name)),
+            arguments=(Ref(name=before.name), Ref(name=item.name)),
             outputs=(total,),
             module=item.target.rpartition(".")[0],
             phase="backward",

@@ -28,6 +28,7 @@ AT_THE_END: tuple[OutputKind, ...] = (
     "momentum",
     "square",
     "steps",
+    "gradient_sum",
     "buffer",
     "clip_factor",
 )
@@ -63,6 +64,8 @@ class Values:
     def _layout_from_outside(self, reference: Ref) -> Layout:
         value = self._current.value(reference)
         item = self._current.sources.get(reference.name)
+        if item is not None and item.kind == "gradient_sum":
+            return self._build.training.gradient_sum(item.target).layout
         image = len(value.shape) == 4 and (item is None or item.kind == "input")
         # The weight of a convolution of volumes; views of it are read as weights of images.
         image |= len(value.shape) == 5 and item is not None and item.kind == "parameter"
