@@ -1,0 +1,53 @@
+"""`golow.compile_step` for a GPU over the device on the host: its tensors are the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from golow.levels.called.gpu import OneGpu
+from golow.levels.called.training import step_building
+from golow.levels.called.training.on_gpu import OnGpu
+from golow.levels.called.training.wanted_step import WantedStep
+from golow.records.workload import Precision
+from support.direct.gpu_on_host import HostEngines, HostGpu, gpu_on_host
+
+STREAM = 7
+
+
+class HostTarget(OneGpu):
+    """The GPU that is none."""
+
+    def __init__(self, precision: Precision, gpu: HostGpu) -> None:
+        self.precision = precision
+        self.device = torch.device("cpu")
+        self._chosen: Any = HostEngines(gpu)
+
+    def building(self) -> None:
+        """Nothing is under way."""
+
+    wait_for_torch = building
+
+    @property
+    def current_stream(self) -> Callable[[], int]:  # type: ignore[override]
+        return lambda: STREAM
+
+
+@contextmanager
+def steps_on_host() -> Iterator[HostGpu]:
+    """Within the block `golow.compile_step` builds plans of `cudnn` for modules on the CPU."""
+    with gpu_on_host() as gpu, pytest.MonkeyPatch.context() as patch:
+
+        def device(module: nn.Module, found: object, wanted: WantedStep, cache: Path) -> OnGpu:
+            precision = "ieee" if wanted.precision == "default" else wanted.precision
+            target = HostTarget(precision, gpu)
+            return OnGpu(target, wanted.seed, cache, wanted.tune, wanted.loss_scale)
+
+        patch.setattr(step_building, "_device", device)
+        yield gpu
