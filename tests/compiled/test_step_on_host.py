@@ -58,7 +58,7 @@ class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3, stride=2)
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3, stride=2, bias=False)
         self.norm, self.frozen, self.last = nn.BatchNorm1d(64), nn.Linear(64, 16), nn.Linear(16, 5)
         self.frozen.requires_grad_(False)
 
