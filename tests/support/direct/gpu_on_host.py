@@ -138,9 +138,13 @@ class PointedGraph:
     """What a function enqueues, with the addresses within these places exchanged."""
 
     def __init__(
-        self, gpu: HostGpu, enqueue: Callable[[], None], places: Sequence[Region], turns: Turns
+        self,
+        gpu: HostGpu,
+        enqueue: Callable[[], None],
+        places: Sequence[Region],
+        turns: Turns | None = None,
     ) -> None:
-        self._turns, gpu.recording = turns, []
+        self._turns, gpu.recording = turns or Turns(), []
         enqueue()
         self._calls, gpu.recording = gpu.recording, None
         self._spans = [(place.address, place.address + place.size) for place in places]

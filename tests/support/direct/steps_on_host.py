@@ -1,4 +1,5 @@
-"""`golow.compile_step` for a GPU over the device on the host: its tensors are the CPU's."""
+"""`golow.compile_step` and the backend of torch.compile for a GPU, over the device on the host:
+their tensors are the CPU's."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from golow.compiled.dynamo import backend, planned_graph
 from golow.levels.called.gpu import OneGpu
 from golow.levels.called.training import step_building
 from golow.levels.called.training.on_gpu import OnGpu
@@ -37,6 +39,16 @@ class HostTarget(OneGpu):
     @property
     def current_stream(self) -> Callable[[], int]:  # type: ignore[override]
         return lambda: STREAM
+
+
+@contextmanager
+def graphs_on_host() -> Iterator[HostGpu]:
+    """Within the block the backend of torch.compile builds plans of `cudnn` for graphs on the
+    CPU. Weights are inputs, as for graphs on a GPU."""
+    with gpu_on_host() as gpu, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planned_graph, "target_on", lambda device: HostTarget("ieee", gpu))
+        patch.setattr(backend, "_unchanged_weights", list)
+        yield gpu
 
 
 @contextmanager

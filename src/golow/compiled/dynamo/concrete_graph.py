@@ -47,7 +47,7 @@ def concrete(
     raises."""
     start = time.perf_counter()
     places = [place for place, item in enumerate(given) if isinstance(item, Tensor)]
-    traced = _traced(call if target.device.type == "cpu" else _for_cpu(call), given, places)
+    traced = _traced(call if target.device.type == "cpu" else for_cpu(call), given, places)
     inputs = traced.graph.find_nodes(op="placeholder")
     found = returned(traced, dict(zip(inputs, places, strict=True)))
     kinds = ["parameter" if place in weights else "input" for place in places]
@@ -95,7 +95,7 @@ def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:
     return found
 
 
-def _for_cpu(call: fx.GraphModule) -> fx.GraphModule:
+def for_cpu(call: fx.GraphModule) -> fx.GraphModule:
     """The graph as one of tensors on the CPU."""
     own = copy.deepcopy(call)
     for module in own.modules():
