@@ -210,3 +210,23 @@ def test_gradients_of_several_steps_are_one_update(gpu: HostGpu) -> None:
     step.load_state_dict(step.state_dict())  # forgets three gradients
     eager.begin()
     assert trained(step, data) == pytest.approx(trained(eager, data), rel=1e-4)
+
+
+def test_evaluation_has_the_present_weights(gpu: HostGpu) -> None:
+    module, data = perceptron(), batches(3, (6,))
+    step, eager = stepped(module, ADAMW, data[0]), Eager(module, ADAMW)
+    for _ in range(2):
+        assert torch.allclose(step.evaluate(X), eager.module(X), atol=1e-5)
+        trained(step, data)
+        trained(eager, data)
+
+
+def test_a_plan_that_would_hold_a_parameter_elsewhere_is_not_used(gpu: HostGpu) -> None:
+    """The layouts of the first plan are what later ones are built for."""
+    step = stepped(perceptron(), SGD, (X, Y))
+    state = step._device._plans.state  # type: ignore[attr-defined]
+    built = state._plans[0].built
+    key = ("parameter", "0.weight")
+    moved = built.inputs[key]._replace(layout=built.inputs[key].layout._replace(order="transposed"))
+    with pytest.raises(LookupError, match="has the layout"):
+        state.shared(built._replace(inputs={**built.inputs, key: moved}))

@@ -65,7 +65,7 @@ X, Y = batches(1, (6,))[0]
 @pytest.fixture(autouse=True)
 def float32() -> Iterator[None]:
     """PyTorch's convolutions without TF32, as the steps in ``ieee`` that are compared with them."""
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
 
 

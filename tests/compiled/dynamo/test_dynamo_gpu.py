@@ -43,7 +43,7 @@ NEAR = 1e-4
 @pytest.fixture(autouse=True)
 def float32() -> Iterator[None]:
     """Without TF32 the numbers say more; its plans are tried by a test of their own."""
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
 
 
@@ -132,7 +132,11 @@ def test_plans_run_attention(causal: bool) -> None:
 def test_plans_in_tf32() -> None:
     torch.manual_seed(0)
     model = network().cuda().eval()
-    with torch.backends.cudnn.flags(allow_tf32=True), graphs() as found, torch.no_grad():
+    with (
+        torch.backends.cudnn.flags(enabled=True, allow_tf32=True),
+        graphs() as found,
+        torch.no_grad(),
+    ):
         f = by_backend(model)
         for _ in range(CALLS):
             x = images().cuda()

@@ -34,7 +34,7 @@ class HostTarget(OneGpu):
     def building(self) -> None:
         """Nothing is under way."""
 
-    wait_for_torch = building
+    wait = wait_for_torch = building
 
     @property
     def current_stream(self) -> Callable[[], int]:  # type: ignore[override]

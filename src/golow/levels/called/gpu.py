@@ -104,7 +104,7 @@ class OneGpu:
     def building(self) -> None:
         """Wait for what may still write the weights. Let torch give back memory that it keeps in
         reserve: the plan's is not torch's."""
-        torch.cuda.synchronize(self.device)
+        self.wait()
         torch.cuda.empty_cache()
 
     def done(self) -> None:
@@ -160,6 +160,10 @@ class OneGpu:
         """Gives torch's current stream on this GPU."""
         raw = torch._C._cuda_getCurrentRawStream  # the public one makes an object of each stream
         return partial(raw, self.device.index)
+
+    def wait(self) -> None:
+        """Wait for everything on the GPU."""
+        torch.cuda.synchronize(self.device)
 
     def wait_for_torch(self) -> None:
         """Wait for what is on torch's current stream."""

@@ -22,7 +22,7 @@ Read = Callable[[], Mapping[str, Tensor]]
 class Evaluation:
     """Plans for the sizes that were evaluated, built when they are needed. One serves smaller
     batches, too, if the module treats samples apart. module: its weights hold nothing. read: the
-    present weights, all steps have ended. wanted: the settings of every plan."""
+    present weights. wanted: the settings of every plan."""
 
     def __init__(self, module: nn.Module, inputs: StepInputs, wanted: Wanted, read: Read) -> None:
         self._module, self._inputs, self._read = module, inputs, read

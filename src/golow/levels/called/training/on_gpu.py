@@ -96,7 +96,7 @@ class OnGpu:
 
     def wait(self) -> None:
         """Wait for everything on the GPU."""
-        self.target.building()
+        self.target.wait()
 
     def set_rate(self, group: int, rate: float) -> None:
         """Enqueue the learning rate of a group, behind the steps so far."""

@@ -72,7 +72,12 @@ def built_step(
     evaluated = Wanted(
         precision=wanted.precision, threads=device.target.threads if on_cpu else None, cache=cache
     )
-    evaluation = Evaluation(empty, inputs, evaluated, weights.read)
+
+    def present() -> dict[str, Tensor]:
+        device.wait()
+        return weights.read()
+
+    evaluation = Evaluation(empty, inputs, evaluated, present)
     parts = StepParts(
         inputs, plans, device, weights, optimizer, evaluation, wanted.every, settings.rates
     )

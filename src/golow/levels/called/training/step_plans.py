@@ -81,7 +81,7 @@ class StepPlans:
             target,
         )
         observer.stage(f"building the step of {in_words((rows, 0))}")
-        self._device.wait()
+        target.building()
         updating = self._plan(lowered.updating, lowered.constants, sample)
         adding = None
         if lowered.adding is not None:

@@ -55,6 +55,7 @@ class TrainingPlans:
     def __init__(
         self, engines: Engines, precision: Precision, seed: int, scale: Scale, stream: Stream
     ) -> None:
+        engines.gpu.make_current()
         self.state = TrainingState()
         self.gpu, self._engines, self._precision = engines.gpu, engines, precision
         self._seed, self._scale, self._stream = seed, scale, stream
