@@ -17,6 +17,7 @@ from golow.levels.called.gpu import OneGpu
 from golow.levels.called.training import step_building
 from golow.levels.called.training.on_gpu import OnGpu
 from golow.levels.called.training.wanted_step import WantedStep
+from golow.levels.direct.cudnn.shared_kernels import updates
 from golow.records.workload import Precision
 from support.direct.gpu_on_host import HostEngines, HostGpu, gpu_on_host
 
@@ -62,4 +63,5 @@ def steps_on_host() -> Iterator[HostGpu]:
             return OnGpu(target, wanted.seed, cache, wanted.tune, wanted.loss_scale)
 
         patch.setattr(step_building, "_device", device)
+        patch.setattr(updates, "BLOCKS", 2)  # a thousand, whose threads meet, take minutes here
         yield gpu
