@@ -4,6 +4,7 @@ parameters, accumulation, losses and batches of any form."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,6 +105,37 @@ def test_groups_may_decay_apart_and_parameters_may_be_left_out(clip: float | Non
     assert all(torch.allclose(found[name], wanted[name], atol=1e-5) for name in wanted)
     assert torch.equal(found["0.bias"], module.state_dict()["0.bias"])
     assert not torch.allclose(found["2.weight"], module.state_dict()["2.weight"], atol=0.01)
+
+
+IN_GROUPS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": lambda groups: torch.optim.SGD(groups, lr=0.02, momentum=0.9),
+    "adamw": lambda groups: torch.optim.AdamW(groups, lr=0.02),
+    "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=0.002),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_GROUPS)
+def test_groups_have_learning_rates_of_their_own(name: str) -> None:
+    def optimizer(module: nn.Module) -> torch.optim.Optimizer:
+        first, last = module[0], module[2]  # type: ignore[index]
+        groups = [{"params": first.parameters()}, {"params": last.parameters(), "lr": 0.005}]
+        return IN_GROUPS[name](groups)
+
+    module, data = perceptron(), batches(9, (6,), last=3)
+    step, eager = stepped(module, optimizer(module), data[0]), Eager(module, optimizer)
+    assert step.learning_rate == (0.002 if name == "rmsprop" else 0.02, 0.005)
+    for rates in ((0.01, 0.003), (0.0, 0.02), 0.004):
+        step.learning_rate = rates
+        both = rates if isinstance(rates, tuple) else (rates, rates)
+        for group, rate in zip(eager.optimizer.param_groups, both, strict=True):
+            group["lr"] = rate
+        assert trained(step, data) == pytest.approx(trained(eager, data), rel=1e-4)
+    found, wanted = step.state_dict(), eager.module.state_dict()
+    assert all(torch.allclose(found[name], wanted[name], atol=1e-5) for name in wanted)
+    assert [group["lr"] for group in step.optimizer_state()["param_groups"]] == [0.004, 0.004]
+    with pytest.raises(GolowError, match="3 learning rates were given, and the optimizer has 2"):
+        step.learning_rate = (0.1, 0.1, 0.1)
 
 
 @pytest.mark.slow

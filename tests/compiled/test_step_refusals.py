@@ -164,7 +164,6 @@ def in_groups(**second: float) -> Callable[[nn.Module], torch.optim.Optimizer]:
         (lambda module: torch.optim.SGD(network().parameters()), r"of \[8, 3, 3, 3\] that is not"),
         (lambda module: torch.optim.Adam(module.parameters(), amsgrad=True), "has no amsgrad"),
         (lambda module: torch.optim.SGD(module.parameters(), maximize=True), "has no maximize"),
-        (in_groups(lr=0.1), "differ in learning_rate: 0.01 and 0.1"),
         (in_groups(eps=0.1), "differ in epsilon: 1e-08 and 0.1"),
         (lambda module: Optimizer("adam", momentum=0.9), "adam has no momentum"),
         (lambda module: Optimizer(learning_rate=-1.0), "PyTorch refuses the optimizer: Invalid"),

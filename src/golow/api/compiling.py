@@ -76,25 +76,32 @@ def compile_step(
     every: int = 1,
     clip: float | None = None,
     seed: int = 0,
+    precision: Precision = "default",
+    loss_scale: float | None = None,
     threads: int | None = None,
     tune: bool = False,
     cache: str | Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
 ) -> TrainingStep:
-    """Return a training step of the module as a callable that runs a plan of ``onednn`` here.
+    """Return a training step of the module as a callable that runs a plan of ``onednn`` or, on an
+    NVIDIA GPU, of ``cudnn`` here.
 
-    model: in ``train()``, on a CPU, in float32. It stays as it is: the step has weights of its own.
+    model: in ``train()``, in float32. It stays as it is: the step has weights of its own.
     loss: a function or module of the model's output and the targets, which returns one number; None
     if the model returns its loss first. optimizer: golow's record of one, for all parameters; or
     SGD, Adam, AdamW or RMSprop of torch.optim over the model's parameters, of which the step takes
-    settings, groups (which may differ in weight decay) and state. example: a batch as the step will
-    be called with: the inputs (a tensor, a tuple, or tensors by the names of the forward pass),
-    then each target. batch: further sizes to build now; others are built when they first come.
+    settings, groups (which may differ in weight decay and learning rate) and state. example: a
+    batch as the step will be called with: the inputs (a tensor, a tuple, or tensors by the names of
+    the forward pass), then each target. batch: further sizes to build now; others are built when
+    they first come.
     every: one update for so many calls, by the mean of their gradients. clip: the largest norm of
     all gradients together; the record's own by default. seed: of what random layers drop.
-    threads: of every call; PyTorch's number by default. tune: whether to choose layouts by
-    measuring, for some seconds a size; they are kept in the cache. cache: folder for what is built;
+    precision: as of `compare`; on a GPU ``bf16`` and ``fp16`` update float32 weights. loss_scale:
+    in ``fp16``, a number that stays; by default it begins at 65536 and follows what overflows, as
+    that of `torch.amp.GradScaler`. threads: of every call on a CPU; PyTorch's number by default.
+    tune: whether to choose layouts or engines by measuring, for some seconds to minutes a size;
+    they are kept in the cache. cache: folder for what is built;
     golow's own by default. quiet: shows no progress.
 
     Raises `GolowError`, before anything is built, for a module or a loss that cannot be captured or
@@ -104,6 +111,8 @@ def compile_step(
     from golow.levels.called.training.wanted_step import WantedStep
 
     folder = None if cache is None else Path(cache)
-    wanted = WantedStep(optimizer, batch, every, clip, seed, threads, tune, folder)
+    wanted = WantedStep(
+        optimizer, batch, every, clip, seed, precision, loss_scale, threads, tune, folder
+    )
     with shown_progress("comparison", observer, quiet) as display:
         return built_step(model, loss, example, wanted, display)

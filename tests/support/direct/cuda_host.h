@@ -44,6 +44,9 @@ template <typename T> inline T atomicAdd(T* at, T value) {
   return before;
 }
 inline void __threadfence() {}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<uint64_t>(a) * b >> 32;
+}
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 // Conversions round to nearest even, as the GPU's do.
 struct __nv_bfloat16 {

@@ -105,7 +105,7 @@ class _Moved(_InDouble):
 
     def __init__(self, call: fx.GraphModule) -> None:
         super().__init__(call)
-        self._generator = torch.Generator().manual_seed(0)
+        self._generators: dict[torch.device, torch.Generator] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         found = super().run_node(n)
@@ -114,7 +114,12 @@ class _Moved(_InDouble):
     def _shifted(self, item: Any) -> Any:
         if not (isinstance(item, Tensor) and item.is_floating_point()):
             return item
-        signs = torch.randint(0, 2, item.shape, generator=self._generator) * 2 - 1
+        generator = self._generators.get(item.device)
+        if generator is None:
+            generator = torch.Generator(item.device).manual_seed(0)
+            self._generators[item.device] = generator
+        drawn = torch.randint(0, 2, item.shape, generator=generator, device=item.device)
+        signs = drawn * 2 - 1
         typical = item.square().mean().sqrt()
         return item * (1 + ROUNDING * signs) + ROUNDING * typical
 

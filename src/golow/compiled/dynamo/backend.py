@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis, TorchDynamoException
@@ -16,11 +17,11 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 
 from golow.compiled.dynamo.backend_report import opened
+from golow.compiled.dynamo.device import device_of, probed, traced_for
 from golow.compiled.dynamo.draws import apart
 from golow.compiled.dynamo.partition import with_pools_recomputed
 from golow.compiled.dynamo.planned_graph import PlannedGraph, reason_of
 from golow.compiled.dynamo.worth import why_left
-from golow.levels.direct.onednn.level import probe
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Mode
 
@@ -33,7 +34,7 @@ def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Call
             f"the backend golow has no {next(iter(options))}=",
             'call torch.compile(model, backend="golow"), with dynamic= or fullgraph= alone.',
         )
-    found = probe()
+    found = probed(device_of(inputs))
     why = "" if found.available else f"{found.missing}: {found.fix}"
     try:
         why = why or why_left(traced, inputs)
@@ -48,18 +49,22 @@ def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Call
 
 
 def _by_autograd(traced: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=_compiler("forward", "train"),
-        bw_compiler=_compiler("backward", "train"),
-        inference_compiler=_compiler("inference", "infer"),
+    device = device_of(inputs)
+    compile_by = aot_autograd(
+        fw_compiler=_compiler("forward", "train", device),
+        bw_compiler=_compiler("backward", "train", device),
+        inference_compiler=_compiler("inference", "infer", device),
         partition_fn=with_pools_recomputed,
-    )(traced, inputs)
+    )
+    with traced_for(device):
+        compiled: Callable[..., Any] = compile_by(traced, inputs)
     return compiled
 
 
-def _compiler(kind: str, mode: Mode) -> Callable[..., Callable[..., Any]]:
+def _compiler(kind: str, mode: Mode, device: torch.device) -> Callable[..., Callable[..., Any]]:
     """In training every step changes the weights, so that they are inputs as any other there: to
-    lay them out anew costs what oneDNN's layouts save."""
+    lay them out anew costs what oneDNN's layouts save. On a GPU they always are: to see in each
+    call whether their content is the same, the host would have to wait for the GPU."""
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         record = opened(kind, _operations(graph))
@@ -68,8 +73,9 @@ def _compiler(kind: str, mode: Mode) -> Callable[..., Callable[..., Any]]:
         except Unsupported as error:
             record.note(error.reason)
             return make_boxed_func(graph.forward)
-        weights = _unchanged_weights() if mode == "infer" else ()
-        return make_boxed_func(PlannedGraph(graph, drawing, mode, weights, record))
+        kept = mode == "infer" and device.type == "cpu"
+        weights = _unchanged_weights() if kept else ()
+        return make_boxed_func(PlannedGraph(graph, drawing, mode, weights, device, record))
 
     return compiler
 

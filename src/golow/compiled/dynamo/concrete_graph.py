@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from golow.compiled.dynamo.returned import Returned, returned
 from golow.levels.called.target import Target
@@ -34,7 +36,7 @@ class ConcreteGraph(NamedTuple):
 def concrete(
     name: str,
     mode: Mode,
-    call: Callable[..., Any],
+    call: fx.GraphModule,
     given: Sequence[Any],
     weights: Sequence[int],
     target: Target,
@@ -45,7 +47,7 @@ def concrete(
     raises."""
     start = time.perf_counter()
     places = [place for place, item in enumerate(given) if isinstance(item, Tensor)]
-    traced = _traced(call, given, places)
+    traced = _traced(call if target.device.type == "cpu" else for_cpu(call), given, places)
     inputs = traced.graph.find_nodes(op="placeholder")
     found = returned(traced, dict(zip(inputs, places, strict=True)))
     kinds = ["parameter" if place in weights else "input" for place in places]
@@ -62,6 +64,7 @@ def concrete(
         batch=1,
         inputs=(),
         threads=target.threads,
+        precision=target.precision,
     )
     # Inputs are row-major for golow, which PyTorch's may not be: there, a view was possible.
     graph = apply(apply(lenient(captured.graph), CLEAN_UP), target.passes(workload))
@@ -92,6 +95,25 @@ def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:
     return found
 
 
+def for_cpu(call: fx.GraphModule) -> fx.GraphModule:
+    """The graph as one of tensors on the CPU."""
+    own = copy.deepcopy(call)
+    for module in own.modules():
+        for name, item in list(vars(module).items()):
+            if isinstance(item, Tensor):
+                setattr(module, name, item.cpu())
+        if isinstance(module, fx.GraphModule):
+            for node in module.graph.nodes:
+                node.args, node.kwargs = pytree.tree_map(_cpu_for_gpu, (node.args, node.kwargs))
+            module.recompile()
+    return own.cpu()
+
+
+def _cpu_for_gpu(item: Any) -> Any:
+    is_gpu = isinstance(item, torch.device) and item.type == "cuda"
+    return torch.device("cpu") if is_gpu else item
+
+
 def _traced(
     call: Callable[..., Any], given: Sequence[Any], places: Sequence[int]
 ) -> fx.GraphModule:
@@ -103,9 +125,11 @@ def _traced(
             whole[place] = tensor
         return call(*whole)
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True):  # on the CPU, where golow's graphs begin
         fakes = [
-            torch.empty_strided(given[k].shape, given[k].stride(), dtype=given[k].dtype)
+            torch.empty_strided(
+                given[k].shape, given[k].stride(), dtype=given[k].dtype, device="cpu"
+            )
             for k in places
         ]
         traced = make_fx(on_tensors, _allow_non_fake_inputs=True)(*fakes)

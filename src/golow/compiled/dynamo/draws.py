@@ -101,6 +101,8 @@ def _dropout(node: fx.Node, drawn: fx.Node) -> Callable[[], Tensor]:
             raise Unsupported("onednn", "dropout is read as a whole")
         user.replace_all_uses_with(drawn if user.args[1] else scaled)
         graph.erase_node(user)
+    if form.device.type == "cuda":  # its kernel draws otherwise than `bernoulli_`
+        return lambda: DROPOUT(form(), chance, True)[1]
     return lambda: form(torch.bool).bernoulli_(kept)
 
 
@@ -110,11 +112,13 @@ class _Form:
 
     def __init__(self, value: Tensor) -> None:
         self.shape, self.stride, self.dtype = tuple(value.shape), value.stride(), value.dtype
+        self.device = value.device
         if not all(isinstance(size, int) for size in (*self.shape, *self.stride)):
             raise Unsupported("onednn", "random numbers in sizes that are left open")
 
     def __call__(self, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.empty_strided(self.shape, self.stride, dtype=dtype or self.dtype)
+        kind = dtype or self.dtype
+        return torch.empty_strided(self.shape, self.stride, dtype=kind, device=self.device)
 
 
 def _form(node: Any) -> Any:

@@ -38,7 +38,7 @@ class PlanOfGraph:
             for k, item in enumerate(given)
             if isinstance(item, Tensor) and k not in weights
         ]
-        self._makers = [_maker(form) for form in one.returned.forms]
+        self._makers = [_maker(form, target.device) for form in one.returned.forms]
         sample = self._plain(given)
         outputs = [make() for make, _ in self._makers]
         target.building()
@@ -82,22 +82,26 @@ class PlanOfGraph:
         if type(item) is Known:
             return item.value
         if type(item) is Empty:
-            return torch.empty_strided(item.form.shape, item.form.stride(), dtype=item.form.dtype)
+            form, device = item.form, self._target.device
+            return torch.empty_strided(form.shape, form.stride(), dtype=form.dtype, device=device)
         source = given if type(item) is OfInput else made
         return item.view.of(source[item.view.source])
 
 
-def _maker(form: Tensor) -> tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]:
+def _maker(
+    form: Tensor, device: torch.device
+) -> tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]:
     """What gives memory for an output that the plan writes, and what makes the output of it: a plan
     writes row-major."""
-    shape, stride, dtype = tuple(form.shape), tuple(form.stride()), form.dtype
+    new: dict[str, Any] = {"dtype": form.dtype, "device": device}
+    shape, stride = tuple(form.shape), tuple(form.stride())
     # A tensor of one element, repeated: `empty_like` takes half the time of `empty`.
-    like = torch.empty((), dtype=dtype).expand(shape)
+    like = torch.empty((), **new).expand(shape)
     if torch.empty_like(like).stride() == stride:
         return (lambda: torch.empty_like(like)), (lambda made: made)
     if form.is_contiguous():  # with other strides of axes of one element
-        return (lambda: torch.empty_strided(shape, stride, dtype=dtype)), (lambda made: made)
+        return (lambda: torch.empty_strided(shape, stride, **new)), (lambda made: made)
     return (
-        lambda: torch.empty(shape, dtype=dtype),
-        lambda made: torch.empty_strided(shape, stride, dtype=dtype).copy_(made),
+        lambda: torch.empty(shape, **new),
+        lambda made: torch.empty_strided(shape, stride, **new).copy_(made),
     )

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from golow.compiled.dynamo.agreement import difference
 from golow.compiled.dynamo.backend_report import GraphRun
 from golow.compiled.dynamo.concrete_graph import ConcreteGraph, concrete
+from golow.compiled.dynamo.device import random_state, set_random_state, target_on
 from golow.compiled.dynamo.draws import Drawing
 from golow.compiled.dynamo.plan_of_graph import PlanOfGraph
 from golow.compiled.dynamo.watched_weights import is_watchable
 from golow.compiled.dynamo.worth import why_not_read
-from golow.levels.called.processor import Processor
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Mode
 
@@ -31,8 +31,8 @@ class PlannedGraph:
 
     Plans are built when sizes are first seen, since only then there are numbers for sizes that
     Dynamo left open, and content to compare on. weights: places of the inputs that stay from call
-    to call. drawing: the graph without its random numbers, if it draws some. Whatever cannot be
-    built runs in PyTorch, and the record says why.
+    to call. drawing: the graph without its random numbers, if it draws some. device: of tensors.
+    Whatever cannot be built runs in PyTorch, and the record says why.
     """
 
     def __init__(
@@ -41,9 +41,11 @@ class PlannedGraph:
         drawing: Drawing | None,
         mode: Mode,
         weights: Sequence[int],
+        device: torch.device,
         record: GraphRun,
     ) -> None:
         self._traced, self._drawing, self._record = traced, drawing, record
+        self._device = device
         self._planned = traced if drawing is None else drawing.rest
         self._mode, self._weights = mode, weights
         self._sizes: dict[object, _OneSize | None] = {}
@@ -73,7 +75,7 @@ class PlannedGraph:
         one = self._sizes.get(form)
         if one is None and (form in self._sizes or not (one := self._new(form, given))):
             return None
-        before = None if self._drawing is None else torch.get_rng_state()
+        before = None if self._drawing is None else random_state(self._device)
         whole = given if self._drawing is None else (*given, *self._drawing.draw())
         try:
             plan = one.plan(whole)
@@ -82,9 +84,9 @@ class PlannedGraph:
                 self._record.by_plan += 1
                 return found
         except Exception:
-            _draw_from(before)
+            self._draw_from(before)
             raise
-        _draw_from(before)
+        self._draw_from(before)
         return self._compared(form, plan, given, whole)
 
     def _new(self, form: object, given: Sequence[Any]) -> _OneSize | None:
@@ -93,12 +95,18 @@ class PlannedGraph:
             return None
         self._sizes[form] = None
         for item in given:
-            why = why_not_taken(item)
+            why = why_not_taken(item, self._device)
             if why:
                 self._record.note(why)
                 return None
-        self._sizes[form] = _OneSize(self._planned, self._mode, self._weights, self._record)
+        self._sizes[form] = _OneSize(
+            self._planned, self._mode, self._weights, self._device, self._record
+        )
         return self._sizes[form]
+
+    def _draw_from(self, state: Tensor | None) -> None:
+        if state is not None:
+            set_random_state(self._device, state)
 
     def _compared(
         self, form: object, plan: PlanOfGraph, given: Sequence[Any], whole: Sequence[Any]
@@ -126,9 +134,15 @@ class _OneSize:
     with."""
 
     def __init__(
-        self, traced: fx.GraphModule, mode: Mode, weights: Sequence[int], record: GraphRun
+        self,
+        traced: fx.GraphModule,
+        mode: Mode,
+        weights: Sequence[int],
+        device: torch.device,
+        record: GraphRun,
     ) -> None:
         self._traced, self._mode, self._weights, self._record = traced, mode, weights, record
+        self._device = device
         self._graph: ConcreteGraph | None = None
         self._kept: Sequence[int] = ()
         self._plans: list[PlanOfGraph] = []
@@ -165,7 +179,7 @@ class _OneSize:
         return plan
 
     def _built(self, given: Sequence[Any]) -> PlanOfGraph:
-        target = Processor(nn.Module(), "default", None, False)
+        target = target_on(self._device)
         if self._graph is None:
             self._kept = [place for place in self._weights if is_watchable(given[place])]
             self._graph = concrete(
@@ -175,12 +189,6 @@ class _OneSize:
         self._plans.append(plan)
         self._record.plans += 1
         return plan
-
-
-def _draw_from(state: Tensor | None) -> None:
-    """Let PyTorch draw on from a state of its generator."""
-    if state is not None:
-        torch.set_rng_state(state)
 
 
 def _form(given: Sequence[Any]) -> object:
@@ -193,10 +201,10 @@ def _form(given: Sequence[Any]) -> object:
     )
 
 
-def why_not_taken(item: Any) -> str:
-    """The reason for which no plan takes an input; empty if one can."""
+def why_not_taken(item: Any, device: torch.device) -> str:
+    """The reason for which no plan on this device takes an input; empty if one can."""
     if isinstance(item, Tensor):
-        if why := why_not_read(item):
+        if why := why_not_read(item, device):
             return why
         return "an input is to be negated" if item.is_neg() else ""
     if item is None or isinstance(item, bool | int | float):

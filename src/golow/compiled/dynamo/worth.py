@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from golow.compiled.dynamo.device import device_of
+
 HEAVY = frozenset(
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
     "matmul __matmul__ mm bmm addmm addbmm baddbmm mv addmv einsum tensordot chain_matmul "
@@ -27,10 +29,14 @@ def why_left(traced: fx.GraphModule, inputs: Sequence[Any]) -> str:
     nodes = [node for module in _modules(traced) for node in module.graph.nodes]
     if not any(_name(node) in HEAVY for node in nodes):
         return "no convolution, product, recurrence or attention"
-    if torch.is_autocast_enabled("cpu") or any(_turns_autocast_on(node) for node in nodes):
-        return "autocast: onednn computes in float32"
+    device = device_of(inputs)
+    if device.type not in ("cpu", "cuda"):
+        return f"an input is on {device.type}: plans run on the CPU and on NVIDIA GPUs"
+    if torch.is_autocast_enabled(device.type) or any(map(_turns_autocast_on, nodes)):
+        return "autocast: plans of this backend compute in float32"
     for item in inputs:
-        if isinstance(item, Tensor) and not _is_number(item) and (why := why_not_read(item)):
+        read = isinstance(item, Tensor) and not _is_number(item)
+        if read and (why := why_not_read(item, device)):
             return why
     return ""
 
@@ -41,12 +47,12 @@ def _is_number(tensor: Tensor) -> bool:
     return tensor.dtype is torch.float64 and tensor.dim() == 0
 
 
-def why_not_read(tensor: Tensor) -> str:
-    """The reason for which a plan cannot read a tensor; empty if it can."""
+def why_not_read(tensor: Tensor, device: torch.device) -> str:
+    """The reason for which a plan on this device cannot read a tensor; empty if it can."""
     if not is_ordinary(tensor):
         return f"an input is {_kind(tensor)}"
-    if tensor.device.type != "cpu":
-        return f"an input is on {tensor.device.type}: plans of this backend run on the CPU"
+    if tensor.device != device:
+        return f"inputs are on {device} and on {tensor.device}"
     if tensor.layout is not torch.strided:
         return f"an input is {str(tensor.layout).removeprefix('torch.')}"
     floating = tensor.is_floating_point() or tensor.is_complex()

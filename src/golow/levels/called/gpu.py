@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,37 +74,37 @@ class OneGpu:
         """A copy on the CPU in float32, where golow's graphs begin. Its parameters have no content,
         which takes no memory until somebody reads it, and nobody does."""
         known: dict[int, Any] = {}
-        for tensor in _tensors(module):
+        for tensor in tensors_of(module):
             if isinstance(tensor, nn.Parameter):
                 empty = torch.empty(tensor.shape, dtype=_widened(tensor))
                 known[id(tensor)] = nn.Parameter(empty, requires_grad=False)
             else:
-                known[id(tensor)] = _on_cpu(tensor)
+                known[id(tensor)] = on_cpu(tensor)
         return copy.deepcopy(module, known)
 
     def captured_with(self, sample: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs for that copy."""
-        return tuple(map(_on_cpu, sample))
+        return tuple(map(on_cpu, sample))
 
     def array(self, tensor: Tensor) -> DeviceArray | np.ndarray:
         """The tensor where it is on the GPU; a copy there of one that is elsewhere, or that kernels
         cannot read; an array of NumPy's of a type that no kernel has."""
         from golow.levels.direct.cudnn.run.device_array import ALIGNMENT, DeviceArray
 
-        if _name(tensor) not in C_TYPES:
+        if type_name(tensor) not in C_TYPES:
             return _host(_real(tensor))
         there = _real(tensor).to(self.device).contiguous()
         if there.data_ptr() % ALIGNMENT:
             there = there.clone()
         passing = there.data_ptr() != tensor.data_ptr()
         if passing:
-            torch.cuda.current_stream(self.device).synchronize()
-        return DeviceArray(there.data_ptr(), _name(there), partial(_host, there), passing)
+            self.wait_for_torch()
+        return DeviceArray(there.data_ptr(), type_name(there), partial(_host, there), passing)
 
     def building(self) -> None:
         """Wait for what may still write the weights. Let torch give back memory that it keeps in
         reserve: the plan's is not torch's."""
-        torch.cuda.synchronize(self.device)
+        self.wait()
         torch.cuda.empty_cache()
 
     def done(self) -> None:
@@ -122,18 +122,22 @@ class OneGpu:
         """Build the plan of one size."""
         from golow.levels.direct.cudnn.run.called_plan import CalledPlan
 
-        if self._chosen is None:
-            self._chosen = _engines(folder / self.level, self.device.index, tune)
         return CalledPlan(
             graph,
             read,
-            self._chosen,
+            self.engines_for(folder, tune),
             precision=self.precision,
-            given={str(k): _name(item) for k, item in enumerate(sample)},
-            outputs=list(map(_name, outputs)),
-            example=_bytes(sample),
+            given={str(k): type_name(item) for k, item in enumerate(sample)},
+            outputs=list(map(type_name, outputs)),
+            example=batch_bytes("input", sample),
             tune=tune,
         )
+
+    def engines_for(self, folder: Path, tune: bool) -> Engines:
+        """The engines; the first call makes them. folder: the cache."""
+        if self._chosen is None:
+            self._chosen = _engines(folder / self.level, self.device.index, tune)
+        return self._chosen
 
     def shared_weights(self) -> SharedWeights:
         """A new memory for weights."""
@@ -149,8 +153,21 @@ class OneGpu:
 
     def running(self, plan: CalledPlan, arena: Arena) -> Run:
         """The plan over a memory for iterations, on torch's current stream."""
+        return plan.running(arena, self.current_stream)
+
+    @cached_property
+    def current_stream(self) -> Callable[[], int]:
+        """Gives torch's current stream on this GPU."""
         raw = torch._C._cuda_getCurrentRawStream  # the public one makes an object of each stream
-        return plan.running(arena, partial(raw, self.device.index))
+        return partial(raw, self.device.index)
+
+    def wait(self) -> None:
+        """Wait for everything on the GPU."""
+        torch.cuda.synchronize(self.device)
+
+    def wait_for_torch(self) -> None:
+        """Wait for what is on torch's current stream."""
+        torch.cuda.current_stream(self.device).synchronize()
 
     def step_seconds(
         self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
@@ -173,7 +190,7 @@ def _gpu(kernels: Path, ordinal: int) -> Gpu:
     return Gpu(kernels, None, ordinal)
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
+def tensors_of(module: nn.Module) -> Iterator[Tensor]:
     """Yield parameters, buffers and tensors that layers hold in attributes."""
     yield from module.parameters()
     yield from module.buffers()
@@ -182,7 +199,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _host(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = _on_cpu(tensor).numpy()
+    array: np.ndarray = on_cpu(tensor).numpy()
     return array
 
 
@@ -190,13 +207,15 @@ def _widened(tensor: Tensor) -> torch.dtype:
     return torch.float32 if tensor.dtype in PRECISION_OF else tensor.dtype
 
 
-def _on_cpu(tensor: Tensor) -> Tensor:
+def on_cpu(tensor: Tensor) -> Tensor:
+    """A tensor on the CPU, half precision as float32."""
     return tensor.detach().to("cpu", _widened(tensor))
 
 
-def _bytes(sample: Sequence[Tensor]) -> Batch:
+def batch_bytes(kind: str, sample: Sequence[Tensor]) -> Batch:
+    """The content of tensors, by kind and position."""
     return {
-        ("input", str(k)): item.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        (kind, str(k)): item.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
         for k, item in enumerate(map(_real, sample))
     }
 
@@ -206,5 +225,6 @@ def _real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def _name(tensor: Tensor) -> str:
+def type_name(tensor: Tensor) -> str:
+    """The type of its elements, as graphs name it."""
     return str(_real(tensor).dtype).removeprefix("torch.")

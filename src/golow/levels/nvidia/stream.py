@@ -58,9 +58,10 @@ class Stream:
         """Enqueue a copy within the device; size in bytes."""
         checked(driver.cuMemcpyDtoDAsync(target, source, size, self.stream), "cuMemcpyDtoDAsync")
 
-    def write_word(self, address: int, value: int) -> None:
-        """Enqueue writing a 32-bit word, without a kernel or a copy."""
-        checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
+    def write_word(self, address: int, value: int, stream: int | None = None) -> None:
+        """Enqueue writing a 32-bit word, without a kernel or a copy. stream: another one."""
+        on = self.stream if stream is None else stream
+        checked(driver.cuStreamWriteValue32(on, address, value, 0), "cuStreamWriteValue32")
 
     def copy_columns(
         self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int

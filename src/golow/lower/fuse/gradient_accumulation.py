@@ -12,7 +12,6 @@ import msgspec
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref
 from golow.lower.ir.operator import written
 from golow.lower.ir.rewriting import Links
-from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient
 
 
@@ -44,7 +43,7 @@ def _with_sums(graph: Graph, every: int, kind: str) -> Graph:
         add = Node(
             name=total.name,
             op="aten.add.Tensor",
-            arguments=(Ref(name=item.name), Ref(name=before.name)),
+            arguments=(Ref(name=before.name), Ref(name=item.name)),
             outputs=(total,),
             module=item.target.rpartition(".")[0],
             phase="backward",
@@ -64,6 +63,6 @@ def _with_sums(graph: Graph, every: int, kind: str) -> Graph:
 def _shared(node: Node, every: int) -> Node:
     """Where backward begins, begin with an ``every``-th of the loss."""
     start = LossGradient.of(node)
-    if start is None or node.outputs[0] is None:
-        return node
-    return written(node, Fill(shape=node.outputs[0].shape, value=1 / every, dtype=start.dtype))
+    return (
+        node if start is None else written(node, LossGradient(dtype=start.dtype, share=1 / every))
+    )

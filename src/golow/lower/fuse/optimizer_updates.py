@@ -48,6 +48,50 @@ def decay_apart(graph: Graph, decays: Mapping[str, float]) -> Graph:
     return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
 
 
+def rates_apart(graph: Graph, groups: Mapping[str, int]) -> Graph:
+    """Give the updates of parameters learning rates by their groups. That of group 0 is the input
+    that is there; the others have further ones, whose targets are the groups' numbers."""
+    targets = {item.value.name: item.target for item in graph.inputs if item.kind == "parameter"}
+    used: dict[int, None] = {}
+
+    def changed(node: Node) -> Node:
+        parameter = node.keywords.get("parameter")
+        if node.op not in UPDATES or not isinstance(parameter, Ref):
+            return node
+        group = groups.get(targets[parameter.name], 0)
+        if not group:
+            return node
+        used[group] = None
+        return _of_group(node, group, ("learning_rate", "rate", "root"))
+
+    updated = [changed(node) for node in graph.nodes]
+    nodes: list[Node] = []
+    for node in updated:
+        if node.op == AdamStep.op():  # the last one counts the step
+            nodes += (_own_step(node, group) for group in used)
+        nodes.append(node)
+    rates = [
+        GraphInput(value=_renamed(RATE, f"{RATE.name}_{k}"), kind="learning_rate", target=str(k))
+        for k in used
+    ]
+    return msgspec.structs.replace(graph, inputs=(*graph.inputs, *rates), nodes=tuple(nodes))
+
+
+def _of_group(node: Node, group: int, names: tuple[str, ...]) -> Node:
+    own = {
+        name: Ref(name=f"{item.name}_{group}")
+        for name, item in node.keywords.items()
+        if name in names and isinstance(item, Ref)
+    }
+    return msgspec.structs.replace(node, keywords={**node.keywords, **own})
+
+
+def _own_step(node: Node, group: int) -> Node:
+    values = [item and _renamed(item, f"{item.name}_{group}") for item in node.outputs]
+    own = _of_group(node, group, ("learning_rate",))
+    return msgspec.structs.replace(own, name=f"{node.name}_{group}", outputs=tuple(values))
+
+
 class _Writer:
     """Collects what one graph's update adds."""
 

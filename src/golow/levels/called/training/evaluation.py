@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,13 +21,12 @@ Read = Callable[[], Mapping[str, Tensor]]
 
 class Evaluation:
     """Plans for the sizes that were evaluated, built when they are needed. One serves smaller
-    batches, too, if the module treats samples apart. read: the present weights."""
+    batches, too, if the module treats samples apart. module: its weights hold nothing. read: the
+    present weights. wanted: the settings of every plan."""
 
-    def __init__(
-        self, module: nn.Module, inputs: StepInputs, threads: int, cache: Path, read: Read
-    ) -> None:
+    def __init__(self, module: nn.Module, inputs: StepInputs, wanted: Wanted, read: Read) -> None:
         self._module, self._inputs, self._read = module, inputs, read
-        self._threads, self._cache = threads, cache
+        self._wanted = wanted
         self._plans: dict[int, CalledModule] = {}
         self._version: dict[int, int] = {}  # of the weights that a plan has
 
@@ -60,11 +58,11 @@ class Evaluation:
 
     @torch.inference_mode(False)
     def _build(self, rows: int, given: tuple[Any, ...], named: Mapping[str, Any]) -> CalledModule:
-        module = without_content(self._module)
+        module = without_content(self._module, torch.device("cpu"))
         module.load_state_dict(self._read())
-        module.eval()
+        module.eval().to(self._inputs.device)
         example = named or (given[0] if len(given) == 1 else given)
-        wanted = Wanted(batch=rows, threads=self._threads, cache=self._cache)
+        wanted = self._wanted._replace(batch=rows)
         try:
             made = built(CalledModule, module, example, wanted, Silent())
         except GolowError:  # one that mixes samples, such as by a loss, has no padding

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import msgspec
 from torch import Tensor, nn
 
-from golow.levels.called.processor import Processor
-from golow.levels.called.target import explained
+from golow.levels.called.target import Target, explained
 from golow.levels.called.training.optimizer_settings import Settings
 from golow.lower.capture.capture import capture_training
 from golow.lower.fuse.gradient_accumulation import add_sums, add_to_sums
-from golow.lower.fuse.optimizer_updates import decay_apart
+from golow.lower.fuse.optimizer_updates import decay_apart, rates_apart
 from golow.lower.ir.clean_up import CLEAN_UP, eliminate_dead_code
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.ir.pass_runner import apply
@@ -39,7 +38,7 @@ def lowered_step(
     targets: tuple[Tensor, ...],
     settings: Settings,
     every: int,
-    target: Processor,
+    target: Target,
 ) -> LoweredStep:
     """Capture the step and run the level's passes. Raises `GolowError` for what torch cannot
     capture, for what the level cannot run, and for a step that trains nothing."""
@@ -56,10 +55,11 @@ def lowered_step(
             batch=inputs[0].shape[0] if inputs[0].dim() else 1,
             inputs=(),
             threads=target.threads,
+            precision=target.precision,
             optimizer=optimizer,
         )
         found = apply(graph, (*first, *target.passes(workload)))
-        found = decay_apart(found, settings.decays)
+        found = rates_apart(decay_apart(found, settings.decays), settings.group_of)
         with explained(target.level):
             target.require_runnable(found)
         return found

@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.called.given_state import StateForm
-from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.called.training.step_target import StepState
 from golow.lower.capture.shared_tensors import first_names
 from golow.records.errors import GolowError
 
 WEIGHTS = ("parameter", "buffer")
 
 
-def without_content(module: nn.Module) -> nn.Module:
-    """A copy whose parameters and saved buffers hold nothing, and take no memory until something is
-    written to them. Raises `GolowError` for a module that cannot be copied."""
+def without_content(module: nn.Module, device: torch.device) -> nn.Module:
+    """A copy whose parameters and saved buffers hold nothing, on this device; on a CPU they take no
+    memory until something is written to them. Raises `GolowError` for a module that cannot be
+    copied."""
     weights = module.state_dict(keep_vars=True).values()
-    empty = {id(item): _like(item) for item in weights if isinstance(item, Tensor)}
+    empty = {id(item): _like(item, device) for item in weights if isinstance(item, Tensor)}
     try:
         return copy.deepcopy(module, empty)
     except Exception as error:
@@ -31,31 +32,37 @@ def without_content(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _like(item: Tensor) -> Tensor:
-    empty = torch.empty_like(item, requires_grad=False)
+def _like(item: Tensor, device: torch.device) -> Tensor:
+    empty = torch.empty_like(item, requires_grad=False, device=device)
     if isinstance(item, nn.Parameter):
         return nn.Parameter(empty, requires_grad=item.requires_grad)
     return empty
 
 
 class ModuleWeights:
-    """The weights of a module. state: the plans' memory; what no plan has is kept beside it.
+    """The weights of a module. state: the plans' memory; what no plan changes may be beside it.
 
     module: has the form of the state dict. content: its first content.
     """
 
-    def __init__(
-        self, module: nn.Module, content: Mapping[str, Tensor], state: TrainingState
-    ) -> None:
+    def __init__(self, module: nn.Module, content: Mapping[str, Tensor], state: StepState) -> None:
         self._form, self._first, self._state = StateForm(module), first_names(module), state
-        self._module, self._beside = module, dict(content)
+        self._module, self._beside, self._owned = module, dict(content), False
 
     def adopt(self) -> None:
         """Write into the plans' memory what a plan has since the last time."""
         for name in list(self._beside):
             if (key := self._key(name)) is not None:
-                self._state.write(key, self._beside.pop(name).detach().numpy())
-        self._beside = {name: item.detach().clone() for name, item in self._beside.items()}
+                self._state.write(key, self._beside.pop(name))
+        self._state.settle()
+        if not self._owned:
+            self._beside = {name: item.detach().clone() for name, item in self._beside.items()}
+            self._owned = True
+
+    @property
+    def beside(self) -> Mapping[str, Tensor]:
+        """What no plan changes."""
+        return self._beside
 
     def read(self) -> dict[str, Tensor]:
         """The state dict, as copies that stay."""
@@ -69,7 +76,7 @@ class ModuleWeights:
             if first not in made:
                 beside = self._beside.get(name)
                 made[first] = (
-                    torch.from_numpy(self._state.read(key)) if key is not None
+                    self._state.read(key) if key is not None
                     else _held(beside).clone()
                 )  # fmt: skip
             found[name] = made[first]
@@ -84,9 +91,10 @@ class ModuleWeights:
         """Take such weights."""
         for name, item in fitting.items():
             if (key := self._key(name)) is not None:
-                self._state.write(key, item.detach().cpu().contiguous().numpy())
+                self._state.write(key, item)
             else:
-                self._beside[name] = item.detach().cpu().clone()
+                self._beside[name] = item.detach().to(self._beside[name].device, copy=True)
+        self._state.settle()
 
     def _key(self, name: str) -> tuple[str, str] | None:
         target = self._first.get(name, name)

@@ -25,32 +25,40 @@ FIELDS = {  # of golow's record, by torch's name in a group of parameters
     "lr": "learning_rate", "momentum": "momentum", "nesterov": "nesterov", "betas": "betas",
     "alpha": "smoothing", "eps": "epsilon", "weight_decay": "weight_decay",
 }  # fmt: skip
+APART = ("weight_decay", "learning_rate")  # what groups may differ in
 LACKED = ("amsgrad", "maximize", "centered", "dampening", "differentiable")
 
 
 class Settings(NamedTuple):
     """optimizer: what holds for all parameters. order: the parameters as torch's state dicts count
-    them. groups: as in those. decays: the weight decay of each parameter that is updated. state: a
-    state dict of an optimizer that has made steps, or None."""
+    them. groups: as in those. decays, group_of: the weight decay of each parameter that is updated,
+    and the number of its group. state: a state dict of an optimizer that has made steps, or
+    None."""
 
     optimizer: Optimizer
     order: tuple[str, ...]
     groups: list[dict[str, Any]]
     decays: Mapping[str, float]
+    group_of: Mapping[str, int]
     state: dict[str, Any] | None
 
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rate of each group."""
+        return rates_of(self.groups)
 
-def settings_of(module: nn.Module, optimizer: Any, clip: float | None) -> Settings:
+
+def settings_of(module: nn.Module, optimizer: Any, clip: float | None, level: str) -> Settings:
     """The settings for the parameters of a module. clip: the largest norm of all gradients; the
-    record's own if it is None. Raises `GolowError` for an optimizer that the level does not have,
-    or that is another module's."""
+    record's own if it is None. level: its name in messages. Raises `GolowError` for an optimizer
+    that the level does not have, or that is another module's."""
     if isinstance(optimizer, Optimizer):
         record = optimizer
         require_optimizer(record)
         given = _created(module, record)
     elif type(optimizer) in NAMES:
         given = optimizer
-        record = record_of(NAMES[type(optimizer)], given.state_dict()["param_groups"])
+        record = record_of(NAMES[type(optimizer)], given.state_dict()["param_groups"], level)
     else:
         raise GolowError(
             f"the optimizer is {type(optimizer).__name__}",
@@ -62,7 +70,8 @@ def settings_of(module: nn.Module, optimizer: Any, clip: float | None) -> Settin
     require_optimizer(record)
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     decays: dict[str, float] = {}
-    for group in given.param_groups:
+    group_of: dict[str, int] = {}
+    for number, group in enumerate(given.param_groups):
         for parameter in group["params"]:
             if id(parameter) not in names:
                 raise GolowError(
@@ -71,28 +80,34 @@ def settings_of(module: nn.Module, optimizer: Any, clip: float | None) -> Settin
                     "make the optimizer of this module's parameters: model.parameters().",
                 )
             decays[names[id(parameter)]] = float(group["weight_decay"])
+            group_of[names[id(parameter)]] = number
     state = given.state_dict()
     begun = state if state["state"] else None
-    return Settings(record, tuple(decays), state["param_groups"], decays, begun)
+    return Settings(record, tuple(decays), state["param_groups"], decays, group_of, begun)
 
 
-def record_of(name: OptimizerName, groups: list[dict[str, Any]]) -> Optimizer:
-    """Groups of parameters in a state dict as golow's record; its weight decay is that of the
-    first. Raises `GolowError` for groups that differ in anything else, and for settings that the
-    level does not have."""
+def rates_of(groups: list[dict[str, Any]]) -> tuple[float, ...]:
+    """The learning rate of each group of a state dict."""
+    return tuple(require_rate(_number(group["lr"])) for group in groups)
+
+
+def record_of(name: OptimizerName, groups: list[dict[str, Any]], level: str) -> Optimizer:
+    """Groups of parameters in a state dict as golow's record; its weight decay and learning rate
+    are those of the first. Raises `GolowError` for groups that differ in anything else, and for
+    settings that the level does not have."""
     for group in groups:
         for setting in LACKED:
             if group.get(setting):
-                raise GolowError(f"onednn has no {setting} of torch.optim's optimizers")
+                raise GolowError(f"{level} has no {setting} of torch.optim's optimizers")
     if name == "adam" and groups[0].get("decoupled_weight_decay"):
         name = "adamw"
     first, *others = (dict(_fields(group)) for group in groups)
     for other in others:
         for field, value in other.items():
-            if value != first[field] and field != "weight_decay":
+            if value != first[field] and field not in APART:
                 raise GolowError(
                     f"groups of parameters differ in {field}: {first[field]} and {value}",
-                    "they may differ in weight_decay alone.",
+                    "they may differ in weight_decay and lr alone.",
                 )
     return Optimizer(name, **first)
 

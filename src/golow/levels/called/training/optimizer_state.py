@@ -4,20 +4,19 @@ it."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from golow.levels.called.training.optimizer_settings import (
     FIELDS,
     Settings,
+    rates_of,
     record_of,
-    require_rate,
 )
-from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.called.training.step_target import StepState
 from golow.levels.torch.optimizers import NAMES
 from golow.records.errors import GolowError
 from golow.records.workload import KEPT, OptimizerState
@@ -26,32 +25,33 @@ STEPS = ("steps", "steps")
 
 
 class Loaded(NamedTuple):
-    """A state dict that fits: arrays by kind and parameter, the number of steps, and the learning
-    rate."""
+    """A state dict that fits: tensors by kind and parameter, the number of steps, and the learning
+    rate of each group."""
 
-    arrays: Mapping[tuple[str, str], np.ndarray]
+    tensors: Mapping[tuple[str, str], Tensor]
     steps: int
-    rate: float
+    rates: tuple[float, ...]
 
 
 class OptimizerMemory:
-    """What the optimizer keeps of each parameter in the plans' memory. steps: how many it made."""
+    """What the optimizer keeps of each parameter in the plans' memory. steps: how many updates were
+    asked for; those that a loss scale skips count here."""
 
-    def __init__(self, settings: Settings, state: TrainingState) -> None:
-        self._settings, self._state = settings, state
+    def __init__(self, settings: Settings, state: StepState, level: str) -> None:
+        self._settings, self._state, self._level = settings, state, level
         self._names = NAMES[settings.optimizer.name]
         self.steps = 0
 
-    def read(self, rate: float) -> dict[str, Any]:
+    def read(self, rates: Sequence[float]) -> dict[str, Any]:
         """The state dict, as ``load_state_dict`` of torch's optimizer takes it."""
         groups = copy.deepcopy(self._settings.groups)
-        for group in groups:
+        for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
         state: dict[int, Any] = {}
-        if self.steps:
+        if made := self._made():
             updated = set(self._updated())
             for index, name in enumerate(self._settings.order):
-                if name in updated and (entry := self._entry(name)):
+                if name in updated and (entry := self._entry(name, made)):
                     state[index] = entry
         return {"state": state, "param_groups": groups}
 
@@ -59,7 +59,7 @@ class OptimizerMemory:
         """A state dict of torch's optimizer as this one takes it. Raises `GolowError` for that of
         another optimizer, or with other settings than were compiled."""
         groups, state = self._groups(given), _entries(given)
-        arrays: dict[tuple[str, str], np.ndarray] = {}
+        tensors: dict[tuple[str, str], Tensor] = {}
         steps: dict[str, int] = {}
         updated = set(self._updated())
         for index, name in enumerate(self._settings.order):
@@ -68,47 +68,50 @@ class OptimizerMemory:
             entry = state.get(index, {})
             steps[name] = _steps(entry)
             for kind in self._settings.optimizer.keeps:
-                arrays[kind, name] = self._array(kind, name, entry.get(self._names[kind]))
+                tensors[kind, name] = self._tensor(kind, name, entry.get(self._names[kind]))
         fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
         if self._settings.optimizer.counts_steps and steps[fewest] != steps[most]:
             raise GolowError(
                 f"the optimizer has made {steps[most]} steps of {most} and {steps[fewest]} of "
                 f"{fewest}; a step of golow's counts them together"
             )
-        return Loaded(arrays, steps[most], require_rate(groups[0]["lr"]))
+        return Loaded(tensors, steps[most], rates_of(groups))
 
     def write(self, loaded: Loaded) -> None:
         """Take such a state."""
         self.steps = loaded.steps
         self._state.clear(KEPT)
-        for key, array in loaded.arrays.items():
-            self._state.write(key, array)
+        for key, tensor in loaded.tensors.items():
+            self._state.write(key, tensor)
         if self._state.has(STEPS):
-            self._state.write(STEPS, np.array(loaded.steps, np.float32))
+            self._state.write(STEPS, torch.tensor(float(loaded.steps)))
 
     def forget_sums(self) -> None:
         """Set to zero what no state dict has: sums of gradients, and the last gradients of SGD
         without momentum, which the plan multiplies by zero."""
         self._state.clear(set(KEPT) - {*self._settings.optimizer.keeps, STEPS[0]})
 
+    def _made(self) -> int:
+        """The updates that were made."""
+        counted = self._state.has(STEPS)
+        return int(self._state.read(STEPS)) if counted else self.steps
+
     def _updated(self) -> Iterator[str]:
         keeps: tuple[OptimizerState, ...] = self._settings.optimizer.keeps or ("momentum",)
         return (name for _, name in self._state.keys(keeps[0]))
 
-    def _entry(self, name: str) -> dict[str, Tensor]:
+    def _entry(self, name: str, made: int) -> dict[str, Tensor]:
         keeps = self._settings.optimizer.keeps
-        entry = {
-            self._names[kind]: torch.from_numpy(self._state.read((kind, name))) for kind in keeps
-        }
+        entry = {self._names[kind]: self._state.read((kind, name)) for kind in keeps}
         if self._settings.optimizer.name != "sgd":
-            entry = {"step": torch.tensor(float(self.steps)), **entry}
+            entry = {"step": torch.tensor(float(made)), **entry}
         return entry
 
     def _groups(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
         try:
             groups = list(given["param_groups"])
             sizes = [len(group["params"]) for group in groups]
-            found = record_of(self._settings.optimizer.name, groups)
+            found = record_of(self._settings.optimizer.name, groups, self._level)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise _no_state(repr(error)) from error
         wanted = [len(group["params"]) for group in self._settings.groups]
@@ -142,18 +145,17 @@ class OptimizerMemory:
                     "compile again with these settings; only the learning rate changes later.",
                 )
 
-    def _array(self, kind: OptimizerState, name: str, given: object) -> np.ndarray:
+    def _tensor(self, kind: OptimizerState, name: str, given: object) -> Tensor:
         shape = self._state.shape((kind, name))
         if given is None:
-            return np.zeros(shape, np.float32)
+            return torch.zeros(shape)
         if not isinstance(given, Tensor) or tuple(given.shape) != shape:
             found = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
             raise GolowError(
                 f"{self._names[kind]} of {name} is {found} in the optimizer's state, the "
                 f"parameter is {list(shape)}"
             )
-        array: np.ndarray = given.detach().cpu().float().contiguous().numpy()
-        return array
+        return given.detach().float()
 
 
 def _entries(given: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:

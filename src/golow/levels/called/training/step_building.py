@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from golow.levels.called.gpu import PRECISION_OF, OneGpu
 from golow.levels.called.one_size import by_position
 from golow.levels.called.processor import Processor
 from golow.levels.called.sizes import ascending
 from golow.levels.called.target import device_of
 from golow.levels.called.training.eager_step import eager_loss, require_training
+from golow.levels.called.training.evaluation import Evaluation
 from golow.levels.called.training.module_weights import ModuleWeights, without_content
+from golow.levels.called.training.on_gpu import OnGpu
+from golow.levels.called.training.on_processor import OnProcessor
 from golow.levels.called.training.optimizer_settings import settings_of
 from golow.levels.called.training.optimizer_state import OptimizerMemory
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import Network, StepPlans
+from golow.levels.called.training.step_target import StepTarget
 from golow.levels.called.training.training_step import StepParts, TrainingStep
 from golow.levels.called.training.wanted_step import WantedStep
-from golow.levels.direct.onednn.run.training_plan import TrainingPlans
+from golow.levels.called.wanted import Wanted
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
@@ -46,45 +52,80 @@ def built_step(
     function = _loss(loss)
     sizes = () if wanted.batch is None else ascending("batch", wanted.batch)
     inputs = StepInputs(module, example, device_of(module, ()))
-    if inputs.device.type != "cpu":
-        raise GolowError(
-            f"the module is on {inputs.device}; golow.compile_step runs on the CPU",
-            "call the module's .cpu(), or train with `golow train` on a GPU.",
-        )
-    target = Processor(module, "default", wanted.threads, False)
-    settings = settings_of(module, wanted.optimizer, wanted.clip)
+    cache = open_cache(wanted.cache)
+    device = _device(module, inputs.device, wanted, cache)
+    settings = settings_of(module, wanted.optimizer, wanted.clip, device.target.level)
     observer.stage("running the step in PyTorch")
     tensors = [item.detach() for item in inputs.example]
     first, targets = tensors[: inputs.number], tensors[inputs.number :]
     expected = eager_loss(by_position(module, inputs.keywords), function, first, targets)
 
-    empty = without_content(module)
-    cache = open_cache(wanted.cache)
-    target.building()
-    plans = TrainingPlans(cache / target.level, wanted.seed)
+    on_cpu = inputs.device.type == "cpu"
+    empty = without_content(module, torch.device("cpu" if on_cpu else "meta"))
     content = {name: t.detach() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-    weights = ModuleWeights(empty, content, plans.state)
-    view = by_position(empty, inputs.keywords)
-    network = Network(view, function, settings._replace(state=None), wanted.every, wanted.tune)
-    made = StepPlans(network, inputs, weights, plans, target, cache)
-    optimizer = OptimizerMemory(network.settings, plans.state)
-    rate = settings.optimizer.learning_rate
+    captured, captured_loss = device.captured(empty, function)
+    view = by_position(captured, inputs.keywords)
+    weights = ModuleWeights(empty, content, device.state)
+    network = Network(view, captured_loss, settings._replace(state=None), wanted.every)
+    plans = StepPlans(network, inputs, weights, device)
+    optimizer = OptimizerMemory(network.settings, device.state, device.target.level)
+    evaluated = Wanted(
+        precision=wanted.precision, threads=device.target.threads if on_cpu else None, cache=cache
+    )
+
+    def present() -> dict[str, Tensor]:
+        device.wait()
+        return weights.read()
+
+    evaluation = Evaluation(empty, inputs, evaluated, present)
     parts = StepParts(
-        empty, inputs, made, plans, weights, optimizer, target, wanted.every, rate, cache
+        inputs, plans, device, weights, optimizer, evaluation, wanted.every, settings.rates
     )
     step = TrainingStep(parts)
     step.build(inputs.batch, observer)
-    _require_agreement(step, plans, tensors, expected)
-    step.load_state_dict(content, settings.state or step.optimizer_state())
+    before = device.scale()
+    _require_agreement(step, tensors, expected)
+    if before is not None:
+        device.set_scale(before)
+    nothing = {"state": {}, "param_groups": settings.groups}
+    step.load_state_dict(content, settings.state or nothing)
     for rows in sizes:
         step.build(rows, observer)
     return step
+
+
+def _device(module: nn.Module, device: torch.device, wanted: WantedStep, cache: Path) -> StepTarget:
+    """The level of the module's device. Raises `GolowError` if there is none, and for settings that
+    it does not have."""
+    if device.type == "cpu":
+        if wanted.loss_scale is not None:
+            raise GolowError(
+                "onednn computes in float32, where no loss needs a scale", "leave loss_scale= out."
+            )
+        target = Processor(module, wanted.precision, wanted.threads, False)
+        return OnProcessor(target, wanted.seed, cache, wanted.tune)
+    if device.type != "cuda":
+        raise GolowError(
+            f"the module is on {device}; golow.compile_step runs on the CPU and on NVIDIA GPUs",
+            "call the module's .cpu() or .cuda().",
+        )
+    halves = [name for name, p in module.named_parameters() if p.dtype in PRECISION_OF]
+    if halves:
+        raise GolowError(
+            f"{halves[0]} is in half precision, and a step updates float32 weights",
+            'call the module\'s .float(), and compile with precision="bf16" or "fp16".',
+        )
+    gpu = OneGpu(module, device, wanted.precision)
+    return OnGpu(gpu, wanted.seed, cache, wanted.tune, wanted.loss_scale)
 
 
 def _require_sense(wanted: WantedStep) -> None:
     for name, value, least in (("every", wanted.every, 1), ("seed", wanted.seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise GolowError(f"{name}={value!r} is no whole number from {least} on")
+    scale = wanted.loss_scale
+    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
+        raise GolowError(f"loss_scale={scale!r} is no number above 0", "use a power of two.")
 
 
 def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
@@ -106,15 +147,10 @@ def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
     return loss
 
 
-def _require_agreement(
-    step: TrainingStep, plans: TrainingPlans, example: Sequence[Tensor], expected: float
-) -> None:
+def _require_agreement(step: TrainingStep, example: Sequence[Tensor], expected: float) -> None:
     """Raise `GolowError` for a plan whose loss of the example is another one. Its state is then
     spoiled."""
-    plans.switches.dropout = False
-    plans.state.set_rate(0.0)
     found = step.loss_of([item.contiguous() for item in example])
-    plans.switches.dropout = True
     if math.isfinite(expected) and not abs(found - expected) <= FAR * abs(expected) + TINY:
         raise GolowError(
             f"the plan computes something else than the module: the loss of the example is "

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from golow.levels.called.one_size import OneSize
-from golow.levels.called.processor import Processor
 from golow.levels.called.sizes import in_words
 from golow.levels.called.target import explained, roomy
 from golow.levels.called.training.module_weights import ModuleWeights
 from golow.levels.called.training.optimizer_settings import Settings
 from golow.levels.called.training.step_inputs import StepInputs
-from golow.levels.direct.bundle_arrays import Batch
-from golow.levels.direct.onednn import level as onednn
-from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
+from golow.levels.called.training.step_target import StepPlan, StepTarget
 from golow.lower.ir.graph import Graph
 from golow.observer import Observer
 
 
 class Network(NamedTuple):
-    """What is trained. module: takes inputs by position; its weights hold nothing. loss: of the
-    module's output and the targets."""
+    """What is trained, as graphs are captured of it. module: takes inputs by position; its weights
+    hold nothing. loss: of the module's output and the targets."""
 
     module: nn.Module
     loss: Callable[..., Tensor]
     settings: Settings
     every: int
-    tune: bool
 
 
 class OneBatch(NamedTuple):
     """The plans of a batch size. adding: only adds gradients up; None if every step updates."""
 
-    updating: TrainingPlan
-    adding: TrainingPlan | None
+    updating: StepPlan
+    adding: StepPlan | None
 
 
 class StepPlans:
@@ -49,12 +43,10 @@ class StepPlans:
         network: Network,
         inputs: StepInputs,
         weights: ModuleWeights,
-        plans: TrainingPlans,
-        target: Processor,
-        cache: Path,
+        device: StepTarget,
     ) -> None:
         self._network, self._inputs, self._weights = network, inputs, weights
-        self._plans, self._target, self._cache = plans, target, cache
+        self._device = device
         self._built: dict[int, OneBatch] = {}
 
     def of(self, rows: int, observer: Observer) -> OneBatch:
@@ -64,19 +56,26 @@ class StepPlans:
             self._inputs.learn(rows)
         return self._built[rows]
 
+    def reload(self) -> None:
+        """Let all plans read again what none of them changes."""
+        for one in self._built.values():
+            for plan in filter(None, one):
+                plan.reload(self._weights.beside)
+
     @torch.inference_mode(False)
     @torch.enable_grad()
     def _build(self, rows: int, observer: Observer) -> OneBatch:
         from golow.levels.called.training.lowering import lowered_step
 
-        network, target, number = self._network, self._target, self._inputs.number
+        network, number, target = self._network, self._inputs.number, self._device.target
         observer.stage(f"capturing the step of {in_words((rows, 0))}")
         sample = self._inputs.sample((rows, 0))
+        captured = target.captured_with(sample)
         lowered = lowered_step(
             network.module,
             network.loss,
-            sample[:number],
-            sample[number:],
+            captured[:number],
+            captured[number:],
             network.settings,
             network.every,
             target,
@@ -91,13 +90,7 @@ class StepPlans:
         target.done()
         return OneBatch(updating, adding)
 
-    def _plan(self, graph: Graph, constants: Any, sample: tuple[Tensor, ...]) -> TrainingPlan:
-        target, number = self._target, self._inputs.number
-        arrays = [item.contiguous().numpy() for item in sample]
-        example: Batch = {("input", str(k)): item for k, item in enumerate(arrays[:number])}
-        example |= {("target", str(k)): item for k, item in enumerate(arrays[number:])}
-        folder = onednn.write_graph(graph, target.threads, self._cache)
-        state = self._weights.read() if self._network.tune else {}  # of steps that choose layouts
-        read = OneSize(graph, constants).reading(state, target.array)
-        with explained(target.level), roomy():
-            return self._plans.add(graph, read, folder, example, self._network.tune)
+    def _plan(self, graph: Graph, constants: Any, sample: tuple[Tensor, ...]) -> StepPlan:
+        device, number = self._device, self._inputs.number
+        with explained(device.target.level), roomy():
+            return device.add(graph, constants, self._weights, sample[:number], sample[number:])

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from golow.levels.called.forks import forks
-from golow.levels.called.processor import Processor
 from golow.levels.called.training.evaluation import Evaluation
 from golow.levels.called.training.module_weights import ModuleWeights
 from golow.levels.called.training.optimizer_settings import require_rate
 from golow.levels.called.training.optimizer_state import OptimizerMemory
+from golow.levels.called.training.scaler_state import given_scale, scaler_state
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import OneBatch, StepPlans
+from golow.levels.called.training.step_target import StepTarget
 from golow.levels.called.uncopied import Uncopied
-from golow.levels.direct.onednn.run.called_plan import set_threads
-from golow.levels.direct.onednn.run.training_plan import TrainingPlans
 from golow.lower.plan.listing import table_lines
 from golow.observer import Observer, Silent
 from golow.records.errors import GolowError
 
-LOSS_BYTES = 4
-
 
 class StepParts(NamedTuple):
-    """Parts of a training step. module: the caller's layers, whose weights hold nothing; inputs by
-    their names, as the caller gives them."""
+    """Parts of a training step. rates: of each group of parameters."""
 
-    module: nn.Module
     inputs: StepInputs
     plans: StepPlans
-    memory: TrainingPlans
+    device: StepTarget
     weights: ModuleWeights
     optimizer: OptimizerMemory
-    target: Processor
+    evaluation: Evaluation
     every: int
-    rate: float
-    cache: Path
+    rates: tuple[float, ...]
 
 
 class TrainingStep(Uncopied):
@@ -56,22 +47,19 @@ class TrainingStep(Uncopied):
     instead = "for another process: golow.compile_step there, then load_state_dict."
 
     def __init__(self, parts: StepParts) -> None:
-        self._parts, self._inputs = parts, parts.inputs
-        self._memory, self._threads = parts.memory, parts.target.threads
+        self._parts, self._inputs, self._device = parts, parts.inputs, parts.device
         self._lock, self._forks = threading.Lock(), len(forks)
         self._plans: dict[int, OneBatch] = {}
         self._every, self._added = parts.every, 0
         self._version = 0  # of the weights
-        self._evaluation = Evaluation(
-            parts.module, parts.inputs, self._threads, parts.cache, parts.weights.read
-        )
         self._closed = False
-        self._set_rate(parts.rate)
+        self._set_rates(parts.rates)
 
     def __call__(self, *batch: Any) -> Tensor:
         """Train on a batch: the inputs (one tensor, a tuple, or a mapping by name), then each
-        target. Returns its loss before the update, a number. Raises `GolowError` for a batch that
-        does not fit; a new number of samples takes the seconds of building its plan."""
+        target. Returns its loss before the update, a number; on a GPU, ``float`` of it waits for
+        the step. Raises `GolowError` for a batch that does not fit; a new number of samples takes
+        the seconds of building its plan."""
         with self._alone():
             known = self._inputs.exact(batch)
             if known is None:
@@ -84,72 +72,101 @@ class TrainingStep(Uncopied):
 
     def _run(self, plans: OneBatch, addresses: list[int]) -> Tensor:
         number = self._inputs.number
-        set_threads(self._threads)
         self._added += 1
         plan = plans.updating
         if self._added < self._every and plans.adding is not None:
             plan = plans.adding
-        plan(addresses[:number], addresses[number:])
+        loss = plan(addresses[:number], addresses[number:])
         if plan is plans.updating:
             self._added = 0
             self._parts.optimizer.steps += 1
-            if self._every > 1:
-                self._memory.state.clear(["gradient_sum"])
         self._version += 1
-        loss = torch.empty((), dtype=torch.float32, device="cpu")  # whatever the defaults are
-        ctypes.memmove(loss.data_ptr(), plan.loss_address, LOSS_BYTES)
         return loss
 
     # ------------------------------------------------------------ between steps
 
     @property
-    def learning_rate(self) -> float:
-        """The learning rate of the next steps; setting it builds nothing."""
-        return self._rate
+    def learning_rate(self) -> float | tuple[float, ...]:
+        """The learning rate of the next steps: a number, or one for each group of parameters if
+        the optimizer has several. Setting it builds nothing; one number is that of all groups."""
+        return self._rates[0] if len(self._rates) == 1 else self._rates
 
     @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        found = require_rate(rate)
+    def learning_rate(self, rate: float | Sequence[float]) -> None:
+        given: Sequence[Any] = rate if isinstance(rate, tuple | list) else [rate] * len(self._rates)
+        if len(given) != len(self._rates):
+            raise GolowError(
+                f"{len(given)} learning rates were given, and the optimizer has "
+                f"{len(self._rates)} groups of parameters",
+                "give one number, or one for each group.",
+            )
+        found = tuple(map(require_rate, given))
         with self._alone():
-            self._set_rate(found)
+            self._set_rates(found)
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by before the backward pass; 1 unless the step computes in
+        float16. Waits for the steps so far."""
+        with self._alone():
+            self._device.wait()
+            found = self._device.scale()
+        return 1.0 if found is None else found.value
 
     def state_dict(self) -> dict[str, Tensor]:
         """The module's state dict with the weights as they are now; the tensors are copies."""
         with self._alone():
+            self._device.wait()
             return self._parts.weights.read()
 
     def optimizer_state(self) -> dict[str, Any]:
         """What ``load_state_dict`` of the optimizer takes in torch.optim, made for
         ``model.parameters()`` or with the groups of the one that was given."""
         with self._alone():
-            return self._parts.optimizer.read(self._rate)
+            self._device.wait()
+            return self._parts.optimizer.read(self._rates)
+
+    def scaler_state(self) -> dict[str, Any]:
+        """What ``load_state_dict`` of `torch.amp.GradScaler` takes; empty, as that of one that is
+        not enabled, unless the step computes in float16."""
+        with self._alone():
+            self._device.wait()
+            return scaler_state(self._device.scale())
 
     def load_state_dict(
-        self, state: Mapping[str, Tensor], optimizer: Mapping[str, Any] | None = None
+        self,
+        state: Mapping[str, Tensor],
+        optimizer: Mapping[str, Any] | None = None,
+        scaler: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take other weights, and what the optimizer keeps and its learning rate if they are given.
+        """Take other weights, and if they are given, what the optimizer keeps with its learning
+        rates, and the loss scale.
 
-        Both are state dicts of PyTorch's. Gradients that wait for an update are forgotten. Raises
+        All are state dicts of PyTorch's. Gradients that wait for an update are forgotten. Raises
         `GolowError` for those of another module or optimizer, before anything changes.
         """
         with self._alone():
             weights = self._parts.weights.fitting(state)
             kept = None if optimizer is None else self._parts.optimizer.fitting(optimizer)
-            self._parts.target.building()
-            self._parts.weights.write(weights)
+            scale = None if scaler is None else given_scale(scaler, self._device.scaled)
+            self._device.wait()
             self._parts.optimizer.forget_sums()
             self._added = 0
             self._version += 1
             if kept is not None:
                 self._parts.optimizer.write(kept)
-                self._set_rate(kept.rate)
+                self._set_rates(kept.rates)
+            if scale is not None:
+                self._device.set_scale(scale)
+            self._parts.weights.write(weights)
+            self._parts.plans.reload()
 
     def evaluate(self, *inputs: Any, **named: Any) -> Any:
         """What the module in ``eval()`` returns with the present weights. Its plan of inference is
         built at the first call, and again for a larger batch; the first call after a step brings
         the weights over. Inputs and outputs are those of `golow.compile`."""
         with self._alone():
-            return self._evaluation(self._version, inputs, named)
+            return self._parts.evaluation(self._version, inputs, named)
 
     # ------------------------------------------------------------ what it is
 
@@ -167,17 +184,18 @@ class TrainingStep(Uncopied):
         """Return bytes: ``state``, of weights, optimizer and sums of gradients, once for all sizes,
         and ``iteration``, what a step needs beside them."""
         with self._alone():
-            memory = self._memory
-            return {"state": memory.state.bytes, "iteration": memory.iteration_bytes}
+            device = self._device
+            return {"state": device.state.bytes, "iteration": device.iteration_bytes}
 
     def close(self) -> None:
         """Give all memory back. A later call is an error."""
         with self._lock:
             if self._closed:
                 return
-            self._evaluation.close()
+            self._device.wait()
+            self._parts.evaluation.close()
             self._closed, self._plans = True, {}
-            del self._parts, self._memory, self._evaluation
+            del self._parts, self._device
 
     def __enter__(self) -> Self:
         return self
@@ -192,19 +210,29 @@ class TrainingStep(Uncopied):
         return self._plans.get(rows) or self._at(rows, observer)
 
     def loss_of(self, batch: Sequence[Tensor]) -> float:
-        """The loss of a batch of tensors in their order, by a step that updates."""
+        """The loss of a batch of tensors in their order, by a step that updates at a learning rate
+        of zero and drops nothing."""
         plan = self.build(self._inputs.batch, Silent()).updating
-        addresses, number = [item.data_ptr() for item in batch], self._inputs.number
-        plan(addresses[:number], addresses[number:])
-        return float(ctypes.c_float.from_address(plan.loss_address).value)
+        addresses, number, rates = (
+            [item.data_ptr() for item in batch],
+            self._inputs.number,
+            self._rates,
+        )
+        self._set_rates((0.0,) * len(rates))
+        self._device.set_dropout(active=False)
+        loss = float(plan(addresses[:number], addresses[number:]))
+        self._device.set_dropout(active=True)
+        self._set_rates(rates)
+        return loss
 
-    def _set_rate(self, rate: float) -> None:
-        self._rate = rate
-        self._memory.state.set_rate(rate)
+    def _set_rates(self, rates: tuple[float, ...]) -> None:
+        self._rates = rates
+        for group, rate in enumerate(rates):
+            self._device.set_rate(group, rate)
 
     def _at(self, rows: int, observer: Observer) -> OneBatch:
         found = self._plans[rows] = self._parts.plans.of(rows, observer)
-        self._memory.state.set_rate(self._rate)
+        self._set_rates(self._rates)
         return found
 
     @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from golow.records.workload import Precision
+
 
 class WantedStep(NamedTuple):
     """The settings of `golow.compile_step`, whose docstring says what each means."""
@@ -15,6 +17,8 @@ class WantedStep(NamedTuple):
     every: int = 1
     clip: float | None = None
     seed: int = 0
+    precision: Precision = "default"
+    loss_scale: float | None = None
     threads: int | None = None
     tune: bool = False
     cache: Path | None = None

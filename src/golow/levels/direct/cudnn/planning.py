@@ -8,8 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn import operators
-from golow.levels.direct.cudnn.build.builder import LEVEL, NOTHING, Builder
+from golow.levels.direct.cudnn.build.builder import LEVEL, NONE_HELD, NOTHING, Builder
 from golow.levels.direct.cudnn.build.finish_training import finish
+from golow.levels.direct.cudnn.build.training_state import Held
 from golow.levels.direct.implementation import (
     Implementation,
     implementations,
@@ -55,12 +56,14 @@ def build_plan(
     types: Types,
     batches: int,
     given: Mapping[str, str] = NOTHING,
+    held: Mapping[str, Held] = NONE_HELD,
 ) -> Built:
     """Return the plan for ``batches`` batches in memory. given: types of inputs there, by target,
-    where these are not the graph's. Raises `Unsupported` for what the level cannot run and for
-    operations without an engine."""
+    where these are not the graph's. held: parameters of another plan, as in `TrainingState`. Raises
+    `Unsupported` for what the level cannot run and for operations without an engine."""
     require_runnable(graph)
-    return Builder(arranged(graph), engines, types, batches, given).build(implemented(), finish)
+    builder = Builder(arranged(graph), engines, types, batches, given, held)
+    return builder.build(implemented(), finish)
 
 
 def arranged(graph: Graph) -> Graph:

@@ -166,7 +166,7 @@ def test_an_update_is_that_of_pytorch(
     optimizer = optimizers.in_torch(settings, [exact])
     operator = operator_of(settings)
     kernel = updates.update(count, operator, gradient=dtype, copy=dtype)
-    steps, corrections, adam = torch.zeros(()), torch.zeros(2), settings.counts_steps
+    steps, corrections, adam = torch.zeros(()), torch.zeros(4), settings.counts_steps
     given = [held[kind] if kind in kinds_of(operator) else NOTHING for kind in held]
     for step in range(3):
         gradient = drawn(count, dtype=dtype, seed=step)
@@ -180,7 +180,7 @@ def test_an_update_is_that_of_pytorch(
             run(gpu, updates.squares(count, dtype), [passed, sums], [])
             run(gpu, updates.clip_factor(updates.BLOCKS, settings.clip), [sums, state, factor], [])
         if adam:
-            run(gpu, updates.adam_step(settings.betas), [rate, state, steps, corrections], [])
+            run(gpu, updates.adam_step(settings.betas), [state, steps, corrections], [])
         numbers = corrections if adam else NOTHING
         run(gpu, kernel, [passed, parameter, *given, rate, numbers, factor, state, copy], [])
         assert_close(parameter, exact.detach(), slack=64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
@@ -51,12 +52,22 @@ class Node(NamedTuple):
 
 
 class Turns:
-    """Orders the launches of graphs that use the same memory, in whatever streams they are."""
+    """Orders the launches of graphs that use the same memory, and what else writes to it, in
+    whatever streams they are."""
 
     def __init__(self) -> None:
         flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._event = checked(driver.cuEventCreate(flag), "cuEventCreate")
         self._event_at = ctypes.c_void_p(int(self._event))
+
+    @contextmanager
+    def taken(self, stream: int) -> Iterator[None]:
+        """Let what is enqueued within the block wait for the launch before, and the next one for
+        it."""
+        at = ctypes.c_void_p(stream)
+        self.begin(at)
+        yield
+        self.end(at)
 
     def begin(self, stream: ctypes.c_void_p) -> None:
         """Let the stream wait for the launch before."""

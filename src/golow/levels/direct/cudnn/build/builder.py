@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.build.load_once import Loading
 from golow.levels.direct.cudnn.build.memory import PlanMemory
 from golow.levels.direct.cudnn.build.outputs import Outputs
 from golow.levels.direct.cudnn.build.step_list import StepList
-from golow.levels.direct.cudnn.build.training_state import TrainingState
+from golow.levels.direct.cudnn.build.training_state import Held, TrainingState
 from golow.levels.direct.cudnn.build.updating import Updating
 from golow.levels.direct.cudnn.build.values import Values
 from golow.levels.direct.cudnn.problems.precision import Types
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LEVEL = "cudnn"
 NOTHING: Mapping[str, str] = {}
+NONE_HELD: Mapping[str, Held] = {}
 ALIGNMENT = 256  # bytes; what cuBLASLt requires of a workspace
 
 
@@ -43,6 +44,7 @@ class Builder:
         types: Types,
         batches: int,
         given: Mapping[str, str] = NOTHING,
+        held: Mapping[str, Held] = NONE_HELD,
     ) -> None:
         self.engines, self.types = engines, types
         self.current = CurrentNode(graph, LEVEL)
@@ -50,7 +52,7 @@ class Builder:
         self.memory = PlanMemory(self.current, self.loading)
         self.steps = StepList(self.current, self.memory, self.loading, batches)
         self.concatenations = Concatenations(self)
-        self.training = TrainingState(self.current, types, self.memory.new)
+        self.training = TrainingState(self.current, types, self.memory.new, held)
         self.counters = Counters(graph)
         self.updating = Updating()
         self.inputs = Inputs(self, batches, given)

@@ -35,10 +35,6 @@ class Inputs:
         dtype = self._current.value(reference).dtype
         return self._build.values.wanted(reference, Layout(dtype))
 
-    def learning_rate(self) -> Tensor:
-        """The learning rate that the update reads."""
-        return self.tensors[("learning_rate", "")]
-
     def batches(self, reference: Ref) -> tuple[Tensor, Tensor]:
         """Return all batches of an input, as they lie in memory, and the current one's position."""
         item = self._current.sources[reference.name]
@@ -47,7 +43,8 @@ class Inputs:
     def dtype(self, reference: Ref) -> str:
         """Return the type in which an input lies in memory."""
         item = self._current.sources[reference.name]
-        return self._given.get(item.target, item.value.dtype)
+        own = item.value.dtype
+        return self._given.get(item.target, own) if item.kind == "input" else own
 
     def bring_in(self, name: str, layout: Layout, exists: bool) -> Tensor | None:
         """Allocate memory for a value from outside in this layout. None if state exists in another
@@ -66,6 +63,9 @@ class Inputs:
             if found is None:  # two layers share it and need different layouts
                 found = build.values.copied(build.training.masters[item.target], layout)
             return found
+        if item.kind == "gradient_sum":
+            total = build.training.gradient_sum(item.target)
+            return total if total.layout == layout else build.values.copied(total, layout)
         if item.kind == "parameter" or (item.kind == "buffer" and not current.trains):
             return build.memory.constant(value, layout)
         return None if exists else self._new_state(item, layout)

@@ -39,7 +39,7 @@ class Outputs:
     def _place(self, item: GraphOutput) -> Tensor:
         """Return where an output is; a gradient elsewhere is copied to its place."""
         values, training = self._build.values, self._build.training
-        if item.kind == "gradient":
+        if item.kind in ("gradient", "gradient_sum"):
             tensor, target = values.view(Ref(name=item.name)), training.gradient(item.target)
             if tensor.buffer != target.buffer:
                 values.copy(tensor, target)

@@ -2,52 +2,72 @@
 gradient and half-precision copy. All have the same offset in flat places, so that one step updates
 many parameters: all vectors, and the weights in parts, in the order in which the backward pass
 makes their gradients. A part's gradients need no memory before the first of them and after its
-update."""
+update. Parameters whose updates have other settings are in groups of their own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
 from golow.levels.direct.cudnn.problems.precision import Types
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.direct.node import CurrentNode
 from golow.lower.analysis.liveness import gradient_places
-from golow.lower.ir.graph import Graph, Value
+from golow.lower.fuse.optimizer_updates import UPDATES
+from golow.lower.ir.graph import Argument, Graph, Ref, Value
 from golow.lower.ir.rewriting import Links
 from golow.lower.plan.plan import Place
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
-Role = Literal["master", "momentum", "square", "gradient", "copy"]
-KEPT: tuple[Role, ...] = ("momentum", "square")
-# "vectors", or "weights." and the number of the part. Weights have gradients in the type of
-# products, vectors (biases, batch norm) in float32.
+Role = Literal["master", "momentum", "square", "gradient_sum", "gradient", "copy"]
+KEPT: tuple[Role, ...] = ("momentum", "square", "gradient_sum")
+# "vectors", or "weights." and the number of the part; "vectors.1" if it has other settings. Weights
+# have gradients in the type of products, vectors (biases, batch norm) in float32.
 Group = str
 VECTORS: Group = "vectors"
 # A part is a launch, and its gradients are held together.
 PART_BYTES, MOST_PARTS = 16 << 20, 8
+# Settings of an update that may be others for other parameters.
+DIFFERING = ("learning_rate", "weight_decay")
+
+
+class Held(NamedTuple):
+    """Where a plan holds a parameter that it trains, for another plan of the same network."""
+
+    group: Group
+    layout: Layout
 
 
 class TrainingState:
     """The parameters of one plan. new: allocates a value in a place, as `PlanMemory.new`. group_of:
     of each parameter that is trained, by its target. masters, kept, gradients: by target; kept is
-    what the optimizer keeps of each, by its kind among the graph's inputs."""
+    what the optimizer keeps of each, and sums of gradients, by its kind among the graph's inputs.
 
-    def __init__(self, current: CurrentNode, types: Types, new: New) -> None:
+    held: of another plan with the same state, by target, in the order in which it allocated the
+    parameters: then this one's lie at the same offsets of the same places.
+    """
+
+    def __init__(
+        self, current: CurrentNode, types: Types, new: New, held: Mapping[str, Held]
+    ) -> None:
         self._current, self._types, self._new = current, types, new
         graph = current.graph
-        self.group_of = grouped(graph)
+        self.group_of = {target: one.group for target, one in held.items()} or grouped(graph)
         self._gradient_of = gradient_places(graph)
-        gradients = (item for item in graph.outputs if item.kind == "gradient")
-        self._gradients = {current.group(item.name) for item in gradients}
+        outputs = (item for item in graph.outputs if item.kind in ("gradient", "gradient_sum"))
+        self._gradients = {current.group(item.name) for item in outputs}
+        self._updates = any(item.kind == "gradient" for item in graph.outputs)
         kinds = {item.kind for item in graph.inputs}
         self.masters: dict[str, Tensor] = {}
         self.kept: dict[str, dict[str, Tensor]] = {role: {} for role in KEPT if role in kinds}
         self.gradients: dict[str, Tensor] = {}
         self.copies: list[tuple[Tensor, Tensor]] = []
         self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's offset
+        values = {item.target: item.value for item in graph.inputs if item.kind == "parameter"}
+        for target, one in held.items():
+            self._master(target, values[target], one.layout)
 
     def parameter(self, target: str, value: Value, layout: Layout) -> Tensor | None:
         """Return the original, or its copy in half precision. The first call allocates it with
@@ -63,17 +83,27 @@ class TrainingState:
         return copy
 
     def gradient(self, target: str) -> Tensor:
-        """Return the place of a parameter's gradient."""
-        sources = self._current.sources.values()
-        value = next(item.value for item in sources if item.target == target)
-        self._master(target, value, Layout("float32"))
-        return self.gradients[target]
+        """Return the place of a parameter's gradient; where gradients are only added up, of their
+        sum."""
+        self._allocate(target)
+        return self.gradients[target] if self._updates else self.gradient_sum(target)
+
+    def gradient_sum(self, target: str) -> Tensor:
+        """Return the sum of a parameter's gradients so far, which the plan must have."""
+        self._allocate(target)
+        return self.kept["gradient_sum"][target]
 
     def place(self, index: int = 0) -> Tensor | None:
         """Return the place that the plan keeps for the current node's value of that index, if it is
         the gradient of a parameter."""
         target = self._gradient_of.get(self._current.output(index).name)
         return None if target is None else self.gradient(target)
+
+    def _allocate(self, target: str) -> None:
+        if target not in self.masters:
+            sources = self._current.sources.values()
+            value = next(i.value for i in sources if (i.kind, i.target) == ("parameter", target))
+            self._master(target, value, Layout("float32"))
 
     def has_place(self, name: str) -> bool:
         """Whether the value lies where the plan keeps the gradient of a parameter."""
@@ -85,7 +115,7 @@ class TrainingState:
 
     def gradient_type(self, group: Group) -> str:
         """Return the type in which gradients of a group are stored."""
-        return "float32" if group == VECTORS else self._types.computed
+        return "float32" if group.partition(".")[0] == VECTORS else self._types.computed
 
     @property
     def groups(self) -> list[Group]:
@@ -111,7 +141,7 @@ class TrainingState:
         roles: tuple[tuple[dict[str, Tensor], Role, Layout], ...] = (
             (self.masters, "master", master),
             *((self.kept[role], role, master) for role in KEPT if role in self.kept),
-            (self.gradients, "gradient", gradient),
+            *(((self.gradients, "gradient", gradient),) if self._updates else ()),
         )
         for held, role, made in roles:
             held[target] = self._new(value.name, value.shape, made, place_of(role, group))
@@ -132,18 +162,34 @@ def is_of(role: Role, place: Place) -> bool:
 def grouped(graph: Graph) -> dict[str, Group]:
     """Return the group of each parameter that is trained, in the order in which their gradients
     appear."""
-    found, part, filled = {}, 0, 0
-    trained = _by_appearance(graph)
+    found, filled = {}, dict[str, int]()
+    trained, settings = _by_appearance(graph), _settings(graph)
     weights = sum(4 * math.prod(v.shape) for _, v in trained if len(v.shape) > 1)
     enough = max(PART_BYTES, -(-weights // MOST_PARTS))
+    numbers: dict[object, int] = {}  # of settings
+    open_part: dict[int, Group] = {}  # by the number of settings
     for target, value in trained:
+        number = numbers.setdefault(settings.get(target), len(numbers))
         if len(value.shape) <= 1:
-            found[target] = VECTORS
+            found[target] = f"{VECTORS}.{number}" if number else VECTORS
             continue
-        if filled >= enough:
-            part, filled = part + 1, 0
-        found[target] = f"weights.{part}"
-        filled += 4 * math.prod(value.shape)
+        part = open_part.get(number)
+        if part is None or filled[part] >= enough:
+            part = open_part[number] = f"weights.{len(filled)}"
+            filled[part] = 0
+        found[target] = part
+        filled[part] += 4 * math.prod(value.shape)
+    return found
+
+
+def _settings(graph: Graph) -> dict[str, tuple[Argument, ...]]:
+    """What may differ between the updates of parameters, by target."""
+    targets = {item.value.name: item.target for item in graph.inputs if item.kind == "parameter"}
+    found = {}
+    for node in graph.nodes:
+        parameter = node.keywords.get("parameter")
+        if node.op in UPDATES and isinstance(parameter, Ref):
+            found[targets[parameter.name]] = tuple(node.keywords.get(name) for name in DIFFERING)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from golow.levels.direct.cudnn.build.training_state import Group, place_of
+from golow.levels.direct.cudnn.build.training_state import DIFFERING, Group, place_of
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels import loss_scale, updates
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE, Tensor
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class Updating:
     """What the update's nodes asked for, and the steps that do it.
 
-    settings: of any parameter, since all have the same. steps, factor: where the number of steps
-    and the factor of the gradients are.
+    settings: of any parameter of a group, since all have the same. steps, factor: where the number
+    of steps and the factor of the gradients are.
     """
 
     def __init__(self) -> None:
-        self.settings: updates.Update | None = None
+        self.settings: dict[Group, updates.Update] = {}
         self.adam: AdamStep | None = None
         self.steps: Tensor | None = None
         self.clip: ClipFactor | None = None
@@ -42,21 +42,20 @@ class Updating:
     def use(self, build: Builder, settings: updates.Update) -> None:
         """Take the settings of one parameter's update. If it is the last of its group, and need not
         wait for other groups, add the group's step."""
-        self.settings = settings
         build.inputs.state(settings.learning_rate)
         target = build.current.target_of(settings.parameter)
         self._ready.add(target)
         group = build.training.group_of[target]
+        self.settings[group] = settings
         members = build.training.members(group)
         if self.clip is None and not build.types.scaled and self._ready.issuperset(members):
             build.outputs.place_gradients(members)
-            self._update(build, settings, group, None)
+            self._update(build, group, None)
 
     def finish(self, build: Builder) -> None:
         """Add the steps over whole places: in float16 the search for gradients that are not finite;
         the factor of gradients that are clipped; the update; in float16 the next loss scale."""
-        settings = self.settings
-        if settings is None:
+        if not self.settings:
             return
         scale = build.memory.cell(LOSS_SCALE) if build.types.scaled else None
         for group in build.training.groups if scale else ():
@@ -67,7 +66,7 @@ class Updating:
         self._find_clip(build, scale)
         for group in build.training.groups:
             if group not in self._updated:
-                self._update(build, settings, group, scale)
+                self._update(build, group, scale)
         if scale:
             build.steps.kernel(loss_scale.next_scale(), [], [scale], "next_scale")
 
@@ -99,22 +98,16 @@ class Updating:
             return None
         if self._corrections is not None:
             return self._corrections
-        corrections = build.memory.new("adam_corrections", (2,), Layout("float32"), "state")
-        reads = [build.inputs.learning_rate(), scale]
+        corrections = build.memory.new("adam_corrections", (4,), Layout("float32"), "state")
         build.steps.kernel(
-            updates.adam_step(self.adam.betas), reads, [self.steps, corrections], "adam_step"
+            updates.adam_step(self.adam.betas), [scale], [self.steps, corrections], "adam_step"
         )
         self._corrections = corrections
         return corrections
 
-    def _update(
-        self,
-        build: Builder,
-        settings: updates.Update,
-        group: Group,
-        scale: Tensor | None,
-    ) -> None:
+    def _update(self, build: Builder, group: Group, scale: Tensor | None) -> None:
         self._updated.add(group)
+        settings = self.settings[group]
         corrections = self._count_step(build, scale)
         dtype = build.training.gradient_type(group)
         kernel = partial(
@@ -132,7 +125,7 @@ class Updating:
             master,
             momentum if build.memory.has_place(momentum) else None,
             square if build.memory.has_place(square) else None,
-            build.inputs.learning_rate(),
+            build.inputs.state(settings.learning_rate),
             corrections,
             self.factor,
             scale,
@@ -143,11 +136,12 @@ class Updating:
 
 
 def refuse_differing(arguments: Operator, question: Question) -> str:
-    """One step over all parameters needs the same settings for all."""
+    """One step over the parameters of a group needs the same settings for all of them, and the end
+    of the step counts once for all groups."""
     others = (type(arguments).of(node) for node in question.graph.nodes)
     first = next(other for other in others if other is not None)
     same = msgspec.structs.asdict(arguments)
-    own = ("parameter", "gradient", "momentum", "square")
+    own = ("parameter", "gradient", "momentum", "square", "rate", "root", *DIFFERING)
     names = [name for name in same if name not in own]
     differing = [name for name in names if getattr(first, name) != same[name]]
     if differing:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from golow.levels.direct.buffers import UNDECIDED
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of, same_memory
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned, is_dense
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
@@ -28,6 +29,7 @@ AT_THE_END: tuple[OutputKind, ...] = (
     "momentum",
     "square",
     "steps",
+    "gradient_sum",
     "buffer",
     "clip_factor",
 )
@@ -63,6 +65,8 @@ class Values:
     def _layout_from_outside(self, reference: Ref) -> Layout:
         value = self._current.value(reference)
         item = self._current.sources.get(reference.name)
+        if item is not None and item.kind == "gradient_sum":
+            return self._build.training.gradient_sum(item.target).layout
         image = len(value.shape) == 4 and (item is None or item.kind == "input")
         # The weight of a convolution of volumes; views of it are read as weights of images.
         image |= len(value.shape) == 5 and item is not None and item.kind == "parameter"
@@ -192,9 +196,10 @@ class Values:
         return copy
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Copy into a tensor of the same shape; the layouts may differ."""
+        """Copy into a tensor of the same shape; the layouts may differ. Padding becomes zero."""
         if target.elements != source.elements and target.layout.order == "channels_last":
-            raise self._current.unsupported("a copy into padded channels")
+            zero = pointwise(["a"], [Operand("float32", "scalar")], [target.dtype], target.elements)
+            self._build.steps.kernel(zero, [self._memory.number(0.0)], [target], "clear")
         shape = source.shape
         here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
         copy(self._build, source, here, target, there, shape, "copy")

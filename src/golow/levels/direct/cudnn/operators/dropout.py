@@ -8,6 +8,7 @@ from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels.dropout import PROBABILITY_OFFSET, forward_kernel
 from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import Cell, Tensor
+from golow.levels.direct.formulas.literals import number
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.refusing import not_floating, not_made_by
 from golow.lower.operators.dropout import Dropout, DropoutBackward
@@ -38,13 +39,22 @@ def dropout(build: Builder, arguments: Dropout) -> None:
 
 
 def dropout_backward(build: Builder, arguments: DropoutBackward) -> None:
-    """The gradient where the mask kept the value, scaled like the value."""
+    """The gradient where the mask kept the value, scaled like the value. A mask from outside the
+    graph was not drawn here."""
     kept = build.values.tensor(arguments.mask)
     layout = kept.layout._replace(dtype=build.types.computed)
     outer = build.values.wanted(arguments.gradient, layout)
     result = build.memory.new(build.current.output().name, outer.shape, outer.layout)
+    drawn = build.current.found_note(arguments.mask.name, Control)
+    if drawn is None:
+        operands = [Operand(outer.dtype), Operand("bool")]
+        scaled = f"b ? a * {number(arguments.scale)} : 0.0f"
+        kernel = pointwise([scaled], operands, [result.dtype], result.elements)
+        build.steps.kernel(kernel, [outer, kept], [result])
+        build.values.define(0, result)
+        return
     # The probability currently in use, which is zero while the levels are compared.
-    control = build.current.noted(arguments.mask, Control).cell
+    control = drawn.cell
     probability = control._replace(shape=(), layout=Layout("float32"), offset=PROBABILITY_OFFSET)
     operands = [Operand(outer.dtype), Operand("bool"), Operand("float32", "scalar")]
     kernel = pointwise(["c < 1.0f ? a * b / (1.0f - c) : 0.0f"], operands, [result.dtype],
@@ -58,7 +68,8 @@ def _refuse(arguments: Dropout, question: Question) -> str:
 
 
 def _refuse_backward(arguments: DropoutBackward, question: Question) -> str:
-    return not_made_by(question, arguments.mask, Dropout)
+    given = any(item.value.name == arguments.mask.name for item in question.graph.inputs)
+    return "" if given else not_made_by(question, arguments.mask, Dropout)
 
 
 IMPLEMENTATIONS = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
+from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
+from golow.levels.direct.formulas.literals import number
 from golow.levels.direct.implementation import Implementation, Question
 from golow.lower.operators.loss_gradient import LossGradient
 
@@ -14,12 +16,20 @@ if TYPE_CHECKING:
 
 
 def loss_gradient(build: Builder, arguments: LossGradient) -> None:
-    """Define it as one or, with loss scaling, as the scale: the first field of its cell."""
-    if build.types.scaled:
-        scale = build.memory.cell(LOSS_SCALE)
-        build.values.define(0, scale._replace(shape=(), layout=Layout("float32")))
-    else:
-        build.values.define(0, build.memory.number(1.0))
+    """Define it as one or, with loss scaling, as the scale, the first field of its cell; or as a
+    share of either."""
+    if not build.types.scaled:
+        build.values.define(0, build.memory.number(arguments.share))
+        return
+    scale = build.memory.cell(LOSS_SCALE)._replace(shape=(), layout=Layout("float32"))
+    if arguments.share != 1.0:
+        result = build.memory.new(build.current.output().name, (), Layout("float32"))
+        kernel = pointwise(
+            [f"a * {number(arguments.share)}"], [Operand("float32", "scalar")], ["float32"], 1
+        )
+        build.steps.kernel(kernel, [scale], [result])
+        scale = result
+    build.values.define(0, scale)
 
 
 def _refuse(arguments: LossGradient, question: Question) -> str:

@@ -30,7 +30,7 @@ from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 from golow.records.workload import Precision
 
-_building = threading.RLock()
+building = threading.RLock()
 """Plans of one GPU load and are captured on the same streams: one thread at a time."""
 
 
@@ -72,7 +72,7 @@ class CalledPlan:
         def built() -> Built:
             return build_plan(graph, engines, TYPES[precision], 1, given)
 
-        with _building:
+        with building:
             self.gpu.make_current()
             self.built = built()
             if tune and self._is_refined(engines, read):
@@ -97,18 +97,18 @@ class CalledPlan:
     def share(self, memory: SharedWeights) -> None:
         """Keep the weights in a memory that other plans of the same network share; before the first
         `running`."""
-        with _building:
+        with building:
             memory.take(self.gpu, self.plan, self._weights.memory)
 
     def load(self, read: Read) -> None:
         """Take other weights, in the memory of the present ones. No call may run meanwhile."""
-        with _building:
+        with building:
             self._weights.fill(read)
 
     def running(self, arena: Arena, current_stream: Callable[[], int]) -> RunningPlan:
         """The plan over an arena, which must be as large as `plan` says, and these weights.
         current_stream: the stream of the caller."""
-        with _building:
+        with building:
             self.gpu.make_current()
             execution = Execution(
                 self.built,
@@ -159,7 +159,7 @@ class RunningPlan:
         enqueue()  # libraries load their kernels on first use, not inside a graph
         self._gpu.synchronize()
         self._graph = PointedGraph(self._gpu, enqueue, [*places, *landings], turns)
-        self._require_pointed(len(places) + len(landings))
+        require_pointed(self._graph, len(places) + len(landings))
         execution.memory.forget_inputs()
 
     def __call__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -175,10 +175,13 @@ class RunningPlan:
         kernel = strided_copy(here, there, tensor.shape)
         self._gpu.launch(kernel, [self._execution.address(tensor), address])
 
-    def _require_pointed(self, number: int) -> None:
-        missing = set(range(number)) - self._graph.pointed
-        if missing:
-            raise LookupError(f"no kernel of the graph has the addresses {sorted(missing)}")
+
+def require_pointed(graph: PointedGraph, number: int) -> None:
+    """Raise LookupError if the graph reads or writes one of so many pieces of memory where it was
+    recorded, not where the caller has it."""
+    missing = set(range(number)) - graph.pointed
+    if missing:
+        raise LookupError(f"no kernel of the graph has the addresses {sorted(missing)}")
 
 
 def _no_weights(kind: str, target: str) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from golow.levels.direct.cudnn.steps.built_plan import Tensor
 from golow.levels.nvidia.memory import Region
@@ -14,20 +15,37 @@ CONSTANT: Place = "constant"
 ONCE: Place = "once"
 
 
+class SharedState(NamedTuple):
+    """Memory of other plans of the same network. places: whole ones; moved: addresses of buffers in
+    other places, by their numbers in this plan."""
+
+    places: Mapping[Place, Region]
+    moved: Mapping[int, int]
+
+
+NO_STATE = SharedState({}, {})
+
+
 class DeviceMemory:
     """Device memory for each place of a plan and each of its inputs.
 
     arena: the memory of an iteration, at least as large as the plan's; plans that never run at the
     same time may share it. weights: another memory of the same plan, whose constants this one
-    reads, too. Counters and cells are never shared.
+    reads, too. state: what plans of a training share. Counters of arrivals are never shared.
     """
 
     def __init__(
-        self, plan: Plan, *, arena: Region | None = None, weights: DeviceMemory | None = None
+        self,
+        plan: Plan,
+        *,
+        arena: Region | None = None,
+        weights: DeviceMemory | None = None,
+        state: SharedState = NO_STATE,
     ) -> None:
         self._plan = plan
-        self._moved: Mapping[int, int] = {} if weights is None else weights._moved
+        self._moved: Mapping[int, int] = state.moved if weights is None else weights._moved
         given = {ARENA: arena, CONSTANT: None if weights is None else weights.place(CONSTANT)}
+        given |= state.places
         self._places = {
             place: given.get(place) or Region(size)
             for place, size in plan.sizes.items()

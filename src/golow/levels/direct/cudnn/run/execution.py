@@ -4,7 +4,7 @@ that runs them all."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.build.training_state import KEPT, is_of
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, Layout, packed, unpacked
 from golow.levels.direct.cudnn.run.device_array import DeviceArray
-from golow.levels.direct.cudnn.run.device_memory import DeviceMemory
+from golow.levels.direct.cudnn.run.device_memory import NO_STATE, DeviceMemory, SharedState
 from golow.levels.direct.cudnn.shared_kernels.cast import cast
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.delay import delay
@@ -36,7 +36,7 @@ from golow.levels.direct.kernel_views import View
 from golow.levels.direct.weight_arithmetic import computed
 from golow.levels.nvidia.memory import Region
 from golow.lower.ir.graph import GraphInput
-from golow.lower.plan.plan import Step
+from golow.lower.plan.plan import Place, Step
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine
@@ -60,14 +60,18 @@ class Execution:
         *,
         arena: Region | None = None,
         weights: Execution | None = None,
+        state: SharedState = NO_STATE,
     ) -> None:
         """sources: the graph's inputs by the names of their values. read(kind, target) returns a
-        parameter, buffer or constant as an array, which may be on the device. arena, weights: as of
-        `DeviceMemory`; an execution with another one's weights reads none, and that one must live
-        as long."""
+        parameter, buffer or constant as an array, which may be on the device. arena, weights,
+        state: as of `DeviceMemory`; an execution with another one's weights reads none, and that
+        one must live as long."""
         self.built, self.gpu, self.plan = built, gpu, built.plan
         self.memory: DeviceMemory = DeviceMemory(
-            self.plan, arena=arena, weights=None if weights is None else weights.memory
+            self.plan,
+            arena=arena,
+            weights=None if weights is None else weights.memory,
+            state=state,
         )
         self._sources = sources
         steps = zip(built.calls, self.plan.steps, strict=True)
@@ -260,9 +264,12 @@ class Execution:
             if any(is_of(role, place) for role in KEPT):
                 self.gpu.fill(region.address, region.size)
 
-    def renew_copies(self) -> None:
-        """Refresh the half-precision copies of the parameters from their originals."""
+    def renew_copies(self, places: Collection[Place] | None = None) -> None:
+        """Refresh the half-precision copies of the parameters from their originals: those in these
+        places, or all."""
         for tensor, copy in self.built.copies:
+            if places is not None and self.plan.buffers[copy.buffer].place not in places:
+                continue
             kernel = cast(tensor.dtype, copy.dtype, tensor.elements)
             self.gpu.launch(kernel, [self.address(tensor), self.address(copy)])
 

@@ -1,5 +1,5 @@
 // The scale of the loss: it is halved after a gradient that is not finite, and doubled after 2000
-// good steps in a row (torch.amp.GradScaler).
+// good steps in a row (torch.amp.GradScaler). Where `good_steps` is negative, it stays.
 
 constexpr int GROWTH_INTERVAL = 2000;
 
@@ -17,7 +17,9 @@ __global__ void find_nonfinite(const Gradient* gradient, Scaler* scaler, size_t 
 }
 
 __global__ void next_scale(Scaler* scaler) {
-  if (scaler->found) {
+  if (scaler->good_steps < 0) {
+    // A scale of the caller's.
+  } else if (scaler->found) {
     scaler->scale *= 0.5f;
     scaler->good_steps = 0;
   } else if (++scaler->good_steps == GROWTH_INTERVAL) {

@@ -17,6 +17,7 @@ from golow.levels.direct.cudnn.shared_kernels.geometry import (
 FILE = FOLDER / "loss_scale.cu"
 CODE = VECTOR + (FOLDER / "scaler.cuh").read_text()
 # The state of loss scaling in device memory; torch.amp.GradScaler starts with a scale of 65536.
+# A negative number of good steps keeps the scale as it is.
 SCALER = np.dtype([("scale", np.float32), ("good_steps", np.int32), ("found", np.int32)])
 
 

@@ -2,17 +2,17 @@
 //
 //   SGD      m <- first m + g               p <- p - rate m
 //   NESTEROV m <- first m + g               p <- p - rate (g + first m)
-//   ADAM     m <- first m + (1 - first) g   p <- p - rate' m / (sqrt(v) / root + epsilon)
+//   ADAM     m <- first m + (1 - first) g   p <- p - rate by m / (sqrt(v) / root + epsilon)
 //   RMSPROP  m <- first m + g / (sqrt(v) + epsilon)        p <- p - rate m
 //
-// where v <- second v + (1 - second) g^2, g has weight_decay p added, and rate' and root correct the
+// where v <- second v + (1 - second) g^2, g has weight_decay p added, and by and root correct the
 // running means, which begin at zero. In ADAMW, p shrinks by rate weight_decay p instead. PLAIN_
 // RMSPROP has no m. Nothing changes in a step that `scaler` skips.
 
 enum Rule { SGD, NESTEROV, ADAM, ADAMW, RMSPROP, PLAIN_RMSPROP };
 
 struct Corrections {
-  float rate;
+  double by;
   float root;
 };
 
@@ -50,7 +50,8 @@ __global__ void update(
     float decay) {
   if (skips(scaler)) return;
   const float learning_rate = *rate;
-  const float moves = corrections == nullptr ? learning_rate : corrections->rate;
+  const float moves = corrections == nullptr
+      ? learning_rate : static_cast<float>(learning_rate * corrections->by);
   const float root = corrections == nullptr ? 1.0f : corrections->root;
   const float factor = unscaling(scaler) * (clip == nullptr ? 1.0f : *clip);
   for (size_t i = first_index<4, size_t>(); i < count; i += step<4, size_t>()) {
@@ -81,12 +82,11 @@ __global__ void update(
 
 // One thread: the number of this step, and what it corrects.
 __global__ void adam_step(
-    const float* rate, const Scaler* scaler, float* steps, Corrections* corrections, double first,
-    double second) {
+    const Scaler* scaler, float* steps, Corrections* corrections, double first, double second) {
   if (skips(scaler)) return;
   const float number = *steps + 1.0f;
   *steps = number;
-  corrections->rate = static_cast<float>(*rate / (1.0 - pow(first, static_cast<double>(number))));
+  corrections->by = 1.0 / (1.0 - pow(first, static_cast<double>(number)));
   corrections->root = static_cast<float>(sqrt(1.0 - pow(second, static_cast<double>(number))));
 }
 

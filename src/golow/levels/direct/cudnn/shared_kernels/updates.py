@@ -61,8 +61,8 @@ def _rule(settings: Update) -> tuple[str, tuple[float, ...]]:
 
 
 def adam_step(betas: tuple[float, float]) -> Kernel:
-    """Pointers: rate (float32 scalar), scaler or 0 -> steps (float32 scalar), corrections (two
-    float32). Counts the step, and computes what `update` reads."""
+    """Pointers: scaler or 0 -> steps (float32 scalar), corrections (float64, float32). Counts the
+    step, and computes what `update` reads."""
     scalars = tuple(np.float64(beta) for beta in betas)
     return Kernel(FILE, "adam_step", (1, 1, 1), (1, 1, 1), scalars, code=CODE)
 

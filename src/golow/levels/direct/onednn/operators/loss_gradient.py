@@ -10,8 +10,9 @@ from golow.lower.operators.loss_gradient import LossGradient
 
 
 def loss_gradient(build: Builder, arguments: LossGradient) -> None:
-    """One."""
-    build.values.define(0, build.memory.constant(build.current.output_name(), np.ones(())))
+    """One, or a share of it."""
+    number = np.full((), arguments.share)
+    build.values.define(0, build.memory.constant(build.current.output_name(), number))
 
 
 def _refuse(arguments: LossGradient, question: Question) -> str:

@@ -16,8 +16,8 @@ from golow.levels.direct.onednn.run.shared_weights import Place, Region
 from golow.levels.direct.onednn.steps.built_plan import Built, Tensor
 from golow.lower.plan.arena_offsets import CACHE_LINE
 
-RATE: Key = ("learning_rate", "")
-KINDS = (*STATE, RATE[0])
+RATE = "learning_rate"
+KINDS = (*STATE, RATE)
 
 
 class TrainingState:
@@ -85,11 +85,12 @@ class TrainingState:
         execution, tensor = self._held[key]
         execution.write(tensor, array)
 
-    def set_rate(self, rate: float) -> None:
+    def set_rate(self, rate: float, group: str = "") -> None:
         """Set the learning rate of the next iterations, with its sign reversed: see
-        optimizer_updates.py."""
-        if RATE in self._held:
-            self.write(RATE, np.array([-rate], np.float32))
+        optimizer_updates.py. group: of which parameters."""
+        key = (RATE, group)
+        if key in self._held:
+            self.write(key, np.array([-rate], np.float32))
 
     def clear(self, kinds: Iterable[str]) -> None:
         """Set everything of these kinds to zero."""

@@ -1,0 +1,82 @@
+"""Where the graphs of the backend run: the level of a device, its precision and its generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from golow.levels.called.gpu import OneGpu
+from golow.levels.called.processor import Processor
+from golow.levels.called.target import Target
+from golow.levels.direct.cudnn import level as cudnn
+from golow.levels.direct.onednn import level as onednn
+from golow.levels.probe import Probe
+from golow.records.workload import Precision
+
+CPU = torch.device("cpu")
+
+
+def device_of(given: Sequence[Any]) -> torch.device:
+    """The device of a graph's inputs: the first one's that is not on the CPU, if there is one."""
+    found = (item.device for item in given if isinstance(item, Tensor))
+    return next((device for device in found if device.type != "cpu"), CPU)
+
+
+def probed(device: torch.device) -> Probe:
+    """Whether the level of a device is installed."""
+    return cudnn.probe() if device.type == "cuda" else onednn.probe()
+
+
+def target_on(device: torch.device) -> Target:
+    """The level of a device, in the precision that PyTorch computes in there now."""
+    if device.type == "cuda":
+        return _gpu(device, _precision())
+    return Processor(nn.Module(), "default", None, False)
+
+
+@cache
+def _gpu(device: torch.device, precision: Precision) -> OneGpu:
+    return OneGpu(nn.Module(), device, precision)
+
+
+def _precision() -> Precision:
+    """That of PyTorch's convolutions and products. Products alone in TF32 are computed in float32,
+    as closely as PyTorch or closer."""
+    try:
+        convolutions = torch.backends.cudnn.allow_tf32
+        products = torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # PyTorch has other settings, which these two do not tell
+        return "ieee"
+    if not convolutions:
+        return "ieee"
+    return "tf32" if products else "default"
+
+
+@contextmanager
+def traced_for(device: torch.device) -> Iterator[None]:
+    """Let AOTAutograd record what levels know. On a GPU PyTorch would record calls of cuDNN's batch
+    norm and of fused attention, whose results contain what only their own backward pass reads."""
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield
+
+
+def random_state(device: torch.device) -> Tensor:
+    """The state of PyTorch's generator there."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(device: torch.device, state: Tensor) -> None:
+    """Let PyTorch draw on from a state of its generator."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

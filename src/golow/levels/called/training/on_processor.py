@@ -1,0 +1,144 @@
+"""`onednn` as the device of a training step."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.called.one_size import OneSize
+from golow.levels.called.processor import Processor
+from golow.levels.called.training.step_target import (
+    Key,
+    Loss,
+    Scale,
+    Weights,
+    is_updating,
+    rate_target,
+)
+from golow.levels.direct.bundle_arrays import Batch
+from golow.levels.direct.onednn import level as onednn
+from golow.levels.direct.onednn.run.called_plan import set_threads
+from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
+from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.lower.ir.graph import Graph
+from golow.lower.plan.plan import Plan
+
+LOSS_BYTES = 4
+
+
+class OnProcessor:
+    """Plans of `onednn`. seed: of random layers; cache: golow's; tune: whether layouts are chosen
+    by measuring."""
+
+    scaled = False
+
+    def __init__(self, target: Processor, seed: int, cache: Path, tune: bool) -> None:
+        self.target, self._cache, self._tune = target, cache, tune
+        target.building()
+        self._plans = TrainingPlans(cache / target.level, seed)
+        self.state = ProcessorState(self._plans.state)
+
+    @property
+    def iteration_bytes(self) -> int:
+        """What a step needs beside the state."""
+        return self._plans.iteration_bytes
+
+    def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
+        """Both as they are."""
+        return module, loss
+
+    def add(
+        self,
+        graph: Graph,
+        constants: Mapping[str, Tensor],
+        weights: Weights,
+        inputs: Sequence[Tensor],
+        targets: Sequence[Tensor],
+    ) -> ProcessorPlan:
+        """Build the plan of a lowered graph."""
+        target = self.target
+        arrays = {"input": inputs, "target": targets}
+        example: Batch = {
+            (kind, str(k)): item.contiguous().numpy()
+            for kind, tensors in arrays.items()
+            for k, item in enumerate(tensors)
+        }
+        folder = onednn.write_graph(graph, target.threads, self._cache)
+        state = weights.read() if self._tune else {}  # of steps that choose layouts
+        read = OneSize(graph, constants).reading(state, target.array)
+        plan = self._plans.add(graph, read, folder, example, self._tune)
+        state_of = self._plans.state if is_updating(graph) else None
+        return ProcessorPlan(plan, target.threads, state_of)
+
+    def wait(self) -> None:
+        """Give this thread the step's number of threads; every step has ended."""
+        self.target.building()
+
+    def set_rate(self, group: int, rate: float) -> None:
+        """Set the learning rate of a group."""
+        self._plans.state.set_rate(rate, rate_target(group))
+
+    def set_dropout(self, active: bool) -> None:
+        """Switch random layers on or off."""
+        self._plans.switches.dropout = active
+
+    def scale(self) -> Scale | None:
+        """There is none in float32."""
+        return None
+
+    def set_scale(self, scale: Scale) -> None:
+        """There is none to set."""
+
+
+class ProcessorPlan:
+    """A plan that runs on some threads. state: whose sums of gradients it forgets at its end."""
+
+    def __init__(self, plan: TrainingPlan, threads: int, state: TrainingState | None) -> None:
+        self.plan: Plan = plan.plan
+        self._run, self._threads = plan, threads
+        self._state = state if state is not None and state.keys("gradient_sum") else None
+
+    def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> Tensor:
+        """Run the step on a batch at these addresses; returns its loss."""
+        set_threads(self._threads)
+        self._run(inputs, targets)
+        if self._state is not None:
+            self._state.clear(["gradient_sum"])
+        loss = torch.empty((), dtype=torch.float32, device="cpu")  # whatever the defaults are
+        ctypes.memmove(loss.data_ptr(), self._run.loss_address, LOSS_BYTES)
+        return loss
+
+    def reload(self, frozen: Mapping[str, Tensor]) -> None:
+        """Nothing: plans read every weight in the state."""
+
+
+class ProcessorState:
+    """The state's arrays as tensors."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self.has, self.keys, self.shape = state.has, state.keys, state.shape
+
+    @property
+    def bytes(self) -> int:
+        """Of all that it holds."""
+        return self._state.bytes
+
+    def read(self, key: Key) -> Tensor:
+        """A copy, in PyTorch's order."""
+        return torch.from_numpy(self._state.read(key))
+
+    def write(self, key: Key, tensor: Tensor) -> None:
+        """Give it the content of a tensor."""
+        self._state.write(key, tensor.detach().cpu().contiguous().numpy())
+
+    def clear(self, kinds: Iterable[str]) -> None:
+        """Set everything of these kinds to zero."""
+        self._state.clear(kinds)
+
+    def settle(self) -> None:
+        """It is there."""
