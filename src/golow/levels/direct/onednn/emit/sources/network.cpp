@@ -34,12 +34,6 @@ Region::~Region() { munmap(data_, bytes_); }
 Threads::Threads(int number) : before_(omp_get_max_threads()) { omp_set_num_threads(number); }
 Threads::~Threads() { omp_set_num_threads(before_); }
 
-std::size_t bytes_of(const Form& form, std::int64_t batch) {
-  std::size_t bytes = element_bytes(form.dtype);
-  for (const std::int64_t side : form.shape) bytes *= static_cast<std::size_t>(side < 0 ? -side * batch : side);
-  return bytes;
-}
-
 // ---------------------------------------------------------------- steps at addresses
 
 /// The steps of a plan, bound to the addresses of its pieces. What has the address of an input or an
@@ -166,35 +160,13 @@ class Bound {
 
 namespace {
 
-/// The weight in the file, by one of its names; nullptr if there is none.
-const StoredTensor* find(const TensorFile& file, const Form& form) {
-  const StoredTensor* found = file.find(form.name);
-  for (std::size_t i = 0; found == nullptr && i < form.also.size(); ++i) found = file.find(form.also[i]);
-  return found;
-}
-
-/// Throws unless the file has all weights of the network, in their shapes.
-void require_weights(const Facts& facts, const TensorFile& file) {
-  for (const Form& form : facts.weights) {
-    const StoredTensor* const found = find(file, form);
-    if (found == nullptr)
-      throw Failure(Status::weights, file.name() + " has no " + form.name);
-    if (found->shape != form.shape)
-      throw Failure(Status::weights, file.name() + ": " + form.name + " is " + in_words(found->shape) +
-                                         "; " + facts.name + " has " + in_words(form.shape));
-    if (found->dtype != form.dtype)
-      throw Failure(Status::weights, file.name() + ": " + form.name + " is " + found->dtype + "; " +
-                                         facts.name + " has " + form.dtype);
-  }
-}
-
 void require_processor() {
   __builtin_cpu_init();
   const bool there = kernels_need == 512  ? __builtin_cpu_supports("avx512f")
                      : kernels_need == 2 ? __builtin_cpu_supports("avx2")
                                          : true;
   if (!there)
-    throw Failure(Status::onednn, "the kernels were compiled for another CPU; build them again here");
+    throw Failure(Status::library, "the kernels were compiled for another CPU; build them again here");
 }
 
 }  // namespace
@@ -202,12 +174,12 @@ void require_processor() {
 Network::Network(const Facts& facts, const std::string& weights) : facts(facts) {
   require_processor();
   if (dnnl_version()->major != DNNL_VERSION_MAJOR)
-    throw Failure(Status::onednn, "the library is oneDNN " + std::to_string(dnnl_version()->major) +
+    throw Failure(Status::library, "the library is oneDNN " + std::to_string(dnnl_version()->major) +
                                       "; this was built for " + std::to_string(DNNL_VERSION_MAJOR));
   const Threads threads(facts.threads);
   const TensorFile file(weights);
   const TensorFile constants(facts.constants, facts.constants_bytes, "constants");
-  require_weights(facts, file);
+  require_weights(facts.name, facts.weights, file);
   check(dnnl_engine_create(&engine_, dnnl_cpu, 0), "the CPU");
   Known known;
   try {
