@@ -30,6 +30,7 @@ from golow.levels.direct.emit.network import FORMAT, End, Network, Sized
 from golow.lower.capture.module_outputs import leaves_of
 from support.direct.cuda_host import compiled
 from support.direct.cudnn_plans import Asked, AskedEngines
+from support.direct.ubjson import ubjson
 from support.one_run import one_at_a_time, own_folder
 
 if TYPE_CHECKING:
@@ -102,10 +103,20 @@ def machine() -> Machine:
     return Machine("a stand-in", (9, 0), 132, 91400, 130000, _compiled)
 
 
+def uncompiled() -> Machine:
+    """The same, for projects that are only read."""
+
+    def compiled(source: str, expressions: list[str]) -> Any:
+        symbols = {name: name.encode() for name in expressions}
+        return SimpleNamespace(code=source.encode(), symbols=symbols)
+
+    return machine()._replace(compiled=compiled)
+
+
 def network_of(title: str, module: nn.Module, example: Tensor, batches: Sequence[int]) -> Any:
     """The network of a module of one input and one output, as `emission.py` makes it. batches:
     empty for the example's alone."""
-    target = SimpleNamespace(passes=passes, threads=1)
+    target = SimpleNamespace(passes=passes, threads=1, precision="default")
     state = module.state_dict()
     plans = {}
     for batch in batches or [len(example)]:
@@ -166,22 +177,6 @@ def build(folder: Path) -> None:
     ):
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         assert answer.returncode == 0, answer.stdout + answer.stderr
-
-
-def ubjson(value: Any) -> bytes:
-    """A value as cuDNN's front end writes it."""
-    if value is None:
-        return b"Z"
-    if isinstance(value, float):
-        return b"D" + struct.pack(">d", value)
-    if isinstance(value, int):
-        return b"l" + struct.pack(">i", value)
-    if isinstance(value, str):
-        return b"S" + ubjson(len(value.encode())) + value.encode()
-    if isinstance(value, list):
-        return b"[" + b"".join(map(ubjson, value)) + b"]"
-    pairs = (ubjson(name)[1:] + ubjson(item) for name, item in value.items())
-    return b"{" + b"".join(pairs) + b"}"
 
 
 def _compiled(source: str, expressions: list[str]) -> Any:

@@ -317,7 +317,10 @@ extern "C" {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* made) { return *made = nullptr, CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS_STAND_IN"; }
-size_t cublasLtGetVersion() { return 130000; }
+size_t cublasLtGetVersion() {
+  const char* const other = std::getenv("STAND_IN_CUBLAS");
+  return other != nullptr ? std::strtoul(other, nullptr, 10) : 130000;
+}
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t) {
   return *made = reinterpret_cast<cublasLtMatmulDesc_t>(new LtDescription), CUBLAS_STATUS_SUCCESS;
 }
