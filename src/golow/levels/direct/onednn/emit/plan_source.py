@@ -43,15 +43,10 @@ Keys = dict[ConstantKey, int]
 
 
 def plan_source(
-    title: str,
-    batch: int,
-    sized: Sized[CalledPlan],
-    returned: int,
-    parts: tuple[Kernels, Constants, Keys],
+    title: str, batch: int, sized: Sized[CalledPlan], parts: tuple[Kernels, Constants, Keys]
 ) -> str:
-    """Return the source of one plan. returned: how many outputs of the plan the network returns;
-    behind them are inputs that it changes. parts: of the whole project, and are added to."""
-    return _PlanSource(batch, sized, returned, *parts).source(title)
+    """Return the source of one plan. parts: of the whole project, and are added to."""
+    return _PlanSource(batch, sized, *parts).source(title)
 
 
 def require_emitted(title: str, sized: Sized[CalledPlan]) -> None:
@@ -68,7 +63,6 @@ class _PlanSource:
         self,
         batch: int,
         sized: Sized[CalledPlan],
-        returned: int,
         kernels: Kernels,
         constants: Constants,
         keys: Keys,
@@ -76,7 +70,7 @@ class _PlanSource:
         self._batch, self._read = batch, sized.read
         self._plan, self._built = sized.plan, sized.plan.built
         self._kernels, self._constants, self._keys = kernels, constants, keys
-        self._outputs = outputs_of(self._built)[:returned]
+        self._outputs = outputs_of(self._built)
         self._in_place = {
             number
             for number, tensor in enumerate(self._outputs)

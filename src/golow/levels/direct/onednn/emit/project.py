@@ -49,9 +49,7 @@ def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, n
     kernels = Kernels(code for sized in network.plans.values() for code in sized.plan.built.codes)
     constants, keys = Constants(), Keys()
     plans = {
-        f"plan_{batch}.cpp": plan_source(
-            network.shown, batch, sized, len(network.outputs), (kernels, constants, keys)
-        )
+        f"plan_{batch}.cpp": plan_source(network.shown, batch, sized, (kernels, constants, keys))
         for batch, sized in network.plans.items()
     }
     generated = kernels.files()

@@ -287,7 +287,8 @@ Context::Context(std::shared_ptr<const Network> network) : network_(std::move(ne
       if (plan.pieces[i].place == Place::arena) at[i] = arena_->data() + plan.pieces[i].offset;
     bound_.push_back(std::make_unique<Bound>(plan, plan.steps, at, scratch_->data()));
   }
-  staged_.resize(network_->facts.inputs.size() + network_->facts.outputs.size());
+  const Facts& facts = network_->facts;
+  staged_.resize(facts.inputs.size() + facts.outputs.size() + facts.changed.size());
 }
 
 Context::~Context() = default;
@@ -316,24 +317,30 @@ void Context::run(std::int64_t batch, const void* const* inputs, void* const* ou
   const int size = facts.plans[index].batch;
   Bound& bound = *bound_[index];
   const Threads threads(facts.threads);
-  if (size == batch) {
-    bound.point(inputs, outputs);
-    bound.run();
-    return;
-  }
-  std::vector<const void*> sources;
-  std::vector<void*> targets;
-  for (const Form& form : facts.inputs)
-    sources.push_back(padded(form, inputs[sources.size()], batch, size, sources.size()));
-  for (const Form& form : facts.outputs) {
-    std::vector<char>& staged = staged_[facts.inputs.size() + targets.size()];
+  std::vector<const void*> sources(inputs, inputs + facts.inputs.size());
+  std::vector<void*> targets(outputs, outputs + facts.outputs.size());
+  const auto stage = [&](const Form& form, std::size_t place) {
+    std::vector<char>& staged = staged_[facts.inputs.size() + place];
     staged.resize(bytes_of(form, size));
-    targets.push_back(staged.data());
+    return staged.data();
+  };
+  if (size != batch) {
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      sources[i] = padded(facts.inputs[i], inputs[i], batch, size, i);
+    for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = stage(facts.outputs[i], i);
   }
+  // What inputs become is written to them at the end: steps may still read them.
+  for (const int place : facts.changed)
+    targets.push_back(stage(facts.inputs[static_cast<std::size_t>(place)], targets.size()));
   bound.point(sources.data(), targets.data());
   bound.run();
-  for (std::size_t i = 0; i < targets.size(); ++i)
+  for (std::size_t i = 0; size != batch && i < facts.outputs.size(); ++i)
     std::memcpy(outputs[i], targets[i], bytes_of(facts.outputs[i], batch));
+  for (std::size_t i = 0; i < facts.changed.size(); ++i) {
+    const auto place = static_cast<std::size_t>(facts.changed[i]);
+    std::memcpy(const_cast<void*>(inputs[place]), targets[facts.outputs.size() + i],
+                bytes_of(facts.inputs[place], batch));
+  }
 }
 
 }  // namespace golow

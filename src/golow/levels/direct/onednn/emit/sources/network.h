@@ -22,8 +22,8 @@ struct PlanSource {
 };
 
 /// What network.cpp says. pads: whether a batch between sizes runs in the larger one. threads: of
-/// every call; plans are made for them. changed: inputs that the network changes. constants: a
-/// safetensors file in memory.
+/// every call; plans are made for them. changed: inputs that the network changes; what
+/// they become are further outputs of each plan. constants: a safetensors file in memory.
 struct Facts {
   const char* name;
   int threads;
