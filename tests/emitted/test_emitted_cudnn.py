@@ -46,11 +46,30 @@ class Residual(nn.Module):
         return z
 
 
+class Masked(nn.Module):
+    """Causal attention, whose mask is computed while weights are loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inputs, self.outputs = (
+            nn.LayerNorm(16),
+            nn.Linear(16, 48),
+            nn.Linear(16, 16),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, length, width = x.shape
+        heads = self.inputs(self.norm(x)).view(rows, length, 3, 2, width // 2)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        y: Tensor = x + self.outputs(mixed.transpose(1, 2).reshape(x.shape))
+        return y
+
+
 def module(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     if name == "attention":
-        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu")
-        return layer.eval(), drawn(3, 6, 16)
+        return Masked().eval(), drawn(3, 6, 16)
     made = Residual().eval()
     nn.init.uniform_(made.norm.running_mean, -0.1, 0.1)
     nn.init.uniform_(made.norm.running_var, 0.5, 1.5)
@@ -105,6 +124,12 @@ def test_every_step_names_its_layer() -> None:
     assert ("output 0", "copy") in layers
     fill = 'folded_weight(weight("first.weight"), weight("norm.weight"), weight("norm.running_var")'
     assert fill in plan
+
+
+def test_a_mask_is_computed_while_weights_are_loaded() -> None:
+    plan = texts("attention")["plan_3.cpp"]
+    assert "plan.load(kernel_" in plan
+    assert "plan.once(" in plan
 
 
 def test_sizes_share_kernels_and_constants() -> None:

@@ -67,9 +67,12 @@ def emit(
             f"{level.value} is written for inference alone",
             "leave out --mode, or use --level libtorch.",
         )
+    options = workload_options(inputs.largest(), network, published, execution)
+    if level is EmittedLevel.cudnn:
+        options["device"] = "cuda"  # there is no other
     request = Request(
         model,
-        **workload_options(inputs.largest(), network, published, execution),
+        **options,
         threads=default_threads() if execution.threads is None else execution.threads,
         precision=precision.value,
     )

@@ -92,6 +92,7 @@ struct Convert<Float16> {
     const float size = std::fabs(value);
     if (std::isnan(value)) return signed_bits(0x7e00);
     if (size >= 65520.0f) return signed_bits(0x7c00);  // it rounds to infinity
+    if (size == 0) return signed_bits(0);
     int exponent = 0;
     std::frexp(size, &exponent);
     // The last place has this exponent; below the smallest normal number it does not shrink further.
