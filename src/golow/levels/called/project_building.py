@@ -22,7 +22,11 @@ HEADERS = {
     "cublasLt.h": ("cuBLASLt's header", "pip install nvidia-cublas"),
 }
 SYSTEM = ("/usr/local/cuda/include", "/usr/include", "/usr/include/x86_64-linux-gnu")
-LIBRARIES = {"CUDNN_LIBRARY": "libcudnn.so", "CUBLAS_LIBRARY": "libcublasLt.so"}
+LIBRARIES = {
+    "CUDA_DRIVER": "libcuda.so",
+    "CUDNN_LIBRARY": "libcudnn.so",
+    "CUBLAS_LIBRARY": "libcublasLt.so",
+}
 
 
 def missing(level: str) -> tuple[str, str] | None:

@@ -41,7 +41,7 @@ text."""
 
 def test_it_is_read() -> None:
     found = stored_plan(ubjson(PLAN))
-    assert found.plan == PLAN["cudnn_backend_data"]
+    assert found.plan.decode() == PLAN["cudnn_backend_data"]
     assert found.operands == (3, 4001, 2, 300, 70000, 1)
     assert found.scalars == (Scalar(4001, "float32", 0.125), Scalar(5, "int32", -7))
     assert found.workspace == 256
@@ -49,7 +49,7 @@ def test_it_is_read() -> None:
 
 def test_the_library_that_the_front_end_calls_writes_the_same() -> None:
     found = stored_plan(WRITTEN)
-    assert found.plan == '{"a": [1,2]}'
+    assert found.plan == b'{"a": [1,2]}'
     assert found.operands == (-5, 70000, 2, 300, 1)
     assert found.scalars == (Scalar(5, "int32", -7), Scalar(4001, "float32", 0.125))
 

@@ -15,6 +15,7 @@ from golow.records.errors import Unsupported
 # Numbers by their mark: int8, uint8, int16, int32, int64, float32, float64. Big-endian.
 NUMBERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q", b"d": ">f", b"D": ">d"}
 WORDS = {b"Z": None, b"T": True, b"F": False}
+KEPT = "surrogateescape"  # bytes that are no text come back as they were
 # Types of numbers that are given by value, in the front end's order.
 SCALARS = ("int64", "int32", "float16", "float32", "bfloat16")
 
@@ -29,11 +30,11 @@ class Scalar(NamedTuple):
 
 
 class StoredPlan(NamedTuple):
-    """plan: the library's, as a text in JSON. operands: identifiers of all that it takes. scalars:
-    those of them that are numbers. workspace: the bytes at which the library's workspace begins in
-    that of the whole."""
+    """plan: the library's own bytes, a text in JSON. operands: identifiers of all that it takes.
+    scalars: those of them that are numbers. workspace: the bytes at which the library's workspace
+    begins in that of the whole."""
 
-    plan: str
+    plan: bytes
     operands: tuple[int, ...]
     scalars: tuple[Scalar, ...]
     workspace: int
@@ -49,7 +50,7 @@ def stored_plan(data: bytes) -> StoredPlan:
         raise Unsupported("cudnn", "the front end prepares memory for a plan in each call")
     values = found.get("pass_by_values") or []
     return StoredPlan(
-        found["cudnn_backend_data"],
+        found["cudnn_backend_data"].encode(errors=KEPT),
         tuple(found["variant_pack_uids"]),
         tuple(Scalar(name, SCALARS[item["index"]], item["value"]) for name, item in values),
         found.get("fe_workspace_size", 0),
@@ -91,7 +92,7 @@ class _Reader:
         self._at += 1
 
     def _text(self) -> str:
-        return self._take(int(self.value())).decode()
+        return self._take(int(self.value())).decode(errors=KEPT)
 
     def _number(self, form: str) -> int | float:
         number: int | float = struct.unpack(form, self._take(struct.calcsize(form)))[0]

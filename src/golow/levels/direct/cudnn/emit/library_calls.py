@@ -45,7 +45,7 @@ class LibraryCalls:
         known = {*operands, *(scalar.identifier for scalar in stored.scalars)}
         if not known.issuperset(stored.operands):
             raise ValueError(f"cuDNN's plan reads {stored.operands}, and a step gives {known}")
-        code = np.frombuffer(stored.plan.encode(), np.uint8)
+        code = np.frombuffer(stored.plan, np.uint8)
         name = self._constants.add(f"plan_{len(self._known)}", code)
         read = (item if item in stored.operands else 0 for item in operands)
         given = (s for s in stored.scalars if s.identifier in stored.operands)

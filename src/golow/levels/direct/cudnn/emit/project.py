@@ -81,6 +81,7 @@ def _texts(
         "README.md": filled(SOURCES / "README.md.in", words),
         "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
         "constants.cpp": filled(SHARED / "constants.cpp", {}),
+        "wheels.py": filled(SOURCES / "wheels.py.in", {}),
         "libraries.h": parts.libraries.header(),
     }
     texts |= shared_texts(network, words) | plans | generated | supporting(SOURCES, SUPPORT)
@@ -131,6 +132,7 @@ def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
     yield "kernels.h, kernels/", "the generated kernels, and their sources, to read"
     yield "support/", "memory, launches, contexts and files; the same for every network"
     yield "main.cpp", "the program"
+    yield "wheels.py", "where NVIDIA's wheels are"
     yield "weights.safetensors", "the state dict, under its own names"
     yield (
         "constants.safetensors",
