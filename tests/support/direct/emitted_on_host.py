@@ -1,5 +1,6 @@
 """Projects of `cudnn` without a GPU: the plans are real, and so are golow's kernels and engines;
-`gpu_stand_in.cpp` stands in for the driver, and computes naively what the libraries' engines do."""
+`gpu_stand_in.cpp` stands in for the driver, and `gpu_stand_in_libraries.cpp` computes naively
+what the libraries' engines do."""
 
 from __future__ import annotations
 
@@ -36,14 +37,16 @@ from support.one_run import one_at_a_time, own_folder
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
 
-SOURCE = Path(__file__).with_name("gpu_stand_in.cpp")
+NAMES = ("gpu_stand_in.cpp", "gpu_stand_in_libraries.cpp")
+SOURCES = [str(Path(__file__).with_name(name)) for name in NAMES]
 NOTHING = Path(__file__).with_name("nothing.cu")
 FACTOR = 6  # identifier of the number by which the stand-in multiplies a convolution
 ALGORITHM = Algorithm(struct.pack("<8Q", *range(1, 9)), 512, 1.0)
 
 
 class StoredConvolution(Asked):
-    """A plan as cuDNN's front end stores it; `gpu_stand_in.cpp` reads its numbers."""
+    """A plan as cuDNN's front end stores it; `gpu_stand_in_libraries.cpp` reads its
+    numbers."""
 
     kind = "cudnn"
     workspace = 0
@@ -86,7 +89,7 @@ class ChosenProduct(Asked):
 
 
 class HostEngines(AskedEngines):
-    """Engines that `gpu_stand_in.cpp` computes."""
+    """Engines that the stand-ins compute."""
 
     gpu = SimpleNamespace(properties=lambda: {"numSms": 132}, architecture="sm_90")
 
@@ -153,22 +156,22 @@ def network_of(title: str, module: nn.Module, example: Tensor, batches: Sequence
 @cache
 def stand_in() -> Path:
     """The library that is driver, cuDNN and cuBLASLt at once."""
-    from golow.levels.called.project_building import SYSTEM, _wheels
+    from golow.levels.called.project_building import SYSTEM, wheels
 
     with one_at_a_time(own_folder(), "gpu-stand-in") as folder:
         made = folder / "libstand_in.so"
         if not made.exists():
-            headers = [part for place in (*_wheels(), *SYSTEM[:1]) for part in ("-isystem", place)]
+            headers = [part for place in (*wheels(), *SYSTEM[:1]) for part in ("-isystem", place)]
             command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", *headers, "-o", str(made)]
-            subprocess.run([*map(str, command), str(SOURCE), "-ldl"], check=True)
+            subprocess.run([*map(str, command), *SOURCES, "-ldl"], check=True)
         return made
 
 
 def build(folder: Path) -> None:
     """Build a project with the stand-in as all of its libraries."""
-    from golow.levels.called.project_building import _wheels
+    from golow.levels.called.project_building import wheels
 
-    prefix = ";".join(str(item.parent) for item in _wheels())
+    prefix = ";".join(str(item.parent) for item in wheels())
     names = ("CUDA_DRIVER", "CUDNN_LIBRARY", "CUBLAS_LIBRARY")
     options = [f"-D{name}={stand_in()}" for name in names] + [f"-DCMAKE_PREFIX_PATH={prefix}"]
     for command in (

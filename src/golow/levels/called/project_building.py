@@ -65,7 +65,7 @@ def _options(level: str) -> list[str]:
     if level == "cudnn":
         found = {name: _loaded(file) for name, file in LIBRARIES.items()}
         own = [f"-D{name}={file}" for name, file in found.items() if file is not None]
-        return [*own, f"-DCMAKE_PREFIX_PATH={';'.join(str(item.parent) for item in _wheels())}"]
+        return [*own, f"-DCMAKE_PREFIX_PATH={';'.join(str(item.parent) for item in wheels())}"]
     library = find_library()
     return [f"-DCMAKE_PREFIX_PATH={library.parents[1] if library is not None else '/usr'}"]
 
@@ -78,11 +78,11 @@ def _loaded(name: str) -> Path | None:
 
 
 def _has(header: str) -> bool:
-    folders = (*map(Path, SYSTEM), *_wheels())
+    folders = (*map(Path, SYSTEM), *wheels())
     return any((folder / header).exists() for folder in folders)
 
 
-def _wheels() -> Iterator[Path]:
+def wheels() -> Iterator[Path]:
     """The folders of headers of NVIDIA's wheels."""
     spec = find_spec("nvidia")
     for place in (spec.submodule_search_locations or ()) if spec else ():
