@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 import golow
 from golow.levels.called.emission import write_called
-from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork, missing
+from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork
+from golow.levels.called.project_building import missing
 from golow.levels.direct.onednn.emit.plan_source import function_call_of
 from golow.levels.direct.onednn.steps.built_plan import ArrayCall
 from golow.records.errors import GolowError
@@ -27,7 +28,9 @@ from support.examples import examples
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason="what builds a project is not installed"),
+    pytest.mark.skipif(
+        missing("onednn") is not None, reason="what builds a project is not installed"
+    ),
 ]
 
 BAD_FILE, BAD_WEIGHTS, BAD_CALL, ONEDNN = 1, 2, 3, 5

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import golow
-from golow.levels.called.emitted_library import missing
+from golow.levels.called.project_building import missing
 from golow.levels.ladder import choose
 from golow.records.errors import GolowError
 from golow.records.workload import ModelSource
@@ -18,7 +18,9 @@ from golow.report.page.getting import getting
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason="what builds a project is not installed"),
+    pytest.mark.skipif(
+        missing("onednn") is not None, reason="what builds a project is not installed"
+    ),
 ]
 
 

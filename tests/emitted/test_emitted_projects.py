@@ -14,13 +14,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import golow
-from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork, missing
+from golow.levels.called.emitted_library import EmittedLibrary, EmittedNetwork
+from golow.levels.called.project_building import missing
 from golow.lower.capture.module_outputs import leaves_of
 from support.direct.emitted_projects import NAMES, Ran, case, clean, compiled, drawn, project, run
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason="what builds a project is not installed"),
+    pytest.mark.skipif(
+        missing("onednn") is not None, reason="what builds a project is not installed"
+    ),
 ]
 
 

@@ -27,6 +27,7 @@ class EmittedLevel(StrEnum):
 
     libtorch = "libtorch"
     onednn = "onednn"
+    cudnn = "cudnn"
 
 
 def emit(
@@ -39,8 +40,9 @@ def emit(
         EmittedLevel,
         typer.Option(
             "--level",
-            help="What the program calls: PyTorch's library (libtorch), or oneDNN alone, by the "
-            "plan of golow's level onednn, for inference on a CPU.",
+            help="What the program calls: PyTorch's library (libtorch); or, for inference by the "
+            "plan of golow's level of that name, oneDNN alone on a CPU, or cuDNN and cuBLASLt on "
+            "a GPU.",
         ),
     ] = EmittedLevel.libtorch,
     inputs: SizesFlags,
@@ -57,16 +59,20 @@ def emit(
     sizes = inputs.sizes()
     if level is EmittedLevel.libtorch and len(sizes) > 1:
         raise GolowError(
-            "the program of libtorch takes any batch; only onednn has a plan for each size",
+            "the program of libtorch takes any batch; onednn and cudnn have a plan for each size",
             f"use --batch {sizes[-1]}, or add --level onednn.",
         )
-    if level is EmittedLevel.onednn and inputs.mode.value == "train":
+    if level is not EmittedLevel.libtorch and inputs.mode.value == "train":
         raise GolowError(
-            "onednn is written for inference alone", "leave out --mode, or use --level libtorch."
+            f"{level.value} is written for inference alone",
+            "leave out --mode, or use --level libtorch.",
         )
+    options = workload_options(inputs.largest(), network, published, execution)
+    if level is EmittedLevel.cudnn:
+        options["device"] = "cuda"  # there is no other
     request = Request(
         model,
-        **workload_options(inputs.largest(), network, published, execution),
+        **options,
         threads=default_threads() if execution.threads is None else execution.threads,
         precision=precision.value,
     )
@@ -80,6 +86,6 @@ def _written(prepared: Prepared, level: EmittedLevel, sizes: list[int], out: Pat
         from golow.levels.libtorch.emission import emit as of_libtorch
 
         return of_libtorch(prepared, out)
-    from golow.levels.called.emission import emit as of_onednn
+    from golow.levels.called.emission import emit as of_direct
 
-    return of_onednn(prepared, sizes, out)
+    return of_direct(prepared, level.value, sizes, out)

@@ -73,8 +73,8 @@ class SizesFlags:
     batch: Annotated[
         str | None,
         typer.Option(
-            help="Batch size; for onednn also several, as 1,8: a plan for each, and batches "
-            "between them run in the next larger one.  [default: 8]"
+            help="Batch size; for onednn and cudnn also several, as 1,8: a plan for each, and "
+            "batches between them run in the next larger one.  [default: 8]"
         ),
     ] = None
     resolution: Resolution = None

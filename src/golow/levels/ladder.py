@@ -53,7 +53,7 @@ LADDER: tuple[Level, ...] = (
     aotinductor.LEVEL,
     libtorch.LEVEL,
     with_emitted(with_called(onednn.LEVEL)),
-    with_called(cudnn.LEVEL),
+    with_emitted(with_called(cudnn.LEVEL)),
 )
 
 # The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,

@@ -123,3 +123,9 @@ void call(void (*function)(P...), void** arguments, std::index_sequence<I...>) {
 template <typename... P> void call(void (*function)(P...), void** arguments) {
   call(function, arguments, std::index_sequence_for<P...>());
 }
+// The bytes of each parameter; returns how many there are.
+template <typename... P> int sizes_of(void (*)(P...), unsigned* sizes) {
+  const unsigned all[] = {sizeof(P)..., 0};
+  memcpy(sizes, all, sizeof...(P) * sizeof(unsigned));
+  return sizeof...(P);
+}

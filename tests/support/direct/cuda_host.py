@@ -37,7 +37,7 @@ SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
 def run(kernel: Kernel, arrays: Sequence[np.ndarray | None]) -> None:
     """Launch a kernel. arrays: its pointers, at least 16 bytes aligned; outputs are written in
     place; None is absent."""
-    library = ctypes.CDLL(str(_compiled(kernel)))
+    library = ctypes.CDLL(str(compiled(kernel)))
     pointers = [0 if array is None else array.ctypes.data for array in arrays]
     values = [np.uint64(pointer).tobytes() for pointer in pointers]
     values += [scalar.tobytes() for scalar in kernel.scalars]
@@ -68,7 +68,8 @@ def run_sums(
     assert found[0] == found[1], "the order of blocks is seen"
 
 
-def _compiled(kernel: Kernel) -> Path:
+def compiled(kernel: Kernel) -> Path:
+    """The library of a kernel: ``launch`` runs it, ``parameter_sizes`` are those that it takes."""
     source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
     together = "true" if re.search("__sync|__shfl", source) else "false"
     blocks = ["-DSIDE_BY_SIDE"] if EXCHANGE in source else []
@@ -80,6 +81,7 @@ extern "C" int launch(const unsigned* grid, const unsigned* block, void** argume
   kernel = [](void** given) {{ call(&{kernel.expression}, given); }};
   return run_grid(grid, block, arguments, {together});
 }}
+extern "C" int parameter_sizes(unsigned* sizes) {{ return sizes_of(&{kernel.expression}, sizes); }}
 """
     text = f'#include "{HEADER.name}"\n{source}{driver}'
     folder = _prepared()

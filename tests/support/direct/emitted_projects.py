@@ -48,6 +48,19 @@ class Positions(nn.Module):
         return y
 
 
+class Adding(nn.Module):
+    """Changes its second input in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, sums: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        sums += y
+        return y.relu()
+
+
 class Case(NamedTuple):
     """A network: its example and the batches to write; None is the example's alone."""
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from golow.levels.called.called_module import CalledModule
+from golow.levels.called.emitted_project import Project, project_of
 from golow.levels.called.sizes import Size
 from golow.levels.called.wanted import Wanted
 from golow.lower.capture.module_outputs import leaves_of
@@ -21,47 +22,62 @@ from golow.storage.files import writing
 from golow.workload.prepare import Prepared
 
 if TYPE_CHECKING:
-    from golow.levels.direct.onednn.emit.network import End, Network
+    from golow.levels.direct.emit.network import End, Network
+
+HALVES = (torch.bfloat16, torch.float16)
 
 
-def emit(prepared: Prepared, sizes: Sequence[int], folder: Path) -> list[Path]:
+def emit(prepared: Prepared, level: str, sizes: Sequence[int], folder: Path) -> list[Path]:
     """Write the plans of a workload in inference with its weights, an example and what the plan
-    makes of it; return the files. sizes: batches; empty for that of the workload alone. Raises
-    `GolowError`, before anything is written, for what cannot be run or written, and for a folder
-    that holds something else."""
+    makes of it; return the files. level: onednn, or cudnn for the first GPU. sizes: batches; empty
+    for that of the workload alone. Raises `GolowError`, before anything is written, for what cannot
+    be run or written, and for a folder that holds something else."""
     from golow.levels.called.building import built
 
     workload = prepared.workload
-    if workload.device != "cpu":
-        raise GolowError("onednn runs on a CPU", "leave out --device, or use --level libtorch.")
+    if level == "onednn" and workload.device != "cpu":
+        raise GolowError("onednn runs on a CPU", "leave out --device, or use --level cudnn.")
     wanted = Wanted(
-        level="onednn",
+        level=level,
         batch=list(sizes) or None,
         precision=workload.precision,
-        threads=workload.threads,
+        threads=workload.threads if level == "onednn" else None,
     )
-    example, names = prepared.batches[0].inputs, workload.source.keywords
+    module, example = prepared.module, prepared.batches[0].inputs
+    if level == "cudnn":
+        _require_gpu()
+        module, example = module.cuda(), tuple(item.cuda() for item in example)
     with (
-        built(CalledModule, prepared.module, example, wanted, Silent()) as called,
+        built(CalledModule, module, example, wanted, Silent()) as called,
         writing(folder, "free some space, or name another folder with --out."),
     ):
-        return write_called(called, workload.model, folder, names)
+        return write_called(called, workload.model, folder, workload.source.keywords)
 
 
 def write_called(
     called: CalledModule, title: str, folder: Path, names: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the plans of a module on the CPU, with its weights and the example; return the files.
-    names: of the inputs, by default those of the forward pass. Raises `GolowError`, before anything
-    is written, for a step that has no form in C++ and for a folder that holds something else."""
-    from golow.levels.direct.onednn.emit.project import write_project
-
-    return write_project(network_of(called, title, names), folder)
+    """Write the plans of a module with its weights and the example; return the files. names: of the
+    inputs, by default those of the forward pass. Raises `GolowError`, before anything is written,
+    for a step that has no form in C++ and for a folder that holds something else."""
+    return project(called, title, names).write(folder)
 
 
-def network_of(called: CalledModule, title: str, names: Sequence[str] = ()) -> Network:
-    """What is written of a module."""
-    from golow.levels.direct.onednn.emit.network import Network, Sized
+def project(called: CalledModule, title: str, names: Sequence[str] = ()) -> Project:
+    """The project of a module, before it is written."""
+    return project_of(called, _network(called, title, names))
+
+
+def _require_gpu() -> None:
+    from golow.levels.direct.cudnn.level import probe
+
+    found = probe()
+    if not found.available:
+        raise GolowError(f"cudnn: {found.missing}", found.fix)
+
+
+def _network(called: CalledModule, title: str, names: Sequence[str]) -> Network[Any]:
+    from golow.levels.direct.emit.network import Network, Sized
 
     inputs = called.inputs
     example = inputs.sample((inputs.batches[-1], inputs.length))
@@ -70,15 +86,12 @@ def network_of(called: CalledModule, title: str, names: Sequence[str] = ()) -> N
     given = dict(zip(inputs.keywords, copies, strict=True)) if inputs.keywords else None
     found = leaves_of(called(given) if given is not None else called(*copies))
     outputs = _outputs(called, inputs.sizes[-1])
-    plans: dict[int, Any] = {
-        size[0]: Sized(plan, called.reading(size))  # type: ignore[arg-type]
-        for size, plan in called.plans.items()
-    }
     return Network(
         title=title,
-        plans=plans,
+        plans={size[0]: Sized(plan, called.reading(size)) for size, plan in called.plans.items()},
         inputs=_inputs(called, names),
         outputs=outputs,
+        changed=tuple(inputs.changed),
         threads=called.target.threads,
         pads=inputs.pads,
         weights={name: _array(item) for name, item in called.state.items()},
@@ -120,7 +133,7 @@ def _outputs(called: CalledModule, size: Size) -> tuple[End, ...]:
 
 
 def _end(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> End:
-    from golow.levels.direct.onednn.emit.network import FORMAT, End
+    from golow.levels.direct.emit.network import FORMAT, End
 
     return End(name, FORMAT[str(dtype).removeprefix("torch.")], tuple(shape))
 
@@ -131,5 +144,12 @@ def _names(parameters: Sequence[str], count: int) -> Sequence[str]:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().contiguous().numpy()
+    plain = tensor.detach().cpu().contiguous()
+    if plain.dtype in HALVES:
+        import ml_dtypes  # of those who have halves
+
+        name = str(plain.dtype).removeprefix("torch.")
+        halves: np.ndarray = plain.view(torch.int16).numpy()
+        return halves.view(getattr(ml_dtypes, name, np.float16))
+    array: np.ndarray = plain.numpy()
     return array

@@ -1,4 +1,4 @@
-"""The variant of `onednn` that is the C++ of `golow emit`, called on PyTorch's tensors."""
+"""The variant of a direct level that is the C++ of `golow emit`, called on PyTorch's tensors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def with_emitted(level: Level) -> Level:
     def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         if variant != EMITTED:
             return level.prepare(bundle, variant, cache)
-        from golow.levels.called.emitted_library import missing
+        from golow.levels.called.project_building import missing
 
-        if (lacking := missing()) is not None:
+        if (lacking := missing(level.name)) is not None:
             raise Unsupported(level.name, "; ".join(lacking))
         key = f"{level.name} {variant} {bundle.workload.digest} {bundle.workload.threads}"
         folder = cache / EMITTED / "built" / hashlib.sha256(key.encode()).hexdigest()[:16]

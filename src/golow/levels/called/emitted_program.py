@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -48,9 +49,12 @@ class Emitted(Called):
         outputs = self._outputs.new(self._size)
         given = [item.contiguous() for item in inputs]
         assert self._network is not None  # noqa: S101 - `lower` has made it
-        self._network.run(
-            self._size[0], [t.data_ptr() for t in given], [t.data_ptr() for t in outputs]
-        )
+        ends = [t.data_ptr() for t in given], [t.data_ptr() for t in outputs]
+        if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            self._network.enqueue(self._size[0], *ends, stream)
+        else:
+            self._network.run(self._size[0], *ends)
         return self._outputs.whole(outputs)
 
 

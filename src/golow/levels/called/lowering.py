@@ -24,6 +24,7 @@ def lowered(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> On
         batch=inputs[0].shape[0] if inputs[0].dim() else 1,
         inputs=(),
         threads=target.threads,
+        precision=target.precision,
     )
     graph = apply(apply(captured.graph, CLEAN_UP), target.passes(workload))
     return OneSize(graph, captured.constants)

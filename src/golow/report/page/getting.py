@@ -88,7 +88,7 @@ def getting(workload: Workload, level: str) -> Iterator[Block]:
         lines = _emitted(workload)
     elif variant == "emitted":
         said = "How to get it: as a C++ project that needs no Python, no PyTorch and no golow."
-        lines = _emitted_plan(workload)
+        lines = _emitted_plan(workload, base)
     elif base in PLAN:
         said = "How to get it: this prints all that the level runs, down to its plan or its source."
         lines = again("lower", workload, "--level", name, "--show")
@@ -139,7 +139,7 @@ def _emitted(workload: Workload) -> str:
     return f"{command}\ncd {FOLDER}\n{CONFIGURE}\n{MAKE_AND_RUN}" if command else ""
 
 
-def _emitted_plan(workload: Workload) -> str:
-    """The commands that write the project of `onednn`; empty if no command names it."""
-    command = again("emit", workload, "--level", "onednn", "--out", FOLDER)
+def _emitted_plan(workload: Workload, level: str) -> str:
+    """The commands that write the project of a direct level; empty if no command names it."""
+    command = again("emit", workload, "--level", level, "--out", FOLDER)
     return f"{command}\ncat {FOLDER}/README.md  # how to build and run it" if command else ""

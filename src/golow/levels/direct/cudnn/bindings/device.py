@@ -159,6 +159,12 @@ class Gpu(Stream):
         stream = self._side if side else self._main
         launch(stream, config, function, *pointers, *kernel.scalars)
 
+    def compiled(self, source: str, expressions: list[str]) -> Kernels:
+        """These instantiations of a source, compiled for this GPU."""
+        code = self._object_code(source, expressions)
+        symbols = {name: bytes(symbol) for name, symbol in code.symbol_mapping.items()}
+        return Kernels(bytes(code.code), symbols)
+
     def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
         compiler = checked_compiler(nvrtc.nvrtcVersion())
         key = "\n".join((waiting(source), *expressions, self.architecture, str(compiler)))

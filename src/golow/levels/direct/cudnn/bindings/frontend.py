@@ -41,9 +41,16 @@ class Plan:
     kind = "cudnn"
 
     def __init__(
-        self, graph: Any, index: int | None, operands: Sequence[int], handles: tuple[int, int]
+        self,
+        graph: Any,
+        index: int | None,
+        operands: Sequence[int],
+        handles: tuple[int, int],
+        data: bytes | None = None,
     ) -> None:
-        self._graph, self._index, self._operands, self._handles = graph, index, operands, handles
+        """data: what the plan was restored from; index is None then."""
+        self._graph, self._index, self._handles, self._data = graph, index, handles, data
+        self.operands = tuple(operands)
         if index is None:
             self.workspace = int(graph.get_workspace_size())
             self.name = "cudnn"
@@ -54,7 +61,7 @@ class Plan:
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it on these operands, in the order of `Convolution` or
         `AttentionProblem`."""
-        pack, handle = dict(zip(self._operands, addresses, strict=True)), self._handles[side]
+        pack, handle = dict(zip(self.operands, addresses, strict=True)), self._handles[side]
         if self._index is None:
             self._graph.execute(pack, workspace, handle=handle)
         else:
@@ -62,8 +69,10 @@ class Plan:
 
     def encode(self) -> bytes:
         """Return the compiled plan, for `Frontend.restore`."""
-        if self._index is not None:  # the graph serialises the plan that was built last
-            self._graph.build_plan_at_index(self._index)
+        if self._data is not None:
+            return self._data
+        # The graph serialises the plan that was built last.
+        self._graph.build_plan_at_index(self._index)
         return bytes(self._graph.serialize())
 
 
@@ -129,7 +138,7 @@ class Frontend:
         """Return the plan that an earlier process stored."""
         graph = cudnn.pygraph(handle=self.handle)
         graph.deserialize(self.handle, list(data))
-        return Plan(graph, None, _operands(operation), self._handles)
+        return Plan(graph, None, _operands(operation), self._handles, data)
 
     def _graph(self, operation: Operation) -> tuple[Any, tuple[int, ...]]:
         graph = cudnn.pygraph(

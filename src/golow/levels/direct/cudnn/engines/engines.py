@@ -110,6 +110,11 @@ class MatrixEngine:
         self.workspace = algorithm.workspace
         self.name = "cublaslt"
 
+    @property
+    def chosen(self) -> tuple[Problem, Algorithm]:
+        """What it computes, and how."""
+        return self._matmul.problem, self._algorithm
+
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it: a, b[, bias][, c] -> d."""
         problem = self._matmul.problem

@@ -3,14 +3,15 @@ candidates for timing. On these the libraries spend most of their time waiting."
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from golow.levels.direct.cudnn.engines.golow_convolution import geometry_of
+from golow.levels.direct.cudnn.engines.own_engine import Address, OwnEngine
 from golow.levels.direct.cudnn.problems.products import Convolution
-from golow.levels.direct.cudnn.shared_kernels import direct_convolution, few_pixels
+from golow.levels.direct.cudnn.shared_kernels import Kernel, direct_convolution, few_pixels
 from golow.levels.direct.formulas.activation_formulas import value
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 FIRST_WITH_CLUSTERS, FIRST_WITH_TF32 = 90, 80  # compute capabilities
 
 
-class SmallConvolution:
+class SmallConvolution(OwnEngine):
     """One convolution, forward or for the gradient of x, with one tiling. The bias has the type of
     the operands."""
 
@@ -39,13 +40,15 @@ class SmallConvolution:
         else:
             self._kernel = few_pixels.backward_data(dtype, geometry, tiling)
 
-    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on the operands, in the order of `Convolution`; it needs no workspace."""
+    def launches(
+        self, addresses: Sequence[Address], workspace: Address
+    ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
+        """Of operands in the order of `Convolution`; it needs no workspace."""
         image, weight, *others, output = addresses
         rest = iter(others)
         bias = next(rest) if self._operation.bias else 0
         residual = next(rest) if self._operation.residual else 0
-        self._gpu.launch(self._kernel, [image, weight, bias, residual, output], side)
+        return [(self._kernel, [image, weight, bias, residual, output])]
 
     def encode(self) -> bytes:
         """The tiling."""

@@ -3,15 +3,16 @@ batches lie: no step copies it, and no tensor core multiplies channels that only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from golow.levels.direct.cudnn.engines.few_pixel_convolution import FIRST_WITH_TF32
 from golow.levels.direct.cudnn.engines.golow_convolution import geometry_of
+from golow.levels.direct.cudnn.engines.own_engine import Address, OwnEngine
 from golow.levels.direct.cudnn.problems.products import Convolution, FirstConvolution
-from golow.levels.direct.cudnn.shared_kernels import first_layer
+from golow.levels.direct.cudnn.shared_kernels import Kernel, first_layer
 from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.formulas.activation_formulas import value
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
 
 
-class FirstEngine:
+class FirstEngine(OwnEngine):
     """One such convolution, forward, or the gradient of its weight; tiling: forward. The bias is
     float32."""
 
@@ -33,15 +34,16 @@ class FirstEngine:
         self._launches = self._make_launches()
         self.workspace = 4 * self._launches.scratch
 
-    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on the operands, in the order of `FirstConvolution`."""
-        batches, read, *bias, position, written = addresses
+    def launches(
+        self, addresses: Sequence[Address], workspace: Address
+    ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
+        """Of operands in the order of `FirstConvolution`."""
+        batches, read, *bias, position, written = list[Any](addresses)
         if self._operation.convolution.direction == "backward_weight":
             pointers = [batches, position, read, written, workspace]
         else:
             pointers = [batches, position, read, *(bias or [0]), written]
-        for kernel in self._launches.kernels:
-            self._gpu.launch(kernel, pointers, side)
+        return [(kernel, pointers) for kernel in self._launches.kernels]
 
     def encode(self) -> bytes:
         """Return the tiling; making it again takes almost no time."""

@@ -3,11 +3,12 @@ with float32 numbers that are added to the scores. cuDNN's are of 16-bit tensors
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from golow.levels.direct.cudnn.engines.own_engine import Address, OwnEngine
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.products import AttentionProblem
 from golow.levels.direct.cudnn.shared_kernels import Kernel, flash_attention
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
 
 
-class OwnAttention:
+class OwnAttention(OwnEngine):
     """Attention in one direction; tiling: forward."""
 
     kind = "own attention"
@@ -34,17 +35,18 @@ class OwnAttention:
         self._kernels = flash_attention.backward(problem)
         self.workspace = ITEM_BYTES["float32"] * problem.rows.extent
 
-    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on the operands, in the order of `AttentionProblem`."""
-        problem, given = self._problem, list(addresses)
+    def launches(
+        self, addresses: Sequence[Address], workspace: Address
+    ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
+        """Of operands in the order of `AttentionProblem`."""
+        problem, given = self._problem, list[Any](addresses)
         if problem.added is None:
             given.insert(3, 0)
         if problem.gradient is None:
             pointers = given if problem.keeps or problem.dtype != "float32" else [*given, 0]
         else:
             pointers = [*given, workspace]
-        for kernel in self._kernels:
-            self._gpu.launch(kernel, pointers, side)
+        return [(kernel, pointers) for kernel in self._kernels]
 
     def encode(self) -> bytes:
         """The tiling; making it again takes almost no time."""

@@ -3,13 +3,14 @@ that no library supports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from golow.levels.direct.cudnn.engines.own_engine import Address, OwnEngine
 from golow.levels.direct.cudnn.problems.products import Convolution
-from golow.levels.direct.cudnn.shared_kernels import depthwise, direct_convolution
+from golow.levels.direct.cudnn.shared_kernels import Kernel, depthwise, direct_convolution
 from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.formulas.activation_formulas import value
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
 
 
-class OwnConvolution:
+class OwnConvolution(OwnEngine):
     """One convolution by golow's own kernels. Bias and gradients of weights are float32."""
 
     kind = "own"
@@ -33,11 +34,12 @@ class OwnConvolution:
         self._launches = self._make_launches()
         self.workspace = 4 * self._launches.scratch
 
-    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on the operands, in the order of `Convolution`."""
+    def launches(
+        self, addresses: Sequence[Address], workspace: Address
+    ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
+        """Of operands in the order of `Convolution`."""
         pointers = self._pointers(addresses, workspace)
-        for kernel in self._launches.kernels:
-            self._gpu.launch(kernel, pointers, side)
+        return [(kernel, pointers) for kernel in self._launches.kernels]
 
     def encode(self) -> bytes:
         """Return the tiling; making it again takes almost no time."""
@@ -65,7 +67,7 @@ class OwnConvolution:
             dtype, dtype, geometry, clip=operation.clip, formula=formula, tiling=self._tiling
         )
 
-    def _pointers(self, addresses: Sequence[int], workspace: int) -> list[int]:
+    def _pointers(self, addresses: Sequence[Any], workspace: Any) -> list[Any]:
         """Return the addresses in the kernels' order; 0 is absent."""
         operation = self._operation
         if operation.direction == "backward_weight":

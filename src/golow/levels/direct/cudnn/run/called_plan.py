@@ -17,14 +17,12 @@ from golow.levels.direct.cudnn.bindings.pointed_graph import PointedGraph, Turns
 from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
-from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.run.engine_refinement import refine
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
-from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.steps.built_plan import Built, Tensor
-from golow.levels.direct.kernel_views import View
+from golow.levels.direct.cudnn.steps.returned_values import copy_out, made_outputs
 from golow.levels.nvidia.memory import Region
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
@@ -50,8 +48,8 @@ class CalledPlan:
     take it. engines: those of the GPU, for all sizes. given: types of inputs, by position, where
     these are not the graph's. outputs: the type in which the caller gets each output. tune: whether
     to choose engines by timing them, for up to some minutes. example: inputs to time them with, and
-    to run once. Raises `Unsupported` for operations without an engine, `MemoryError` if the GPU has
-    no room.
+    to run once. sources: the graph's inputs by the names of their values. Raises `Unsupported` for
+    operations without an engine, `MemoryError` if the GPU has no room.
     """
 
     def __init__(
@@ -66,8 +64,8 @@ class CalledPlan:
         tune: bool,
         example: Batch,
     ) -> None:
-        self.gpu, self._outputs, self._example = engines.gpu, tuple(outputs), example
-        self._sources = {item.value.name: item for item in graph.inputs}
+        self.gpu, self.output_types, self._example = engines.gpu, tuple(outputs), example
+        self.sources = {item.value.name: item for item in graph.inputs}
 
         def built() -> Built:
             return build_plan(graph, engines, TYPES[precision], 1, given)
@@ -82,12 +80,12 @@ class CalledPlan:
 
     def _is_refined(self, engines: Engines, read: Read) -> bool:
         """Return True if other engines are faster in the whole iteration."""
-        execution = Execution(self.built, self.gpu, self._sources, [self._example], read)
+        execution = Execution(self.built, self.gpu, self.sources, [self._example], read)
         execution.run(0)
         return refine(execution, engines)
 
     def _execution(self, built: Built, read: Read, arena: Region) -> Execution:
-        return Execution(built, self.gpu, self._sources, [], read, arena=arena)
+        return Execution(built, self.gpu, self.sources, [], read, arena=arena)
 
     @property
     def plan(self) -> Plan:
@@ -113,13 +111,15 @@ class CalledPlan:
             execution = Execution(
                 self.built,
                 self.gpu,
-                self._sources,
+                self.sources,
                 [],
                 _no_weights,
                 arena=arena.region,
                 weights=self._weights,
             )
-            return RunningPlan(execution, self._example, self._outputs, arena.turns, current_stream)
+            return RunningPlan(
+                execution, self._example, self.output_types, arena.turns, current_stream
+            )
 
 
 class RunningPlan:
@@ -137,10 +137,7 @@ class RunningPlan:
         self._execution, self._gpu, self._stream = execution, execution.gpu, current_stream
         built = execution.built
         self._reads = [int(target) for kind, target in built.inputs if kind == "input"]
-        made = sorted(
-            (int(t), tensor) for (kind, t), tensor in built.outputs.items() if kind == "output"
-        )
-        tensors = [tensor for _, tensor in made]
+        tensors = made_outputs(built)
         landings = [
             Region(ITEM_BYTES[dtype] * math.prod(tensor.shape))
             for tensor, dtype in zip(tensors, outputs, strict=True)
@@ -168,12 +165,9 @@ class RunningPlan:
         self._graph.launch([*(inputs[k] for k in self._reads), *outputs], self._stream())
 
     def _copy_out(self, tensor: Tensor, dtype: str, address: int) -> None:
-        if not math.prod(tensor.shape):
-            return
-        there = View(dtype, Layout(dtype).strides(tensor.shape))
-        here = View(tensor.dtype, tensor.layout.strides(tensor.shape))
-        kernel = strided_copy(here, there, tensor.shape)
-        self._gpu.launch(kernel, [self._execution.address(tensor), address])
+        if math.prod(tensor.shape):
+            kernel = copy_out(tensor, dtype)
+            self._gpu.launch(kernel, [self._execution.address(tensor), address])
 
 
 def require_pointed(graph: PointedGraph, number: int) -> None:

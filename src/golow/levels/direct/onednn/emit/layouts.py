@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import c_float
 from typing import Any
 
+from golow.levels.direct.emit.spelling import listed, single
 from golow.levels.direct.onednn.bindings.constants import BINARY_ADD, BINARY_MUL, ELTWISE
 from golow.levels.direct.onednn.bindings.library import Descriptor, Listed
 from golow.levels.direct.onednn.bindings.origins import (
@@ -22,8 +23,6 @@ from golow.levels.direct.onednn.emit.spelling import (
     QUERIES,
     TAGS,
     data_type,
-    listed,
-    single,
 )
 
 

@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from golow.levels.direct.constant_keys import ConstantKey, constant_keys
+from golow.levels.direct.emit.constants import Constants
+from golow.levels.direct.emit.network import Sized, identifier
+from golow.levels.direct.emit.spelling import listed, text
 from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
 from golow.levels.direct.onednn.bindings.primitive import Primitive
-from golow.levels.direct.onednn.emit.constants import Constants
 from golow.levels.direct.onednn.emit.functions import (
     function_call,
     independent_of_weights,
@@ -19,9 +21,9 @@ from golow.levels.direct.onednn.emit.functions import (
 )
 from golow.levels.direct.onednn.emit.kernels import Kernels
 from golow.levels.direct.onednn.emit.layouts import Layouts
-from golow.levels.direct.onednn.emit.network import Sized, identifier
-from golow.levels.direct.onednn.emit.spelling import argument, listed, text
+from golow.levels.direct.onednn.emit.spelling import argument
 from golow.levels.direct.onednn.run.called_plan import (
+    CalledPlan,
     inputs_of,
     is_written_in_place,
     outputs_of,
@@ -41,14 +43,13 @@ Keys = dict[ConstantKey, int]
 
 
 def plan_source(
-    title: str, batch: int, sized: Sized, returned: int, parts: tuple[Kernels, Constants, Keys]
+    title: str, batch: int, sized: Sized[CalledPlan], parts: tuple[Kernels, Constants, Keys]
 ) -> str:
-    """Return the source of one plan. returned: how many outputs of the plan the network returns;
-    behind them are inputs that it changes. parts: of the whole project, and are added to."""
-    return _PlanSource(batch, sized, returned, *parts).source(title)
+    """Return the source of one plan. parts: of the whole project, and are added to."""
+    return _PlanSource(batch, sized, *parts).source(title)
 
 
-def require_emitted(title: str, sized: Sized) -> None:
+def require_emitted(title: str, sized: Sized[CalledPlan]) -> None:
     """Raise `GolowError` for a plan with a step that has no form in C++."""
     for refusal in not_emitted(sized.plan.built):
         raise GolowError(
@@ -61,8 +62,7 @@ class _PlanSource:
     def __init__(
         self,
         batch: int,
-        sized: Sized,
-        returned: int,
+        sized: Sized[CalledPlan],
         kernels: Kernels,
         constants: Constants,
         keys: Keys,
@@ -70,7 +70,7 @@ class _PlanSource:
         self._batch, self._read = batch, sized.read
         self._plan, self._built = sized.plan, sized.plan.built
         self._kernels, self._constants, self._keys = kernels, constants, keys
-        self._outputs = outputs_of(self._built)[:returned]
+        self._outputs = outputs_of(self._built)
         self._in_place = {
             number
             for number, tensor in enumerate(self._outputs)

@@ -1,10 +1,8 @@
-"""Numbers and lists as C++ has them, and the library's names for its numbers."""
+"""The library's names for its numbers."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from golow.levels.direct.onednn.bindings.api import (
     MACROS,
@@ -44,26 +42,6 @@ ENUMERATIONS: dict[str, tuple[Mapping[int, str], ...]] = {
     "reduction": (ALGORITHMS,),
     "resampling_forward": (_PROPAGATION, ALGORITHMS),
 }
-
-
-def listed(items: Iterable[object]) -> str:
-    """``{1, 2}``."""
-    return "{" + ", ".join(map(str, items)) + "}"
-
-
-def text(value: str) -> str:
-    """A literal of a text. C++ joins octal escapes of at most three digits."""
-    plain = json.dumps(value, ensure_ascii=False)
-    return "".join(
-        c if " " <= c <= "~" else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in plain
-    )
-
-
-def single(value: float) -> str:
-    """A float32."""
-    if math.isinf(value):
-        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
-    return f"{value!r}f"
 
 
 def data_type(name: str) -> str:

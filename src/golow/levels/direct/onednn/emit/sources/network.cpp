@@ -34,12 +34,6 @@ Region::~Region() { munmap(data_, bytes_); }
 Threads::Threads(int number) : before_(omp_get_max_threads()) { omp_set_num_threads(number); }
 Threads::~Threads() { omp_set_num_threads(before_); }
 
-std::size_t bytes_of(const Form& form, std::int64_t batch) {
-  std::size_t bytes = element_bytes(form.dtype);
-  for (const std::int64_t side : form.shape) bytes *= static_cast<std::size_t>(side < 0 ? -side * batch : side);
-  return bytes;
-}
-
 // ---------------------------------------------------------------- steps at addresses
 
 /// The steps of a plan, bound to the addresses of its pieces. What has the address of an input or an
@@ -166,35 +160,13 @@ class Bound {
 
 namespace {
 
-/// The weight in the file, by one of its names; nullptr if there is none.
-const StoredTensor* find(const TensorFile& file, const Form& form) {
-  const StoredTensor* found = file.find(form.name);
-  for (std::size_t i = 0; found == nullptr && i < form.also.size(); ++i) found = file.find(form.also[i]);
-  return found;
-}
-
-/// Throws unless the file has all weights of the network, in their shapes.
-void require_weights(const Facts& facts, const TensorFile& file) {
-  for (const Form& form : facts.weights) {
-    const StoredTensor* const found = find(file, form);
-    if (found == nullptr)
-      throw Failure(Status::weights, file.name() + " has no " + form.name);
-    if (found->shape != form.shape)
-      throw Failure(Status::weights, file.name() + ": " + form.name + " is " + in_words(found->shape) +
-                                         "; " + facts.name + " has " + in_words(form.shape));
-    if (found->dtype != form.dtype)
-      throw Failure(Status::weights, file.name() + ": " + form.name + " is " + found->dtype + "; " +
-                                         facts.name + " has " + form.dtype);
-  }
-}
-
 void require_processor() {
   __builtin_cpu_init();
   const bool there = kernels_need == 512  ? __builtin_cpu_supports("avx512f")
                      : kernels_need == 2 ? __builtin_cpu_supports("avx2")
                                          : true;
   if (!there)
-    throw Failure(Status::onednn, "the kernels were compiled for another CPU; build them again here");
+    throw Failure(Status::library, "the kernels were compiled for another CPU; build them again here");
 }
 
 }  // namespace
@@ -202,12 +174,12 @@ void require_processor() {
 Network::Network(const Facts& facts, const std::string& weights) : facts(facts) {
   require_processor();
   if (dnnl_version()->major != DNNL_VERSION_MAJOR)
-    throw Failure(Status::onednn, "the library is oneDNN " + std::to_string(dnnl_version()->major) +
+    throw Failure(Status::library, "the library is oneDNN " + std::to_string(dnnl_version()->major) +
                                       "; this was built for " + std::to_string(DNNL_VERSION_MAJOR));
   const Threads threads(facts.threads);
   const TensorFile file(weights);
   const TensorFile constants(facts.constants, facts.constants_bytes, "constants");
-  require_weights(facts, file);
+  require_weights(facts.name, facts.weights, file);
   check(dnnl_engine_create(&engine_, dnnl_cpu, 0), "the CPU");
   Known known;
   try {
@@ -315,7 +287,8 @@ Context::Context(std::shared_ptr<const Network> network) : network_(std::move(ne
       if (plan.pieces[i].place == Place::arena) at[i] = arena_->data() + plan.pieces[i].offset;
     bound_.push_back(std::make_unique<Bound>(plan, plan.steps, at, scratch_->data()));
   }
-  staged_.resize(network_->facts.inputs.size() + network_->facts.outputs.size());
+  const Facts& facts = network_->facts;
+  staged_.resize(facts.inputs.size() + facts.outputs.size() + facts.changed.size());
 }
 
 Context::~Context() = default;
@@ -344,24 +317,30 @@ void Context::run(std::int64_t batch, const void* const* inputs, void* const* ou
   const int size = facts.plans[index].batch;
   Bound& bound = *bound_[index];
   const Threads threads(facts.threads);
-  if (size == batch) {
-    bound.point(inputs, outputs);
-    bound.run();
-    return;
-  }
-  std::vector<const void*> sources;
-  std::vector<void*> targets;
-  for (const Form& form : facts.inputs)
-    sources.push_back(padded(form, inputs[sources.size()], batch, size, sources.size()));
-  for (const Form& form : facts.outputs) {
-    std::vector<char>& staged = staged_[facts.inputs.size() + targets.size()];
+  std::vector<const void*> sources(inputs, inputs + facts.inputs.size());
+  std::vector<void*> targets(outputs, outputs + facts.outputs.size());
+  const auto stage = [&](const Form& form, std::size_t place) {
+    std::vector<char>& staged = staged_[facts.inputs.size() + place];
     staged.resize(bytes_of(form, size));
-    targets.push_back(staged.data());
+    return staged.data();
+  };
+  if (size != batch) {
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      sources[i] = padded(facts.inputs[i], inputs[i], batch, size, i);
+    for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = stage(facts.outputs[i], i);
   }
+  // What inputs become is written to them at the end: steps may still read them.
+  for (const int place : facts.changed)
+    targets.push_back(stage(facts.inputs[static_cast<std::size_t>(place)], targets.size()));
   bound.point(sources.data(), targets.data());
   bound.run();
-  for (std::size_t i = 0; i < targets.size(); ++i)
+  for (std::size_t i = 0; size != batch && i < facts.outputs.size(); ++i)
     std::memcpy(outputs[i], targets[i], bytes_of(facts.outputs[i], batch));
+  for (std::size_t i = 0; i < facts.changed.size(); ++i) {
+    const auto place = static_cast<std::size_t>(facts.changed[i]);
+    std::memcpy(const_cast<void*>(inputs[place]), targets[facts.outputs.size() + i],
+                bytes_of(facts.inputs[place], batch));
+  }
 }
 
 }  // namespace golow

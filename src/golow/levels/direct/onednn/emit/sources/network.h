@@ -10,19 +10,11 @@
 
 #include <dnnl.h>
 
+#include "forms.h"
 #include "plan.h"
 #include "tensor_file.h"
 
 namespace golow {
-
-/// A weight, or one end of the network. shape: a negative side is so many times the batch. also: other
-/// names of a weight, of which a file may have one alone.
-struct Form {
-  const char* name;
-  const char* dtype;
-  std::vector<std::int64_t> shape;
-  std::vector<const char*> also = {};
-};
 
 struct PlanSource {
   int batch;
@@ -30,12 +22,14 @@ struct PlanSource {
 };
 
 /// What network.cpp says. pads: whether a batch between sizes runs in the larger one. threads: of
-/// every call; plans are made for them. constants: a safetensors file in memory.
+/// every call; plans are made for them. changed: inputs that the network changes; what
+/// they become are further outputs of each plan. constants: a safetensors file in memory.
 struct Facts {
   const char* name;
   int threads;
   bool pads;
   std::vector<Form> weights, inputs, outputs;
+  std::vector<int> changed;
   std::vector<PlanSource> plans;  // from the smallest batch to the largest
   const char* constants;
   std::size_t constants_bytes;
@@ -115,8 +109,5 @@ class Context {
   std::vector<std::unique_ptr<Bound>> bound_;
   std::vector<std::vector<char>> staged_;
 };
-
-/// Bytes of a tensor of that batch.
-std::size_t bytes_of(const Form& form, std::int64_t batch);
 
 }  // namespace golow

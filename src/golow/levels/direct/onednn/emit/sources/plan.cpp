@@ -3,6 +3,26 @@
 #include <algorithm>
 
 namespace golow {
+namespace {
+
+const char* name_of(dnnl_status_t status) {
+  switch (status) {
+    case dnnl_success: return "success";
+    case dnnl_out_of_memory: return "out of memory";
+    case dnnl_invalid_arguments: return "invalid arguments";
+    case dnnl_unimplemented: return "unimplemented";
+    case dnnl_runtime_error: return "runtime error";
+    default: return "not required";
+  }
+}
+
+}  // namespace
+
+void check(dnnl_status_t status, const std::string& what) {
+  if (status == dnnl_success) return;
+  throw Failure(status == dnnl_out_of_memory ? Status::memory : Status::library,
+                what + ": oneDNN: " + name_of(status));
+}
 
 Dims::Dims(std::initializer_list<std::int64_t> given) : axes(static_cast<int>(given.size())) {
   std::copy(given.begin(), given.end(), values);
@@ -118,7 +138,7 @@ Layout Plan::asked(Description description, dnnl_query_t query, int index, const
   const dnnl_status_t status = dnnl_memory_desc_clone(&copy, found);
   const Layout layout = kept(copy, status);
   if (is_as_expected(layout, expected)) return layout;
-  throw Failure(Status::onednn,
+  throw Failure(Status::library,
                 layer_ + ": oneDNN wants another layout here than where this program was written "
                          "(golow emit), for another CPU or version of oneDNN; write it again here");
 }

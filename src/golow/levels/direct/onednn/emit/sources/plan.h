@@ -22,6 +22,9 @@ using Layout = const_dnnl_memory_desc_t;
 using Description = const_dnnl_primitive_desc_t;
 constexpr Layout no_layout = nullptr;
 
+/// Throws Failure if a call of the library failed. what: the layer that it is for.
+void check(dnnl_status_t status, const std::string& what);
+
 /// A tensor in memory: a piece of it, and bytes from its start.
 struct Value {
   int piece;

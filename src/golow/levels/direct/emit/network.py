@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from golow.levels.direct.bundle_arrays import Read
-from golow.levels.direct.onednn.run.called_plan import CalledPlan
 
 # Types of elements as safetensors files have them.
-FORMAT = {"float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL",
-          "complex64": "C64"}  # fmt: skip
+FORMAT = {
+    "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32",
+    "uint8": "U8", "bool": "BOOL", "complex64": "C64",
+}  # fmt: skip
+Plan = TypeVar("Plan")
 
 
 class End(NamedTuple):
@@ -26,23 +28,26 @@ class End(NamedTuple):
     also: tuple[str, ...] = ()
 
 
-class Sized(NamedTuple):
-    """The plan of a batch, and what reads its weights and constants."""
+class Sized(NamedTuple, Generic[Plan]):
+    """The plan of a batch, as a level builds it, and what reads its weights and constants."""
 
-    plan: CalledPlan
+    plan: Plan
     read: Read
 
 
-class Network(NamedTuple):
-    """title: the network's name. plans: by batch, the largest last. threads: of every call. pads:
-    whether a batch between sizes runs in the larger one; otherwise there is one size, and shapes
-    are as they are. weights: the state dict; tied: the other names of weights that have several.
-    example, expected: inputs, and what the plan makes of them, by the names of the ends."""
+class Network(NamedTuple, Generic[Plan]):
+    """title: the network's name. plans: by batch, the largest last. changed: the places of inputs
+    that the network changes; what they become are further outputs of each plan. threads: of every
+    call on a CPU. pads: whether a batch between sizes runs in the larger one; otherwise there is
+    one size, and shapes are as they are. weights: the state dict; tied: the other names of weights
+    that have several. example, expected: inputs, and what the plan makes of them, by the names of
+    the ends."""
 
     title: str
-    plans: Mapping[int, Sized]
+    plans: Mapping[int, Sized[Plan]]
     inputs: tuple[End, ...]
     outputs: tuple[End, ...]
+    changed: tuple[int, ...]
     threads: int
     pads: bool
     weights: Mapping[str, np.ndarray]

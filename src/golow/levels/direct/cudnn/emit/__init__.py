@@ -1,0 +1,1 @@
+"""A built plan as C++ that calls cuDNN, cuBLASLt and compiled kernels."""

@@ -1,0 +1,141 @@
+"""The plans of a network as a CMake project that needs neither golow nor Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from golow.levels.direct.cudnn.emit.kernels import Compile, Kernels
+from golow.levels.direct.cudnn.emit.library_calls import LibraryCalls
+from golow.levels.direct.cudnn.emit.plan_source import (
+    Parts,
+    Written,
+    plan_source,
+    require_emitted,
+)
+from golow.levels.direct.emit.constants import Constants
+from golow.levels.direct.emit.network import Network
+from golow.levels.direct.emit.project import SOURCES as SHARED
+from golow.levels.direct.emit.project import (
+    filled,
+    shared_texts,
+    shared_words,
+    supporting,
+    table,
+    write_files,
+)
+from golow.levels.direct.emit.spelling import listed, text
+
+SOURCES = Path(__file__).parent / "sources"
+SUPPORT = tuple(
+    f"{name}.{kind}"
+    for name in ("device", "graph", "libraries", "loading", "network", "plan")
+    for kind in ("cpp", "h")
+)
+STALE = ("plan_*.cpp", "kernels/*.cu")
+
+
+class Machine(NamedTuple):
+    """The GPU that plans are written for: its name, compute capability and multiprocessors; the
+    versions of the libraries, as they encode them; and what compiles kernels for it."""
+
+    gpu: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    cudnn: int
+    cublas: int
+    compiled: Compile
+
+
+def write_project(network: Network[Written], machine: Machine, folder: Path) -> list[Path]:
+    """Write the project and return its files. Raises `GolowError`, before anything is written, for
+    a plan with a step that has no form in C++, and for a folder that holds something else."""
+    texts, constants = _texts(network, machine)
+    tensors = {"constants.safetensors": constants}
+    return write_files(network, folder, texts, tensors, STALE)
+
+
+def project_texts(network: Network[Written], machine: Machine) -> dict[str, str]:
+    """The texts of the project by their files. Raises `GolowError` as `write_project`."""
+    return _texts(network, machine)[0]
+
+
+def _texts(
+    network: Network[Written], machine: Machine
+) -> tuple[dict[str, str], Mapping[str, np.ndarray]]:
+    """The texts of the project by their files, and its constants."""
+    for sized in network.plans.values():
+        require_emitted(network.title, sized.plan.built)
+    constants = Constants()
+    parts = Parts(Kernels(), LibraryCalls(constants), constants, {}, {})
+    plans = {
+        f"plan_{batch}.cpp": plan_source(network.shown, batch, sized.plan, parts)
+        for batch, sized in network.plans.items()
+    }
+    generated = parts.kernels.files(constants, machine.compiled)
+    words = _words(network, sorted(plans), parts, machine)
+    texts = {
+        "README.md": filled(SOURCES / "README.md.in", words),
+        "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
+        "constants.cpp": filled(SHARED / "constants.cpp", {}),
+        "wheels.py": filled(SOURCES / "wheels.py.in", {}),
+        "libraries.h": parts.libraries.header(),
+    }
+    texts |= shared_texts(network, words) | plans | generated | supporting(SOURCES, SUPPORT)
+    return texts, constants.arrays
+
+
+def _words(
+    network: Network[Written], plans: list[str], parts: Parts, machine: Machine
+) -> dict[str, str]:
+    """What takes the place of the words in templates."""
+    arena = max(sized.plan.built.plan.sizes["arena"] for sized in network.plans.values())
+    libraries = parts.libraries
+    major, minor = machine.capability
+    target = (
+        text(machine.gpu), major, minor, machine.multiprocessors,
+        machine.cudnn if libraries.cudnn else 0, machine.cublas if libraries.cublas else 0,
+    )  # fmt: skip
+    words = shared_words(network, plans, parts.weights, arena)
+    name = network.name
+    return words | {
+        "@device@": f"a GPU ({machine.gpu})",
+        "@calls@": "",
+        "@LIBRARY@": "GPU",
+        "@library@": "the GPU, its driver or a library fails, or is another one than the program "
+        "was written for",
+        "@memory@": ", in the host's memory",
+        "@further@": filled(SOURCES / "enqueue.h.in", words),
+        "@definitions@": filled(SOURCES / "enqueue.cpp.in", words),
+        "@facts@": f"    {listed(target)},",
+        "@gpu@": machine.gpu,
+        "@capability@": f"{major}.{minor}",
+        "@cudnn@": _dotted(machine.cudnn, 10000, 100),
+        "@cublas@": _dotted(machine.cublas, 10000, 100),
+        "@files@": table(_files(name, plans)),
+    }
+
+
+def _dotted(version: int, major: int, minor: int) -> str:
+    return f"{version // major}.{version % major // minor}.{version % minor}"
+
+
+def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
+    yield f"{name}.h", "the interface, in C"
+    yield "network.cpp", "its functions, and the names and shapes of inputs, outputs and weights"
+    for plan in plans:
+        yield plan, "where each value lies, and every step with the layer that it came from"
+    yield "libraries.h", "what cuDNN and cuBLASLt compute, as it was chosen"
+    yield "kernels.h, kernels/", "the generated kernels, and their sources, to read"
+    yield "support/", "memory, launches, contexts and files; the same for every network"
+    yield "main.cpp", "the program"
+    yield "wheels.py", "where NVIDIA's wheels are"
+    yield "weights.safetensors", "the state dict, under its own names"
+    yield (
+        "constants.safetensors",
+        "what is no weight, compiled kernels and plans of cuDNN; it becomes a part of the library",
+    )
+    yield "example.safetensors, expected.safetensors", "inputs, and what golow's plan makes of them"

@@ -1,0 +1,1 @@
+"""C++ projects of plans: what they share, whatever library they call."""

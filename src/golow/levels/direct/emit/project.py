@@ -1,0 +1,156 @@
+"""The files of a project that are the same whatever library it calls, and the words in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from golow.levels.direct.emit.network import FORMAT, End, Network, identifier
+from golow.levels.direct.emit.spelling import listed, text
+from golow.storage.project_folder import MARKER, take_folder
+
+SOURCES = Path(__file__).parent / "sources"
+SUPPORT = (
+    "failure.h",
+    "forms.cpp",
+    "forms.h",
+    "tensor_file.cpp",
+    "tensor_file.h",
+    "weight_arithmetic.cpp",
+    "weight_arithmetic.h",
+)
+TENSORS = ("example.safetensors", "expected.safetensors", "weights.safetensors")
+
+
+def write_files(
+    network: Network[Any],
+    folder: Path,
+    texts: Mapping[str, str],
+    tensors: Mapping[str, Mapping[str, np.ndarray]],
+    stale: Sequence[str],
+) -> list[Path]:
+    """Write texts, files of tensors and those of the network; return the files. stale: patterns of
+    what an earlier project left. Raises `GolowError` for a folder that holds something else."""
+    take_folder(folder)
+    for pattern in stale:
+        for file in folder.glob(pattern):
+            file.unlink()
+    for name, content in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    own = {
+        "weights.safetensors": network.weights,
+        "example.safetensors": network.example,
+        "expected.safetensors": network.expected,
+    }
+    for name, arrays in (*tensors.items(), *own.items()):
+        save_file(dict(arrays), folder / name)
+    return [folder / name for name in (*texts, *tensors, *own)]
+
+
+def shared_texts(network: Network[Any], words: Mapping[str, str]) -> dict[str, str]:
+    """The texts of every project, by their files. words: in its templates."""
+    filled_in = {f"{network.name}.h": "network.h.in", "main.cpp": "main.cpp.in"}
+    filled_in["network.cpp"] = "network.cpp.in"
+    texts = {name: filled(SOURCES / source, words) for name, source in filled_in.items()}
+    return texts | supporting(SOURCES, SUPPORT)
+
+
+def supporting(sources: Path, names: Sequence[str]) -> dict[str, str]:
+    """The sources of a level that are the same for every network, by their files."""
+    return {f"support/{name}": (sources / name).read_text(encoding="utf-8") for name in names}
+
+
+def filled(template: Path, words: Mapping[str, str]) -> str:
+    """A template with its words in place."""
+    content = template.read_text(encoding="utf-8")
+    for word, instead in words.items():
+        content = content.replace(word, instead)
+    return content
+
+
+def shared_words(
+    network: Network[Any], plans: Sequence[str], read: Iterable[str], arena: int
+) -> dict[str, str]:
+    """The words of every project. plans: sources. read: the weights that plans read. arena: bytes
+    of an iteration."""
+    batches = list(network.plans)
+    about = ", ".join(f"{end.name} {_shape(end.shape)} {end.dtype}" for end in network.inputs)
+    weights = [_weight(network, name) for name in read]
+    return {
+        "@marker@": MARKER,
+        "@name@": network.name,
+        "@NAME@": network.name.upper(),
+        "@title@": network.shown,
+        "@about@": about,
+        "@about_sentence@": f"Inference for {about}.",
+        "@pads@": "true" if network.pads else "false",
+        "@batches@": _batches(network),
+        "@plans@": "\n".join(f"void plan_{batch}(Plan& plan);" for batch in batches),
+        "@plan_list@": ", ".join(f"{{{batch}, plan_{batch}}}" for batch in batches),
+        "@weights@": "\n".join(map(_form, weights)),
+        "@inputs@": "\n".join(map(_form, network.inputs)),
+        "@outputs@": "\n".join(map(_form, network.outputs)),
+        "@changed@": ", ".join(map(str, network.changed)),
+        "@changes@": _changes(network),
+        "@ends@": "\n".join(_rows(network)),
+        "@plan_files@": " ".join(plans),
+        "@indent@": " " * (len(network.name.upper()) + len(network.name) + 12),
+        "@example_inputs@": ", ".join(identifier(end.name) for end in network.inputs),
+        "@example_outputs@": ", ".join(end.name for end in network.outputs),
+        "@largest@": str(batches[-1]),
+        "@arena@": f"{arena / 2**20:.1f} MiB",
+    }
+
+
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Files and what they are, as rows of a table."""
+    return "\n".join(f"| `{name}` | {what} |" for name, what in rows)
+
+
+def _batches(network: Network[Any]) -> str:
+    batches = list(network.plans)
+    if not network.pads:
+        return f"It runs a batch of {batches[-1]} and no other."
+    sizes = ", ".join(map(str, batches))
+    return (
+        f"Any batch from 1 to {batches[-1]}: there is a plan for {sizes}, and a batch between them "
+        "runs in the next larger one, padded."
+    )
+
+
+def _changes(network: Network[Any]) -> str:
+    if not network.changed:
+        return ""
+    names = ", ".join(network.inputs[place].name for place in network.changed)
+    return f" The network changes inputs in place: {names}."
+
+
+def _rows(network: Network[Any]) -> Iterator[str]:
+    for ends in (network.inputs, network.outputs):
+        for end in ends:
+            yield f"| `{end.name}` | {end.dtype} | {_shape(end.shape)} |"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    def side(number: int) -> str:
+        if number >= 0:
+            return str(number)
+        return "N" if number == -1 else f"{-number}N"
+
+    return "x".join(map(side, shape)) or "one number"
+
+
+def _weight(network: Network[Any], name: str) -> End:
+    array = network.weights[name]
+    return End(name, FORMAT[str(array.dtype)], array.shape, network.tied.get(name, ()))
+
+
+def _form(end: End) -> str:
+    fields = [text(end.name), text(end.dtype), listed(end.shape)]
+    fields += [listed(map(text, end.also))] if end.also else []
+    return f"        {listed(fields)},"

@@ -1,0 +1,1 @@
+// No kernel: the source of one is given as code.
