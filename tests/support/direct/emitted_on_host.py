@@ -70,7 +70,7 @@ class StoredConvolution(Asked):
             "cudnn_backend_data": " ".join(map(str, numbers)),
             "variant_pack_uids": [*self.operands, FACTOR],
             "behavior_notes": [[1], []],
-            "pass_by_values": [[FACTOR, {"index": 3, "value": 1.0}]],
+            "pass_by_values": [[FACTOR, {"index": 3, "value": "3F800000"}]],
             "workspace_modifications": None,
             "variant_pack_replacements": [],
             "fe_workspace_size": 0,

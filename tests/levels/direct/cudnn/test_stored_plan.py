@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ PLAN = {
     "cudnn_backend_data": '{"engine": [1, 2], "name": "\u00e9"}',
     "fe_workspace_size": 256,
     "pass_by_values": [
-        [4001, {"index": 3, "value": 0.125}],
+        [4001, {"index": 3, "value": "3E000000"}],
         [5, {"index": 1, "value": -7}],
+        [6, {"index": 4, "value": "FF800000"}],
     ],
     "tensors": {"1": {"dim": [2, 3], "name": "", "is_virtual": False, "uid": None}},
     "variant_pack_replacements": [],
@@ -43,7 +45,9 @@ def test_it_is_read() -> None:
     found = stored_plan(ubjson(PLAN))
     assert found.plan.decode() == PLAN["cudnn_backend_data"]
     assert found.operands == (3, 4001, 2, 300, 70000, 1)
-    assert found.scalars == (Scalar(4001, "float32", 0.125), Scalar(5, "int32", -7))
+    assert found.scalars == (
+        Scalar(4001, "float32", 0.125), Scalar(5, "int32", -7), Scalar(6, "bfloat16", -math.inf)
+    )  # fmt: skip
     assert found.workspace == 256
 
 

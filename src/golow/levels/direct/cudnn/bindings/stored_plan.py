@@ -52,9 +52,20 @@ def stored_plan(data: bytes) -> StoredPlan:
     return StoredPlan(
         found["cudnn_backend_data"].encode(errors=KEPT),
         tuple(found["variant_pack_uids"]),
-        tuple(Scalar(name, SCALARS[item["index"]], item["value"]) for name, item in values),
+        tuple(
+            Scalar(name, SCALARS[item["index"]], _number(item["value"])) for name, item in values
+        ),
         found.get("fe_workspace_size", 0),
     )
+
+
+def _number(written: str | float) -> float:
+    """Floating point numbers of every type are texts: the bits of a float32 in hexadecimal
+    (``cudnn_frontend_utils.h``); whole numbers are numbers."""
+    if not isinstance(written, str):
+        return written
+    number: float = struct.unpack(">f", bytes.fromhex(written))[0]
+    return number
 
 
 class _Reader:
