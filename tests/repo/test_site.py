@@ -1,0 +1,126 @@
+"""The site of the documentation, as far as it needs no mkdocs: `make docs` builds it strictly."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import golow
+from support.places import DOCS, ROOT
+
+NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+GENERATED = {"commands.md", "choices.md"}
+# From the top: what a page must open with, and how long it may be.
+USER_PAGES = [
+    page
+    for folder in ("start", "use")
+    for page in sorted((DOCS / folder).glob("*.md"))
+    if page.name not in GENERATED
+]
+LONGEST = {
+    ROOT / "README.md": 150,
+    ROOT / "CHANGELOG.md": 60,
+    DOCS / "architecture.md": 80,
+    **dict.fromkeys(USER_PAGES, 250),
+}
+OPENING = re.compile(r"# .+\n\nAfter this page\b")
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    """docs/site_hooks.py."""
+    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site_hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---------------------------------------------------------------- pages
+
+
+def undocumented(names: list[str], page: str) -> set[str]:
+    """Names that the page has no entry for."""
+    return set(names) ^ set(re.findall(r"^::: golow\.(\w+)$", page, re.MULTILINE))
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (DOCS / "use" / "python.md").read_text()
+    assert undocumented(golow.__all__, page) == set()
+    assert undocumented([*golow.__all__, "planted"], page) == {"planted"}
+
+
+def missing_in(navigation: str) -> set[str]:
+    """Pages that the navigation does not list; notes are listed by their own index."""
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    notes = {page for page in pages if page.startswith("notes/")} - {"notes/index.md"}
+    return (pages - notes) ^ set(re.findall(r": (\S+\.md)$", navigation, re.MULTILINE))
+
+
+def test_the_navigation_lists_every_page() -> None:
+    assert missing_in(NAVIGATION) == set()
+    assert missing_in(NAVIGATION.replace("use/train", "use/brain")) == {
+        "use/training.md",
+        "use/braining.md",
+    }
+
+
+@pytest.mark.parametrize("page", LONGEST, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_short_enough(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= LONGEST[page]
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.name)
+def test_a_page_opens_with_what_the_reader_can_do_after_it(page: Path) -> None:
+    assert OPENING.match(page.read_text())
+
+
+def test_another_opening_is_seen() -> None:
+    assert not OPENING.match("# A page\n\nThis page shows what is on it.\n")
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def shown(hooks: ModuleType, text: str) -> str:
+    """The text of a page in docs/use as the site has it."""
+    file = SimpleNamespace(abs_src_path=str(DOCS / "use" / "page.md"), src_path="use/page.md")
+    config = SimpleNamespace(docs_dir=str(DOCS))
+    found = hooks.on_page_markdown(text, page=SimpleNamespace(file=file), config=config, files=None)
+    assert isinstance(found, str)
+    return found
+
+
+def test_links_out_of_the_pages_become_text(
+    hooks: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert shown(hooks, "[the rule](../../src/golow/check/rule.py)!") == "the rule!"
+    inside = "[a](../understand/correctness.md#the-rule) [b](compare.md) ![c](../../x.png)"
+    assert shown(hooks, inside) == inside
+    assert caplog.records == []
+    assert shown(hooks, "[a rule](../../src/golow/check/planted.py)") == "a rule"
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING and "planted.py" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("html", "address"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', "https://cdn.example/x.js"),
+        ('<link rel="stylesheet" href="//fonts.example/a.css">', "//fonts.example/a.css"),
+        ("<img alt=x src=http://example/x.png>", "http://example/x.png"),
+        ('<a href="https://example.org">x</a><img src="figures/a.svg">', None),
+    ],
+)
+def test_what_a_page_loads_from_the_network_is_seen(
+    hooks: ModuleType, html: str, address: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_path="use/page.md"))
+    assert hooks.on_post_page(html, page=page, config=None) == html
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ([] if address is None else [f"use/page.md loads {address} from the network"])
