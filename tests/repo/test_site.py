@@ -84,6 +84,61 @@ def test_another_opening_is_seen() -> None:
     assert not OPENING.match("# A page\n\nThis page shows what is on it.\n")
 
 
+# ---------------------------------------------------------------- words
+
+
+# Phrases that the pages once had; CONTRIBUTING.md says what to write instead.
+BANNED = re.compile(
+    "|".join(
+        [
+            "lies? as whoever",
+            "lies? alike",
+            "lies? the (?:other )?way round",
+            "sa(?:ys|id) at length",
+            "whose small part comes first",
+            "rows come in order",
+            "it is right now",
+            "vocabulary rightly",
+            "tracer had made",
+            "trained in training",
+            "w(?:as|ere) not reached",
+            "damaged record",
+            "arrived damaged",
+            "no names and texts",
+            r"\b(?:is|are) no (?:record|json|float|number|tensor|export|activation)s?\b",
+            r"\bmend(?:s|ed|ing)?\b",
+            "in a row of its own",
+            r"does not tell it\b",
+            "nobody made",
+            "somebody reads",
+            "what is timed is what",
+        ]
+    ).replace(" ", r"\s+"),
+    re.IGNORECASE,
+)
+RECOMMENDED = re.compile(r"^\| not \| but \|\n(?:\|.*\n)+", re.MULTILINE)
+
+
+def banned(text: str) -> list[str]:
+    """What of the text is banned, but for the table that says what to write instead."""
+    return [found[0] for found in BANNED.finditer(RECOMMENDED.sub("", text))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if page.name not in GENERATED)],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_has_no_banned_words(page: Path) -> None:
+    assert banned(page.read_text()) == []
+
+
+def test_banned_words_are_seen() -> None:
+    text = "x.json is no\nrecord; mend it.\n\n| not | but |\n|---|---|\n| to mend | to fix |\n"
+    assert banned(text) == ["is no\nrecord", "mend"]
+    assert banned("recommended amendments are no recorders") == []
+
+
 # ---------------------------------------------------------------- hooks
 
 
