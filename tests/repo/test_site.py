@@ -64,7 +64,7 @@ def missing_in(navigation: str) -> set[str]:
 
 def test_the_navigation_lists_every_page() -> None:
     assert missing_in(NAVIGATION) == set()
-    assert missing_in(NAVIGATION.replace("use/train", "use/brain")) == {
+    assert missing_in(NAVIGATION.replace("use/training.md", "use/braining.md")) == {
         "use/training.md",
         "use/braining.md",
     }
