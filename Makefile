@@ -44,7 +44,7 @@ types: $(VENV)/.installed
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 wheel: $(VENV)/.installed
 	rm -rf dist

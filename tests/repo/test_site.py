@@ -1,10 +1,15 @@
-"""The site of the documentation, as far as it needs no mkdocs: `make docs` builds it strictly."""
+"""The site of the documentation: its pages, its hooks, and what ends `make docs`."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -179,3 +184,48 @@ def test_what_a_page_loads_from_the_network_is_seen(
     assert hooks.on_post_page(html, page=page, config=None) == html
     said = [record.getMessage() for record in caplog.records]
     assert said == ([] if address is None else [f"use/page.md loads {address} from the network"])
+
+
+# ---------------------------------------------------------------- make docs
+
+
+def built(place: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site of the checkout in that folder as `make docs` does."""
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "docs"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = shlex.split(printed.stdout.splitlines()[-1])
+    program = next(n for n, word in enumerate(words) if word.endswith("/mkdocs"))
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", *words[program + 1 :]],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_what_is_broken_ends_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed; pip install 'golow[docs]'")
+    for name in ("docs", "src", "tests", "examples", "benchmarks"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    for file in (ROOT / "mkdocs.yml", *ROOT.glob("*.md")):
+        shutil.copy(file, tmp_path)
+    done = built(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "results" / "networks.html").exists()
+    page = tmp_path / "docs" / "results" / "index.md"
+    page.write_text(
+        f"{page.read_text()}\n[a](nowhere.md) [b](cpu.md#nowhere) [c](../../nowhere.py)\n"
+    )
+    broken = built(tmp_path)
+    assert broken.returncode != 0
+    for link in ("'nowhere.md'", "'#nowhere'", "../../nowhere.py"):
+        assert link in broken.stderr, broken.stderr
