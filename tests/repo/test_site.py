@@ -75,6 +75,28 @@ def test_the_navigation_lists_every_page() -> None:
     }
 
 
+def dead_names(text: str) -> list[str]:
+    """Pages that the text names and that are not there."""
+    return [
+        name
+        for name in re.findall(r"(?<![\w/])docs/[\w/]+\.md\b", text)
+        if not (ROOT / name).exists()
+    ]
+
+
+def test_pages_that_the_code_names_are_there() -> None:
+    files = [
+        file
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for kind in ("py", "cpp", "h", "c")
+        for file in (ROOT / folder).rglob(f"*.{kind}")
+        if file != Path(__file__)
+    ]
+    named = {str(file.relative_to(ROOT)): dead_names(file.read_text()) for file in files}
+    assert {file: names for file, names in named.items() if names} == {}
+    assert dead_names("see docs/planted.md and docs/architecture.md") == ["docs/planted.md"]
+
+
 @pytest.mark.parametrize("page", LONGEST, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_short_enough(page: Path) -> None:
     assert len(page.read_text().splitlines()) <= LONGEST[page]
