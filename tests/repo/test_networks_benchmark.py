@@ -163,7 +163,14 @@ def test_tables_go_between_the_marks_of_their_page() -> None:
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("networks", "networks"), ("calls", "handed_over"), ("cpu", "cpu"), ("roofs", "roofs")],
+    [
+        ("networks", "networks"),
+        ("networks", "networks_cpu"),
+        ("calls", "handed_over"),
+        ("cpu", "cpu"),
+        ("roofs", "roofs"),
+        ("points", "h200"),
+    ],
 )
 def test_the_pages_of_results_have_their_marks(name: str, page: str) -> None:
     text = (DOCS / "results" / f"{page}.md").read_text()
