@@ -3,6 +3,7 @@
 # make test-rest      the slow tests
 # make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
+# make docs           the documentation as a site in site/; a broken link ends it
 # make wheel          the package as one file in dist/
 PYTHON ?= python3
 VENV   ?= .venv
@@ -10,11 +11,11 @@ BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-long test-all lint types wheel clean
+.PHONY: demo test test-rest test-long test-all lint types docs wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]'
 	touch $@
 
 demo: $(VENV)/.installed
@@ -42,9 +43,12 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 wheel: $(VENV)/.installed
 	rm -rf dist
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site

@@ -1,12 +1,13 @@
 """How fast is the lowest level on a CPU? oneDNN called directly against every runtime of a user.
 
-    python benchmarks/cpu_ladder.py [--only resnet50] [--out docs/results/cpu.md]
+    python benchmarks/cpu_ladder.py [--only resnet50] [--page docs/results/cpu.md]
 
-One race a row: eager, channels_last, TorchScript, compile, compile:freezing, ONNX Runtime,
-OpenVINO and onednn in turn, two threads, float32. A row gives the time of ``onednn``, the best of
-the others, and the ratio other / onednn with its 95% interval over the rounds of the race, medians
-of each level's block; above 1 onednn is faster. Prints the table as Markdown and, with --out,
-writes it with machine and command.
+One race a row: eager, channels_last, TorchScript, compile, compile:freezing, ONNX Runtime, OpenVINO
+and onednn in turn, two threads, float32. A row gives the time of ``onednn``, the best of the
+others, and the ratio other / onednn with its 95% interval over the rounds of the race, medians of
+each level's block; above 1 onednn is faster. Prints the table as Markdown, with machine and
+command; --page puts it between the marks of a page, ``<!-- cpu: begin -->`` and ``<!-- cpu: end
+-->``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import golow
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
+from page_part import put_into
 
 INFERENCE = (
     *(("resnet50", b, r) for b, r in ((1, 32), (1, 64), (1, 224), (8, 64), (8, 224))),
@@ -68,7 +70,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="rows whose text contains this")
     parser.add_argument("--seconds", type=float, default=30.0, help="of racing, a row")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", type=Path, help="put the table into this page")
     given = parser.parse_args()
     wanted = [("infer", *row) for row in INFERENCE] + [("train", *row) for row in TRAINING]
     rows: list[Row] = []
@@ -86,9 +88,8 @@ def main() -> int:
         print(line(rows[-1]), flush=True)
     text = "\n".join([machine, "", *table(rows), "", *summary(rows)]) + "\n"
     print(text)
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text)
+    if given.page:
+        given.page.write_text(put_into(given.page.read_text(), "cpu", text))
     return 0
 
 
@@ -200,15 +201,15 @@ def summary(rows: list[Row]) -> list[str]:
         ratios = [item.ratio[0] for item in rows if item.mode == mode]
         if ratios:
             mean = float(np.exp(np.mean(np.log(ratios))))
-            lines.append(f"Geometric mean over the best other, {mode}: {mean:.3f}.")
+            lines.append(f"* Geometric mean over the best other, {mode}: {mean:.3f}.")
     for item in rows:
         name = f"{item.model} {item.mode} {item.batch}x{item.resolution}"
         if item.ratio[1] < 1:
-            lines.append(f"Not surely faster than {item.best}: {name}, {interval(item.ratio)}.")
+            lines.append(f"* Not surely faster than {item.best}: {name}, {interval(item.ratio)}.")
         if item.failed:
-            lines.append(f"Without a match: {name}: {', '.join(item.failed)}.")
+            lines.append(f"* Without a match: {name}: {', '.join(item.failed)}.")
         if item.mode == "train" and item.over_compile is not None:
-            lines.append(f"Over compile: {name}, {interval(item.over_compile)}.")
+            lines.append(f"* Over compile: {name}, {interval(item.over_compile)}.")
     return lines
 
 

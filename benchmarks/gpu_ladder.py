@@ -2,14 +2,15 @@
 
     python benchmarks/gpu_ladder.py                         # all points: hours of compiling
     python benchmarks/gpu_ladder.py --points 32x32,256x224 --precisions bf16 --modes infer
-    python benchmarks/gpu_ladder.py --show runs/gpu_ladder  # tables from the records alone
+    python benchmarks/gpu_ladder.py --show runs/gpu_ladder --page docs/results/h200.md
 
 Each point is one comparison: every level is proved equal first, then all are timed in turn in one
-race, so that their ratios are of the same minutes of the same card. The records stay in --out, and
-a point that is there is not run again. Several of these commands may share --out, each with cores
-of its own (taskset): each takes the next free point. Those on one card (CUDA_VISIBLE_DEVICES)
-prepare beside one another and take turns in being timed. The last lines compare `cudnn` (timed
-engines) with the best of the others, with eager, and its memory with eager's.
+race, so that their ratios are of the same minutes of the same GPU. The records stay in --out, and a
+point that is there is not run again. Several of these commands may share --out, each with cores of
+its own (taskset): each takes the next free point. Those on one GPU (CUDA_VISIBLE_DEVICES) prepare
+beside one another and take turns in being timed. The last lines compare `cudnn` (timed engines)
+with the best of the others, with eager, and its memory with eager's. --show prints the tables from
+the records alone; --page puts them between ``<!-- points: begin -->`` and ``<!-- points: end -->``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
 from golow.records.workload import Precision
 from golow.worker.turn import Turn
+from page_part import put_into
 
 POINTS = tuple((batch, size) for size in (32, 96, 224) for batch in (1, 8, 32, 256))
 LEVELS = {
@@ -51,7 +53,10 @@ def main() -> int:
     if not comparisons:
         print("there are no records")
         return 2
-    print("\n".join(table(comparisons)))
+    text = "\n".join([*table(comparisons), "", *means(comparisons)])
+    print(text)
+    if options.page:
+        options.page.write_text(put_into(options.page.read_text(), "points", text))
     return 0
 
 
@@ -65,7 +70,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of racing at each point")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds; then no new point")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu_ladder"))
-    parser.add_argument("--show", type=Path)
+    parser.add_argument("--show", type=Path, help="the records to show, no race")
+    parser.add_argument("--page", type=Path, help="put the tables into this page")
     return parser.parse_args()
 
 
@@ -128,39 +134,48 @@ def table(comparisons: list[Comparison]) -> list[str]:
         "| cudnn MiB / eager's |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    gains: dict[tuple[str, str], list[float]] = {}
     for comparison in comparisons:
         workload = comparison.workload
         point = f"{workload.batch}x{workload.inputs[0].shape[2]}"
         name = f"{workload.mode} {workload.precision} {point}"
         runs = {run.level: run for run in comparison.runs}
-        ours, eager = runs.get(OURS), runs["eager"]
-        timed = {
-            level: run.time.value
-            for level, run in runs.items()
-            if run.time is not None and not level.startswith("cudnn")
-        }
+        timed, ours = times(comparison), runs.get(OURS)
         if ours is None or ours.time is None or not timed:
             reason = ours.check.reason if ours else "did not take part"
             rows.append(f"| {name} | cudnn: {reason} | | | | | | | |")
             continue
         best = min(timed, key=timed.__getitem__)
-        gain = timed[best] / ours.time.value
-        gains.setdefault((workload.mode, workload.precision), []).append(gain)
         rows.append(
             f"| {name} | {timed['eager'] * 1e3:.3g} | {best} | {timed[best] * 1e3:.3g} "
-            f"| {ours.time.value * 1e3:.3g} | **{gain:.2f}** "
+            f"| {ours.time.value * 1e3:.3g} | **{timed[best] / ours.time.value:.2f}** "
             f"| {timed['eager'] / ours.time.value:.2f} | {workload.batch / ours.time.value:,.0f} "
-            f"| {memory(ours, eager)} |"
-        )
-    rows.append("")
-    for (mode, precision), found in gains.items():
-        mean = math.exp(sum(map(math.log, found)) / len(found))
-        rows.append(
-            f"{mode}, {precision}: geometric mean of best / cudnn over {len(found)} points "
-            f"{mean:.3f}, lowest {min(found):.3f}"
+            f"| {memory(ours, runs['eager'])} |"
         )
     return rows
+
+
+def means(comparisons: list[Comparison]) -> list[str]:
+    """A row a mode and precision: the geometric mean of the best other level's time over ours."""
+    gains: dict[tuple[str, str], list[float]] = {}
+    for comparison in comparisons:
+        ours = next((run for run in comparison.runs if run.level == OURS), None)
+        if (timed := times(comparison)) and ours is not None and ours.time is not None:
+            kind = comparison.workload.mode, comparison.workload.precision
+            gains.setdefault(kind, []).append(min(timed.values()) / ours.time.value)
+    rows = ["| | points | geometric mean of best / cudnn | lowest |", "|---|---|---|---|"]
+    for (mode, precision), found in gains.items():
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        rows.append(f"| {mode} {precision} | {len(found)} | {mean:.2f} | {min(found):.2f} |")
+    return rows
+
+
+def times(comparison: Comparison) -> dict[str, float]:
+    """Seconds of every level but ours."""
+    return {
+        run.level: run.time.value
+        for run in comparison.runs
+        if run.time is not None and not run.level.startswith("cudnn")
+    }
 
 
 def memory(ours: Run, eager: Run) -> str:

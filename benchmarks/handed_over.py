@@ -29,6 +29,7 @@ from golow.records.workload import Device
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from networks import TEXTS, listed, over, side
+from page_part import put_into
 
 PLAN = {"cuda": "cudnn", "cpu": "onednn"}
 RIVALS = {
@@ -77,7 +78,7 @@ def main() -> int:
     text = "\n".join([*page([load(file.parent) for file in files]), ""])
     print(text)
     if options.page:
-        options.page.write_text(text)
+        options.page.write_text(put_into(options.page.read_text(), "calls", text))
     return 0
 
 
@@ -93,7 +94,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/handed_over"))
     parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     parser.add_argument("--show", action="store_true", help="the table of the records, no race")
-    parser.add_argument("--page", type=Path, help="with --show: also write it to this file")
+    parser.add_argument("--page", type=Path, help="with --show: put it into this page")
     given = parser.parse_args()
     if unknown := [name for name in given.models if name not in ZOO]:
         parser.error(f"--models: there is no {', '.join(unknown)}; known: {', '.join(ZOO)}")

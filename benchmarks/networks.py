@@ -10,9 +10,9 @@ samples in float32, small images and texts of 128 tokens. In each race every lev
 first, then all are timed in turn. A finished point is a folder in --out and one line of JSON on
 standard output; a point that has its folder is not run again, one that failed is tried again. With
 --budget no point begins after so many seconds; with --turns several runs share one GPU: they
-prepare side by side, and each race has the GPU to itself while it is timed. --show prints the table
-of all records in --out, the geometric means and every point that misses the bar; --page writes them
-to a file.
+prepare side by side, and each race has the GPU to itself while it is timed. --show prints the
+tables of all records in --out; --page also puts them between the marks of a page,
+``<!-- networks: begin -->`` and ``<!-- networks: end -->``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import golow
 from golow.measure.stats import block_figure, ratio
@@ -36,6 +36,8 @@ from golow.records.comparison import Comparison, Ratio, Run
 from golow.records.workload import Device, Mode, Precision
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
+from networks_tables import Row, input_size, tables
+from page_part import put_into
 
 IMAGES = {"cuda": {"infer": (1, 8, 64), "train": (8, 32)}, "cpu": {"infer": (1, 8), "train": (8,)}}
 TEXTS = {
@@ -60,13 +62,6 @@ RIVALS = {
 }  # fmt: skip
 OURS = {"cuda": "cudnn:autotune", "cpu": "onednn"}
 BUILD_SECONDS = 600.0  # a level that is not ready by then fails at this point
-SLOWER = {"cuda": 0.98, "cpu": 0.97}
-"""The bar of every point: the best other's time over ours."""
-MEANS = {"cuda": {"infer": 1.25, "train": 1.25}, "cpu": {"infer": 1.08, "train": 1.4}}
-"""The bars of the geometric means; of training on a CPU it is that over eager."""
-
-MEMORY = {"infer": 0.5, "train": 1.0}
-"""The bar of every point: our memory over eager's."""
 
 
 class Point(NamedTuple):
@@ -85,23 +80,6 @@ class Point(NamedTuple):
         return f"{self.model}-{self.mode}-{self.precision}-{size}"
 
 
-class Row(NamedTuple):
-    """What one race brought. gain: the best other's time over ours; over_eager: eager's. memory:
-    ours over eager's. missing: why there is no gain."""
-
-    point: str
-    device: Device
-    mode: Mode
-    precision: str
-    ours: float | None = None
-    best: str = ""
-    other: float | None = None
-    gain: Ratio | None = None
-    over_eager: Ratio | None = None
-    memory: float | None = None
-    missing: str = ""
-
-
 def main() -> int:
     """Run the points that have no record, or show those that have; returns the exit status."""
     options = arguments()
@@ -111,11 +89,11 @@ def main() -> int:
     if not found:
         print(f"{options.out} has no records", file=sys.stderr)
         return 2
-    comparisons = [(file.parent.parent.name, load(file.parent)) for file in found]
-    text = "\n".join([*page(comparisons), ""])
+    rows = [row(load(file.parent)) for file in found]
+    text = "\n".join(tables(rows, OURS[rows[0].device]))
     print(text)
     if options.page:
-        options.page.write_text(text)
+        options.page.write_text(put_into(options.page.read_text(), "networks", text))
     return 0
 
 
@@ -132,8 +110,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--levels", type=listed, help="instead of all rivals")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds; then no new point")
     parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
-    parser.add_argument("--show", action="store_true", help="the table of the records, no race")
-    parser.add_argument("--page", type=Path, help="with --show: also write it to this file")
+    parser.add_argument("--show", action="store_true", help="the tables of the records, no race")
+    parser.add_argument("--page", type=Path, help="with --show: put the tables into this page")
     given = parser.parse_args()
     known_names = {"models": ZOO, "modes": get_args(Mode), "precisions": get_args(Precision)}
     for name, known in known_names.items():
@@ -188,7 +166,7 @@ def run(options: argparse.Namespace) -> int:
             say(point, started, error=error.message)
             continue
         [file] = folder.glob("*/comparison.json")
-        found = row(point.name, load(file.parent))
+        found = row(load(file.parent))
         gain = None if found.gain is None else round(found.gain.value, 4)
         say(point, started, best=found.best, gain=gain, missing=found.missing)
     return int(failed)
@@ -233,10 +211,11 @@ def say(point: Point, started: float, **facts: object) -> None:
 # ---------------------------------------------------------------- what they brought
 
 
-def row(point: str, found: Comparison) -> Row:
+def row(found: Comparison) -> Row:
     """The figures of one race."""
     workload = found.workload
-    made = Row(point, workload.device, workload.mode, workload.precision)
+    size = input_size(workload)
+    made = Row(workload.model, size, workload.device, workload.mode, workload.precision)
     runs = {run.level: run for run in found.runs}
     ours, eager = runs[OURS[workload.device]], runs["eager"]
     if ours.time is None:
@@ -272,100 +251,6 @@ def memory(run: Run, device: Device) -> float | None:
     """Bytes: on a GPU those of the process on the device, on a CPU what an iteration holds."""
     names = ("device_used", "device_added") if device == "cuda" else ("allocated_peak",)
     return next((size for name in names if (size := run.quantity(name)) is not None), None)
-
-
-# ---------------------------------------------------------------- the page
-
-
-def page(comparisons: Sequence[tuple[str, Comparison]]) -> list[str]:
-    """The whole page as Markdown."""
-    rows = [row(point, found) for point, found in comparisons]
-    first = comparisons[0][1]
-    machine = first.runs[0].environment
-    versions = ", ".join(f"{name} {text}" for name, text in sorted(machine.versions.items()))
-    cores = f"{machine.cpu_model}, {first.workload.threads} threads"
-    where = ", ".join(dict.fromkeys(machine.gpu or (cores,)))
-    return [
-        "# The lowest level on every network of the zoo",
-        "",
-        "After this page you know on which networks direct calls of the vendor's libraries are "
-        "faster than",
-        "the best of PyTorch, ONNX Runtime and OpenVINO, and on which they are not.",
-        "",
-        f"{where}; {versions}.",
-        "Made by `python benchmarks/networks.py`. Each row is one race: every level passed the "
-        "check first, then all",
-        "were timed in turn. `best / ours` is the time of the best other level over that of "
-        "`onednn` or `cudnn`, with its",
-        "95% interval: above 1 ours is faster. Memory is ours over eager's.",
-        "",
-        "| point | ours ms | best other | ms | best / ours | eager / ours | memory |",
-        "|---|---|---|---|---|---|---|",
-        *map(line, rows),
-        "",
-        *means(rows),
-        "",
-        *misses(rows),
-    ]
-
-
-def line(found: Row) -> str:
-    if found.missing:
-        return f"| {found.point} | {found.missing} | | | | | |"
-    memory = "-" if found.memory is None else f"{found.memory:.2f}"
-    return (
-        f"| {found.point} | {milliseconds(found.ours)} | {found.best} "
-        f"| {milliseconds(found.other)} | {interval(found.gain)} | {interval(found.over_eager)} "
-        f"| {memory} |"
-    )
-
-
-def milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.3g}"
-
-
-def interval(found: Ratio | None) -> str:
-    """``1.25 (1.21-1.30)``."""
-    return "-" if found is None else f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
-
-
-def means(rows: Sequence[Row]) -> Iterator[str]:
-    """The geometric means by mode and precision, beside their bars."""
-    for device, mode, precision in dict.fromkeys((r.device, r.mode, r.precision) for r in rows):
-        group = [r for r in rows if (r.device, r.mode, r.precision) == (device, mode, precision)]
-        for what, gains in (
-            ("best / ours", [r.gain for r in group]),
-            ("eager / ours", [r.over_eager for r in group]),
-        ):
-            known = [gain.value for gain in gains if gain is not None]
-            if known:
-                mean = math.exp(math.fsum(map(math.log, known)) / len(known))
-                yield (
-                    f"* {mode}, {precision}: geometric mean of {what} over {len(known)} points "
-                    + (f"{mean:.3f}{bar(device, mode, what)}.")
-                )
-
-
-def bar(device: Device, mode: Mode, what: Literal["best / ours", "eager / ours"] | str) -> str:
-    """``, bar 1.25`` where the mean has one."""
-    wanted = "eager / ours" if (device, mode) == ("cpu", "train") else "best / ours"
-    return f", bar {MEANS[device][mode]}" if what == wanted else ""
-
-
-def misses(rows: Sequence[Row]) -> Iterator[str]:
-    """Every point below the bar, and those without a figure."""
-    below = [r for r in rows if r.gain is not None and r.gain.value < SLOWER[r.device]]
-    without = [r for r in rows if r.gain is None]
-    larger = [r for r in rows if r.memory is not None and r.memory > MEMORY[r.mode]]
-    yield f"Below the bar: {len(below)} of {len(rows)} points; without a ratio: {len(without)}."
-    yield ""
-    for found in sorted(below, key=lambda r: r.gain.value if r.gain else 0.0):
-        yield f"* {found.point}: {interval(found.gain)}, {found.best} is faster."
-    for found in without:
-        yield f"* {found.point}: {found.missing or 'too few rounds for a ratio'}."
-    for found in larger:
-        bound = MEMORY[found.mode]
-        yield f"* {found.point}: {found.memory:.2f} of eager's memory, the bar is {bound}."
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A recurrent layer at `onednn` as one primitive and as a loop over time, beside PyTorch's, on
-drawn shapes: the table of docs/onednn.md. One thread; the least of some turns, in milliseconds of
-the process's own time, so that other processes on the cores disturb it less.
+drawn shapes: the table of docs/understand/onednn.md. One thread; the least of some turns, in
+milliseconds of the process's own time, so that other processes on the cores disturb it less.
 
     OMP_NUM_THREADS=1 PYTHONPATH=tests python benchmarks/recurrent_layers.py infer 12
 """

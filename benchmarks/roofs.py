@@ -8,7 +8,8 @@ take to build from nothing?
 A point is a network and a mode: `golow lower NETWORK --roof`, with an empty cache. On a CPU it has
 the sizes of `networks.py` at batch 1 (training 8), on a GPU those at batch 8. A finished point is a
 JSON file in --out, which is not run again, and one line of standard output. --show prints the
-tables of all files in --out.
+tables of all files in --out; --page puts them between the marks of a page, ``<!-- roofs: begin
+-->`` and ``<!-- roofs: end -->``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from golow.records.workload import Device, Mode, Precision
 from golow.report.units import bytes_text, decimal_text, seconds_text, share_text
 from golow.worker.turn import Turn
 from networks import listed, side
+from page_part import put_into
 
 LEVELS = {"cuda": "cudnn", "cpu": "onednn"}
 BATCHES = {"cuda": {"infer": 8, "train": 8}, "cpu": {"infer": 1, "train": 8}}
@@ -52,9 +54,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/roofs"))
     parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     parser.add_argument("--show", action="store_true", help="the table of the files, no run")
+    parser.add_argument("--page", type=Path, help="with --show: put the tables into this page")
     options = parser.parse_args()
     if options.show:
-        print("\n".join(table([read(file) for file in sorted(options.out.glob("*.json"))])))
+        text = "\n".join(table([read(file) for file in sorted(options.out.glob("*.json"))]))
+        print(text)
+        if options.page:
+            options.page.write_text(put_into(options.page.read_text(), "roofs", text))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     points = [(model, mode) for mode in options.modes for model in options.models]

@@ -32,6 +32,7 @@ from golow.levels.gpu import has_gpu
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.storage.files import write_whole, writing
+from page_part import put_into
 from unified_memory_report import Cell, Measured, Traffic
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def show(asked: argparse.Namespace) -> None:
     print(part)
     if asked.page is not None:
         try:
-            page = report.put_into(asked.page.read_text(), part)
+            page = put_into(asked.page.read_text(), report.MARKS, part)
         except (OSError, ValueError) as error:
             raise GolowError(f"{asked.page}: {error}") from error
         with writing(asked.page, "name another page."):

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FIGURE = "figures/unified-memory.svg"  # from the page
-BEGIN, END = "<!-- unified memory: begin -->", "<!-- unified memory: end -->"
+MARKS = "unified memory"  # of the part of the page that is written
 
 # The baseline of the ratios: explicit copies as a careful program makes them.
 BASELINE = "copy, pinned"
 
 # Every way from the host's memory to the kernel, in the tables' order: what it does, and its look.
 WAYS = {
-    BASELINE: ("copied to the card from pinned memory", "#000000", "o", "-"),
+    BASELINE: ("copied to the GPU from pinned memory", "#000000", "o", "-"),
     "copy, pageable": ("copied from ordinary memory", "#707070", "s", "--"),
     "managed": ("pages move when the kernel touches them", "#D55E00", "^", "-"),
     "prefetch": ("moved before the kernel by a prefetch", "#0072B2", "D", "-"),
     "read mostly": ("advised: both sides keep a copy", "#E69F00", "v", "--"),
     "read mostly, prefetch": ("both", "#56B4E9", "X", "--"),
     "stays on host": (
-        "advised: preferred location host, mapped by the card",
+        "advised: preferred location host, mapped by the GPU",
         "#009E73",
         "P",
         "-",
@@ -189,7 +189,7 @@ def _traffic(every: list[Line], missing: str) -> str:
     largest = max((line.cell.bytes for line in every if line.cell.traffic), default=0)
     rows = [line.cell for line in every if line.cell.bytes == largest and line.cell.traffic]
     table = _table(
-        ("", "reads", "GPU fault groups", "to the card", "CPU faults", "to the host"),
+        ("", "reads", "GPU fault groups", "to the GPU", "CPU faults", "to the host"),
         (
             (
                 cell.way,
@@ -209,15 +209,6 @@ def _traffic(every: list[Line], missing: str) -> str:
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     text = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in text)
-
-
-def put_into(page: str, part: str) -> str:
-    """The page with this text between its two marks. Raises ValueError if they are missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{part}\n{END}{after}"
 
 
 # ---------------------------------------------------------------- the figure

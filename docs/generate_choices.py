@@ -1,6 +1,6 @@
 """Writes the page of choices: how they work, and the list from the code.
 
-    python docs/generate_choices.py > docs/choices.md
+    python docs/generate_choices.py > docs/use/choices.md
 
 ``tests/levels/choices/test_choices.py`` fails when the file is not what this prints.
 """

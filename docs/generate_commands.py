@@ -1,6 +1,6 @@
 """Writes the command reference from the help texts of the command line.
 
-    python docs/generate_commands.py > docs/commands.md
+    python docs/generate_commands.py > docs/use/commands.md
 
 ``tests/repo/test_docs.py`` fails when the file is not what this prints.
 """

@@ -1,11 +1,11 @@
-"""Writes the listings of the quickstart: what the program prints.
+"""Writes the listings of the quickstart and of the page on comparisons: what the program prints.
 
     python docs/generate_quickstart.py          # shows the stored results as the program does now
     python docs/generate_quickstart.py --run    # runs the commands again and stores the results
 
 A listing stands in the page below a line `<!-- listing: NAME -->`. Its numbers are stored in
-`docs/quickstart/`: a comparison as its record, which is shown by the present program; everything
-else as text. `tests/repo/test_quickstart.py` fails when the page is not what this writes.
+`docs/start/quickstart/`: a comparison as its record, which is shown by the present program;
+everything else as text. `tests/repo/test_quickstart.py` fails when a page is not what this writes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from golow.records.comparison import Comparison
 from golow.report.comparison.table import render
 from golow.report.console import WIDTH, PlainConsole
 
-PAGE = Path(__file__).parent / "quickstart.md"
-STORED = Path(__file__).parent / "quickstart"
+DOCS = Path(__file__).parent
+PAGES = (DOCS / "start" / "quickstart.md", DOCS / "use" / "compare.md")
+STORED = DOCS / "start" / "quickstart"
 LISTING = re.compile(r"^(<!-- listing: (\w+) -->\n```\n)(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 COMPARED = "golow compare lenet5 --levels eager,torchscript,libtorch,onednn --threads 1"
@@ -109,4 +110,5 @@ def keep(file: Path, place: Path) -> None:
 if __name__ == "__main__":
     if "--run" in sys.argv[1:]:
         store()
-    PAGE.write_text(page(PAGE.read_text()))
+    for file in PAGES:
+        file.write_text(page(file.read_text()))

@@ -42,28 +42,20 @@ app = typer.Typer(
     "measure the cost of each one.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # "[default: 8]" in a help text is text
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data_app, name="data")
-app.add_typer(study_app, name="study")
-for command in (
-    compare,
-    audit,
-    train,
-    profile,
-    show,
-    report,
-    lower,
-    emit,
-    build,
-    run,
-    levels,
-    choices,
-    models,
-    doctor,
-    selftest,
-):
-    app.command()(splice(command))
+# The groups of ``golow --help``.
+for panel, commands in {
+    "Measure": (compare, train, profile, audit),
+    "Use": (build, run, emit),
+    "Look": (show, report, lower, levels, choices, models),
+    "Machine": (doctor, selftest),
+}.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(splice(command))
+app.add_typer(study_app, name="study", rich_help_panel="Measure")
+app.add_typer(data_app, name="data", rich_help_panel="Machine")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,5 @@
-"""The pictures of rooms in docs/architecture.md, and what the files of the package load.
+"""The pictures of rooms in docs/architecture.md and docs/extend/rooms.md, and what the files of the
+package load.
 
 A picture stands below ``<!-- rooms: golow/... -->``: a line for each row of rooms, the highest
 first. A line begins with the row's rooms, folders as ``name/`` and files as ``name.py``; what

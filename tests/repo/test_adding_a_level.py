@@ -1,5 +1,5 @@
-"""docs/adding_a_level.md followed to the letter: its files are written, its changes made and its
-commands run, in a copy of the checkout."""
+"""docs/extend/adding_a_level.md followed to the letter: its files are written, its changes made and
+its commands run, in a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from support.one_run import program_cache
 from support.places import ROOT
 
-PAGE = (ROOT / "docs" / "adding_a_level.md").read_text()
+PAGE = (ROOT / "docs" / "extend" / "adding_a_level.md").read_text()
 LISTING = re.compile(r"^<!-- (file|change|run)(?:: (\S+))? -->\n```\w*\n(.*?)^```$", re.M | re.S)
 STEPS, OWN = "## A level, step by step", "## A worker of your own"
 PROGRAMS = {"golow": ["-m", "golow"], "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider"],

@@ -14,11 +14,11 @@ import pytest
 
 from repo.rooms import pictures
 from support.one_run import program_cache
-from support.places import ROOT, TESTS
+from support.places import DOCS, ROOT, TESTS
 
 SOURCES = ROOT / "src" / "golow"
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 )
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -75,7 +75,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_a_broken_link_is_seen() -> None:
-    page = ROOT / "docs" / "quickstart.md"
+    page = ROOT / "docs" / "start" / "quickstart.md"
     text = "# A page\n[a](nowhere.md) [b](quickstart.md) [c](#a-page) [d](#b-page) [e](https://x.y)"
     assert broken_links(page, text) == ["nowhere.md", "#b-page"]
 
@@ -87,17 +87,18 @@ def test_a_broken_link_is_seen() -> None:
 def test_the_command_reference_is_current() -> None:
     printed = run([sys.executable, str(ROOT / "docs" / "generate_commands.py")], ROOT)
     assert printed.returncode == 0, printed.stderr
-    assert (ROOT / "docs" / "commands.md").read_text() == printed.stdout, (
-        "python docs/generate_commands.py > docs/commands.md"
+    assert (ROOT / "docs" / "use" / "commands.md").read_text() == printed.stdout, (
+        "python docs/generate_commands.py > docs/use/commands.md"
     )
 
 
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+EXTEND = DOCS / "extend"
+ROOMS = (DOCS / "architecture.md").read_text() + (EXTEND / "rooms.md").read_text()
 
 
 def undescribed_rooms(text: str) -> list[str]:
-    """Rooms of the pictures of the package and of lower/ of which the page says nothing: it names
-    folders as `name/`, files as `name.py`."""
+    """Rooms of the pictures of the package and of lower/ that the text does not name: folders as
+    `name/`, files as `name.py`."""
     named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
     drawn = pictures(text)
     rooms = {room for row in drawn[""] for room in row}
@@ -118,13 +119,14 @@ def missing_places(text: str) -> list[str]:
     )
 
 
-def test_the_architecture_page_describes_every_room_and_no_other() -> None:
-    assert undescribed_rooms(ARCHITECTURE) == []
-    assert missing_places(ARCHITECTURE) == []
+def test_the_map_describes_every_room_and_no_other() -> None:
+    assert undescribed_rooms(ROOMS) == []
+    pages = [ROOMS, *((EXTEND / name).read_text() for name in ("programs.md", "decisions.md"))]
+    assert [missing_places(page) for page in pages] == [[], [], []]
 
 
-def test_a_room_that_the_page_leaves_out_is_seen() -> None:
-    assert "check" in undescribed_rooms(ARCHITECTURE.replace("`check/`", "`tests/`"))
+def test_a_room_that_the_map_leaves_out_is_seen() -> None:
+    assert "check" in undescribed_rooms(ROOMS.replace("`check/`", "`tests/`"))
     assert missing_places("`attic/` and `measure/clocks.py`") == ["attic/", "measure/clocks.py"]
 
 
@@ -173,7 +175,7 @@ def files_of_the_example(text: str) -> dict[str, str]:
     return dict(FILE.findall(text))
 
 
-OPERATOR = (ROOT / "docs" / "adding_an_operator.md").read_text()
+OPERATOR = (ROOT / "docs" / "extend" / "adding_an_operator.md").read_text()
 EXAMPLE = files_of_the_example(OPERATOR)
 
 
@@ -230,8 +232,8 @@ for mode in ("infer", "train"):
 
 @pytest.mark.slow
 def test_the_example_operator_runs_and_without_its_files_is_refused(tmp_path: Path) -> None:
-    """In a copy of the package: without the files of docs/adding_an_operator.md, with the first of
-    them, and with all."""
+    """In a copy of the package: without the files of docs/extend/adding_an_operator.md, with the
+    first of them, and with all."""
     package = tmp_path / "golow"
     shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in EXAMPLE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ from golow.levels.direct.onednn import level as onednn
 from golow.levels.level_selection import choices
 from golow.models import ZOO
 from golow.records.comparison import Ratio
-from support.places import ROOT
+from networks_tables import Row, tables
+from page_part import put_into
+from support.places import DOCS, ROOT
 
 SCRIPT = ROOT / "benchmarks" / "networks.py"
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
@@ -43,6 +46,7 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @needs_onednn
 def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     out, page = tmp_path / "runs", tmp_path / "networks.md"
+    page.write_text("<!-- networks: begin -->\n<!-- networks: end -->\n")
     options = "--models lenet5 --modes infer --batches 1 --levels eager:channels_last --threads 1"
     options += f" --point-seconds 1 --out {out}"
     nothing = ended(*options.split(), "--budget", "0")
@@ -57,9 +61,8 @@ def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     shown = ended("--show", "--out", str(out), "--page", str(page))
     assert shown.returncode == 0, shown.stderr
     text = page.read_text()
-    assert text in shown.stdout
-    assert "| lenet5-infer-default-1 | " in text
-    assert ("over 1 points" in text) == ("too few rounds" not in text)
+    assert shown.stdout.strip() in text
+    assert "| lenet5 | 1x28 | " in text
 
 
 @pytest.mark.slow
@@ -112,28 +115,63 @@ def test_every_rival_is_a_level_of_that_mode_and_device(
     assert [choice.name for choice in found] == ["eager", *names]
 
 
-# ---------------------------------------------------------------- the page
+# ---------------------------------------------------------------- the tables
 
 
-def test_every_miss_is_listed(networks: ModuleType) -> None:
-    """Planted rows: at the bar, below it, without a ratio, and with too much memory."""
+def planted(name: str, gain: float | None, **changes: object) -> Row:
+    """A race of which only the gain, the best other's time over ours, differs."""
+    found = None if gain is None else Ratio(value=gain, low=gain, high=gain, word="faster")
+    row = Row(name, "8x224", "cuda", "infer", "bf16", 1e-3, "compile", 2e-3, found, found, 0.4)
+    return row._replace(**changes)
 
-    def row(point: str, gain: float | None, memory: float = 0.4, missing: str = "") -> object:
-        made = None if gain is None else Ratio(value=gain, low=gain, high=gain, word="faster")
-        return networks.Row(
-            point, "cuda", "infer", "bf16", 1.0, "compile", 1.0, made, made, memory, missing
-        )
 
+def test_a_row_where_another_level_is_faster_or_without_a_ratio_is_counted() -> None:
     rows = [
-        row("good", 1.5),
-        row("near", 0.98),
-        row("slow", 0.97),
-        row("large", 1.5, memory=0.6),
-        row("none", None, missing="failed: planted"),
+        planted("near", 1.0),
+        planted("slow", 0.5),
+        planted("good", 2.0),
+        planted("none", None, missing="failed: planted"),
+        planted("step", 1.5, mode="train"),
     ]
-    found = list(networks.misses(rows))
-    assert found[0] == "Below the bar: 1 of 5 points; without a ratio: 1."
-    assert [line.partition(":")[0] for line in found[2:]] == ["* slow", "* none", "* large"]
-    [mean, eager] = networks.means(rows)
-    assert "over 4 points 1.209, bar 1.25." in mean
-    assert "bar" not in eager
+    text = "\n".join(tables(rows, "cudnn:autotune"))
+    assert "| inference, bf16 | 4 | 1.00 | 1 | 1 |" in text
+    assert "| training, bf16 | 1 | 1.50 | 0 | 0 |" in text
+    shown = re.findall(r"^\| (\w+) \| 8x224 \| (.*) \|$", text, re.MULTILINE)
+    assert [name for name, _ in shown] == ["good", "near", "slow", "none", "step"]
+    assert shown[3][1].startswith("- | failed: planted | ")
+    assert shown[0][1] == "1 ms | 2 ms | compile | 2.00 (2.00-2.00) | 0.40"
+
+
+def test_every_line_of_a_table_has_the_columns_of_its_head() -> None:
+    for device in ("cpu", "cuda"):
+        rows = [planted("a", 1.5, device=device), planted("b", None, device=device)]
+        lines = list(tables(rows, "ours"))
+        head = next(n for n, line in enumerate(lines) if line.startswith("| network"))
+        assert len({line.count("|") for line in lines[head:]}) == 1
+        assert ("eager / ours" in lines[head]) == (device == "cpu")
+
+
+def test_tables_go_between_the_marks_of_their_page() -> None:
+    page = "# A\n\n<!-- networks: begin -->\nold\n<!-- networks: end -->\nfindings\n"
+    written = put_into(page, "networks", "new")
+    assert written.startswith("# A\n") and written.endswith("\nfindings\n")
+    assert "old" not in written and "\nnew\n" in written
+    assert put_into(written, "networks", "new") == written
+    with pytest.raises(ValueError, match="the page has no <!-- roofs: begin -->"):
+        put_into(page, "roofs", "new")
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("networks", "networks"),
+        ("networks", "networks_cpu"),
+        ("calls", "handed_over"),
+        ("cpu", "cpu"),
+        ("roofs", "roofs"),
+        ("points", "h200"),
+    ],
+)
+def test_the_pages_of_results_have_their_marks(name: str, page: str) -> None:
+    text = (DOCS / "results" / f"{page}.md").read_text()
+    assert "the tables" in put_into(text, name, "the tables")

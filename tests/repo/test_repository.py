@@ -67,7 +67,11 @@ def test_the_three_parts_of_the_tests_are_all_tests() -> None:
 def test_one_machine_runs_the_readmes_command_and_then_the_rest() -> None:
     documented = re.search(r"^make (test\S*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert documented is not None
-    assert MADE.findall((ROOT / ".ci" / "run").read_text()) == [documented[1], "test-rest"]
+    assert MADE.findall((ROOT / ".ci" / "run").read_text()) == [
+        documented[1],
+        "docs",
+        "test-rest",
+    ]
 
 
 def test_the_workflow_runs_both_commands_on_every_python() -> None:
@@ -77,7 +81,8 @@ def test_the_workflow_runs_both_commands_on_every_python() -> None:
     supported = [one.split()[-1] for one in PROJECT["classifiers"] if one.startswith(classifier)]
     assert matrix == {"python": supported, "command": ["test", "test-all"]}
     assert jobs["test"]["steps"][-1]["run"] == "make ${{ matrix.command }}"
-    assert "make wheel" in [step.get("run") for step in jobs["wheel"]["steps"]]
+    for job in ("docs", "wheel"):
+        assert f"make {job}" in [step.get("run") for step in jobs[job]["steps"]]
 
 
 def test_the_workflow_may_only_read_and_names_major_versions() -> None:
@@ -109,7 +114,7 @@ def pinned(constraints: str) -> set[str]:
 
 def test_what_the_tests_need_is_pinned() -> None:
     needed = {re.split(r"[^\w.-]", one)[0] for one in PROJECT["dependencies"]}
-    needed |= set(requirements(PROJECT, "test"))
+    needed |= {name for extra in ("test", "docs") for name in requirements(PROJECT, extra)}
     assert needed - pinned((ROOT / "constraints.txt").read_text()) == set()
 
 

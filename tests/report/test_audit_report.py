@@ -38,7 +38,7 @@ from support.records.audits import (
     ratio,
 )
 
-PAGE = DOCS / "audit.md"
+PAGE = DOCS / "use" / "audit.md"
 
 
 def printed(shown: Audit) -> str:

@@ -38,7 +38,7 @@ from support.workers.forked_workers import fork_commands
 
 pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
-PAGE = ROOT / "docs" / "profile.md"
+PAGE = ROOT / "docs" / "use" / "profile_export.md"
 GPU = gpu_profiles()
 
 # ---------------------------------------------------------------- the command

@@ -34,7 +34,7 @@ from support.records.drawn_studies import (
     write,
 )
 
-PAGE = ROOT / "docs" / "studies_export.md"
+PAGE = ROOT / "docs" / "use" / "studies_export.md"
 
 
 @pytest.fixture(scope="module")

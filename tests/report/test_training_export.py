@@ -72,7 +72,7 @@ def test_every_record_has_rows_of_equal_columns(shown: Training) -> None:
 
 
 def test_the_page_names_every_column_and_no_other() -> None:
-    page = (ROOT / "docs" / "figures.md").read_text()
+    page = (ROOT / "docs" / "use" / "figures.md").read_text()
     bare = msgspec.structs.replace(run("eager", [msgspec.structs.replace(
         epoch(1), memory=(), device=())]), life=())  # fmt: skip
     for title, rows in (("epochs", epoch_rows), ("runs", run_rows)):

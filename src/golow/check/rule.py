@@ -1,7 +1,7 @@
 """The correctness rule: is a level's distance to float64 explained by rounding?
 
-The rule (docs/correctness.md gives its reasons): the root mean square error of a tensor against the
-float64 reference must be at most
+The rule (docs/understand/correctness.md gives its reasons): the root mean square error of a tensor
+against the float64 reference must be at most
 
     factor x max(e, d, r)  +  own x eps x s  +  group x eps x S  +  64 x 2^-23 x Z
 

@@ -55,7 +55,7 @@ LevelNames = Annotated[
 ]
 Workers = Annotated[
     list[str] | None,
-    typer.Option(help="Add your own worker program, as NAME=COMMAND; see docs/protocol.md."),
+    typer.Option(help="Add your own worker program, as NAME=COMMAND; see docs/extend/protocol.md."),
 ]
 Trust = Annotated[
     bool,

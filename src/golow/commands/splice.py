@@ -9,6 +9,8 @@ from functools import wraps
 from inspect import Parameter
 from typing import Any
 
+from golow.commands.panels import in_panel
+
 
 def splice(command: Callable[..., None]) -> Callable[..., None]:
     """The command as Typer takes it: in place of a parameter that is a dataclass, its fields.
@@ -35,5 +37,6 @@ def splice(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    spliced.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    grouped = [in_panel(option) for option in options]
+    spliced.__signature__ = signature.replace(parameters=grouped)  # type: ignore[attr-defined]
     return spliced

@@ -213,7 +213,7 @@ def export(
 ) -> None:
     """Write a study as one table with a row per cell and level.
 
-    docs/studies_export.md describes the columns.
+    docs/use/studies_export.md describes the columns.
     """
     from golow.report.study.export import export as write
 

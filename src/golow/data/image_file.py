@@ -1,8 +1,8 @@
 """The one format that every worker reads: a prepared part of a data set as a safetensors file.
 
 It has the tensors ``labels`` int64 [N] and ``images`` uint8 [N, C, H, W], in this order, and facts
-about them in ``__metadata__`` (`docs/datasets.md` lists them). It is written in batches, so it may
-be larger than memory, and memory-mapped for reading.
+about them in ``__metadata__`` (`docs/use/datasets.md` lists them). It is written in batches, so it
+may be larger than memory, and memory-mapped for reading.
 """
 
 from __future__ import annotations

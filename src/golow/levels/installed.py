@@ -35,5 +35,5 @@ def installed_command(point: EntryPoint) -> str | list[str]:
     raise GolowError(
         f"the level {point.name!r} of another package is no command: {point.value} is of type "
         f"{type(found).__name__}",
-        "it must be text or a list of texts; see docs/adding_a_level.md.",
+        "it must be text or a list of texts; see docs/extend/adding_a_level.md.",
     )

@@ -370,7 +370,7 @@ class Worker(Conversation):
             self.fail(
                 "protocol",
                 f"it speaks version {report.protocol} of the worker protocol, this golow version "
-                f"{VERSION}: docs/protocol.md says what to change",
+                f"{VERSION}: docs/extend/protocol.md says what to change",
             )
         self._require_choices()
         return report

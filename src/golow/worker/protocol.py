@@ -1,4 +1,4 @@
-"""The words of the worker protocol; ``docs/protocol.md`` defines them.
+"""The words of the worker protocol; ``docs/extend/protocol.md`` defines them.
 
 Nothing here imports a framework: the parent and every Python worker share this file.
 """

@@ -1,4 +1,4 @@
-"""The folder that carries a workload to a worker; ``docs/protocol.md`` lists its files."""
+"""The folder that carries a workload to a worker; ``docs/extend/protocol.md`` lists its files."""
 
 from __future__ import annotations
 

@@ -233,8 +233,8 @@ def test_each_alternative_has_its_own_name_at_a_level() -> None:
 def test_the_page_is_current() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate_choices.py")]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert (ROOT / "docs" / "choices.md").read_text() == printed, (
-        "python docs/generate_choices.py > docs/choices.md"
+    assert (ROOT / "docs" / "use" / "choices.md").read_text() == printed, (
+        "python docs/generate_choices.py > docs/use/choices.md"
     )
 
 

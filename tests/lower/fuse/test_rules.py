@@ -41,7 +41,7 @@ def operators(graph: Graph) -> list[object]:
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_rule_has_examples(rule: Declared) -> None:
-    assert missing(rule, examples_of(rule)) == [], "see docs/adding_an_operator.md"
+    assert missing(rule, examples_of(rule)) == [], "see docs/extend/adding_an_operator.md"
 
 
 def test_examples_belong_to_a_rule() -> None:

@@ -18,7 +18,7 @@ DEFINED = definitions()
 
 @pytest.mark.parametrize("path", DEFINED)
 def test_an_operator_has_its_examples(path: str) -> None:
-    assert missing(path, DEFINED[path], EXAMPLES) == [], "see docs/adding_an_operator.md"
+    assert missing(path, DEFINED[path], EXAMPLES) == [], "see docs/extend/adding_an_operator.md"
 
 
 def test_examples_belong_to_an_operator() -> None:

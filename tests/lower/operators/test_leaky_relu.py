@@ -1,5 +1,5 @@
-"""leaky_relu in the vocabulary and at both direct levels. docs/adding_an_operator.md shows how it
-came in; the tests that go over all activations have it too."""
+"""leaky_relu in the vocabulary and at both direct levels. docs/extend/adding_an_operator.md shows
+how it came in; the tests that go over all activations have it too."""
 
 from __future__ import annotations
 

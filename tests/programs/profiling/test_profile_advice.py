@@ -27,7 +27,7 @@ from golow.report.profiling import advice as texts
 from support.places import DOCS
 from support.records.profiles import PROFILES, level, profile
 
-PAGE = DOCS / "profile.md"
+PAGE = DOCS / "use" / "profile.md"
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"
 CONVOLUTION = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>"
 ON_TENSOR_CORES = "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc"

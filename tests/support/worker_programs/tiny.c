@@ -1,5 +1,5 @@
 /* A worker in C: one linear layer, y = x W^T + b, for inference. It knows nothing of golow but
- * docs/protocol.md, which is the proof that a user's own runtime can join the ladder.
+ * docs/extend/protocol.md, which is the proof that a user's own runtime can join the ladder.
  *
  *     cc -O2 -o tiny tiny.c -lm && golow compare model.py:Linear --input 16 --worker tiny=./tiny
  */
@@ -209,7 +209,7 @@ static void outputs(const char *request) {
 
 /* ---------------------------------------------------------------- what a block is challenged to */
 
-/* The hash of docs/protocol.md. */
+/* The hash of docs/extend/protocol.md. */
 static uint32_t hashed(uint32_t number) {
   uint32_t hash = number * 0x9E3779B1u;
   hash = (hash ^ (hash >> 16)) * 0x85EBCA6Bu;

@@ -1,8 +1,8 @@
 """The protocol's conformance suite: what every worker must do, whatever it is written in.
 
 It takes a command and a bundle that the worker can run, and knows the worker by its answers alone;
-`docs/protocol.md` is the law. ``CHECKS`` runs on a worker that has loaded the bundle, ``ENDINGS``
-each on one of its own.
+`docs/extend/protocol.md` is the law. ``CHECKS`` runs on a worker that has loaded the bundle,
+``ENDINGS`` each on one of its own.
 """
 
 from __future__ import annotations

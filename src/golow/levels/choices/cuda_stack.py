@@ -1,5 +1,5 @@
 """The stacks that a CUDA context reserves for all threads that can run at once: 1 KiB each, 264 MiB
-on an H200 (docs/cudnn.md)."""
+on an H200 (docs/understand/cudnn.md)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def read_study(file: Path, device: Device | None = None) -> Study:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # too many digits, too many brackets
         raise GolowError(
-            f"{file} is not TOML: {error}", "docs/studies.md shows a whole study file."
+            f"{file} is not TOML: {error}", "docs/use/studies.md shows a whole study file."
         ) from error
     if device is not None:
         data["device"] = device

@@ -1,7 +1,7 @@
 """An audit as flat rows for spreadsheets and data frames: a row a level and alternative.
 
-docs/audit.md lists the columns. A missing value is None: an empty cell in CSV. Times are seconds,
-sizes bytes; differences are the alternative's figure less the default's.
+docs/use/audit.md lists the columns. A missing value is None: an empty cell in CSV. Times are
+seconds, sizes bytes; differences are the alternative's figure less the default's.
 """
 
 from __future__ import annotations

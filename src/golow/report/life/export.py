@@ -1,4 +1,4 @@
-"""A life cycle as flat rows for spreadsheets and data frames; docs/life.md lists the columns.
+"""A life cycle as flat rows for spreadsheets and data frames; docs/use/life.md lists the columns.
 
 A missing value is None: an empty cell in CSV. Times are seconds, sizes bytes.
 """

@@ -1,7 +1,7 @@
 """Profiles as flat rows for spreadsheets and data frames: a row a precision, level and item.
 
-docs/profile.md lists the columns. A missing value is None: an empty cell in CSV. Times are seconds
-of a step, sizes bytes, shares between 0 and 1.
+docs/use/profile_export.md lists the columns. A missing value is None: an empty cell in CSV. Times
+are seconds of a step, sizes bytes, shares between 0 and 1.
 """
 
 from __future__ import annotations

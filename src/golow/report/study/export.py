@@ -1,7 +1,7 @@
 """A study as one table: one row per cell and level, as CSV, JSON, Parquet or a data frame.
 
-docs/studies_export.md lists the columns with their units. The columns and their types are the same
-for every study; a missing value is None: an empty cell in CSV, null in JSON and Parquet.
+docs/use/studies_export.md lists the columns with their units. The columns and their types are the
+same for every study; a missing value is None: an empty cell in CSV, null in JSON and Parquet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A study as flat rows: one per cell and level, with the same columns for every study.
 
-Figures and exports use only these rows. docs/studies_export.md lists every column with its unit; a
-number that is missing or not finite is None.
+Figures and exports use only these rows. docs/use/studies_export.md lists every column with its
+unit; a number that is missing or not finite is None.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //
 // By default glibc returns large blocks to the kernel, and each page that comes back is zeroed and
 // costs a page fault. A process with PyTorch's Python has a heap that hides this; one without has
-// not. docs/choices.md has the figures.
+// not. docs/use/choices.md has the figures.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The worker: answers golow's protocol (docs/protocol.md), one JSON object per line, for the
+// The worker: answers golow's protocol (docs/extend/protocol.md), one JSON object per line, for the
 // network of program.cpp. There is no Python in this process.
 
 #include <csignal>

@@ -1,4 +1,4 @@
-"""Did a level train the same network as eager? Judged from the curves; see docs/training.md.
+"""Did a level train the same network as eager? Judged from the curves; see docs/use/training.md.
 
 The first of these criteria that decides gives the verdict:
 

@@ -1,6 +1,7 @@
 """Chooses which of cuDNN's algorithms computes a recurrent network, by timing: the library has no
 heuristic for it. One layer of 128 units over 35 steps takes half the time with another algorithm
-than the standard one, and one of 1024 units longer with each of the others (docs/cudnn.md)."""
+than the standard one, and one of 1024 units longer with each of the others
+(docs/notes/cudnn.md)."""
 
 from __future__ import annotations
 

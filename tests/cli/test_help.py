@@ -1,0 +1,58 @@
+"""What --help shows: groups, defaults, and no line that is wider than the terminal."""
+
+from __future__ import annotations
+
+import re
+from inspect import signature
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from golow.cli import app
+from golow.commands.compare import compare
+from golow.commands.panels import OPTIONS, PANELS
+from golow.commands.splice import splice
+from support.command import golow
+
+PANEL = re.compile(r"^╭─ (\w+) ─+╮$", re.MULTILINE)
+
+
+def shown(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """The help in a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    ended = golow(*words, "--help", folder=folder)
+    assert ended.status == 0, ended.error
+    return ended.output
+
+
+def test_commands_are_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(tmp_path, monkeypatch)
+    assert PANEL.findall(text) == ["Options", "Measure", "Use", "Look", "Machine"]
+    named = re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE)
+    assert sorted(named) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_every_option_of_a_comparison_is_in_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown(tmp_path, monkeypatch, "compare")
+    assert set(PANEL.findall(text)) == {"Arguments", "Options", *OPTIONS}
+    options = set(signature(splice(compare)).parameters) - {"model"}
+    assert options - set(PANELS) == set()
+
+
+def test_a_default_that_a_text_names_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " ".join(re.sub(r"[│\s]+", " ", shown(tmp_path, monkeypatch, "compare")).split())
+    assert "Batch size. [default: 8]" in text
+
+
+@pytest.mark.parametrize("command", ["", "compare", "train", "profile", "study run"])
+def test_help_fits_into_80_columns(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown(tmp_path, monkeypatch, *command.split())
+    assert max(map(len, text.splitlines())) <= 80
