@@ -9,8 +9,10 @@ from golow.lower.ir.pass_runner import apply
 from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import Prepared
+from golow.workload.printed import printed_to_stderr
 
 
+@printed_to_stderr()
 def capture(prepared: Prepared, said: list[str] | None = None) -> Captured:
     """The workload's graph as torch gives it, before any pass. said: gets torch's messages."""
     workload, batch = prepared.workload, prepared.batches[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 from golow.records.errors import GolowError
 from golow.records.workload import TensorType, Workload
+from golow.workload.as_prepared import in_mode
+from golow.workload.attributes import copied_sharing_weights
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs
@@ -18,9 +21,11 @@ from golow.workload.keywords import accept_keywords
 from golow.workload.losses import resolve_loss
 from golow.workload.patched_functions import installed
 from golow.workload.pickled_module import pickled, without_caches
+from golow.workload.printed import printed_to_stderr
 from golow.workload.request import Loss, Request, require_optimizer
-from golow.workload.settled_draws import settle_draws
+from golow.workload.settled_draws import settle_alike, settle_draws
 from golow.workload.source import random_layers
+from golow.workload.stateless import require_stateless
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
@@ -46,6 +51,7 @@ class Prepared(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+@printed_to_stderr()
 def prepare(request: Request, on_device: AbstractContextManager[None] | None = None) -> Prepared:
     """Build the model, its weights and its batches, and try one forward pass on the device.
 
@@ -58,7 +64,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     module, how = fresh_module(
         request.model, source, request.weights, request.initialisation, request.seed
     )
-    module.train(request.mode == "train")
+    in_mode(module, request.mode == "train")
     notes = without_caches(module) if source.kind == "pickle" else ()
     live = pickled(module, "the module") if source.kind == "pickle" else b""
     if source.kind == "pickle" and source.keywords:
@@ -77,9 +83,15 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         return fit_targets(batches, output, loss_name, request.seed, callers=callers)
 
     dropping: tuple[str, ...] = ()
+    fresh = copied_sharing_weights(module) or module
     with on_device or nullcontext():
         with installed(DROPOUT_CALLS if loss is not None else {}):
-            output, first, made, draws = settle_draws(module, made, source.name, request)
+            output, first, made, draws, changes = settle_draws(module, made, source.name, request)
+            if changes.attributes:
+                second = next(made)
+                made = chain((second,), made)
+                settle_alike(fresh, changes, draws, request.mode)
+                require_stateless(fresh, first, second, source.name, request.mode, request.device)
             [tried] = with_targets((first,), output)
             if loss is None:
                 try_inference(module, tried, output, source.name, request.device)
@@ -116,6 +128,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         parameters=sum(p.numel() for p in module.parameters()),
         random_layers=(*random_layers(module), *dropping) if request.mode == "train" else (),
         draws=draws,
+        changed_inputs=changes.inputs,
+        assigned_buffers=changes.assigned,
         phase=request.phase,
         tokens=tokens,
     )

@@ -20,6 +20,7 @@ from golow.levels.torch.batches import Batch
 from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import order_of, place
 from golow.records.workload import Workload
+from golow.workload.as_prepared import in_mode
 from golow.workload.bundle import Bundle
 from golow.workload.draws import install_draws
 from golow.workload.dropout_calls import DROPOUT_CALLS, is_dropout_call
@@ -129,7 +130,7 @@ class TorchStep(Chooser):
     def _take(self, module: nn.Module) -> None:
         self.module = module
         place(module, self.device, self.arithmetic.storage, self.memory_format)
-        module.train(self.train)
+        in_mode(module, self.train)
 
     def _stand_in(self) -> None:
         """Let functions stand in for the random ones that this model calls, before its code is

@@ -44,7 +44,7 @@ def program(variant: str) -> TorchProgram:
         def __init__(self, module: nn.Module) -> None:
             super().__init__()
             self.module = module
-            self.train(module.training)
+            self.training = module.training  # of this one alone: layers keep their flags
 
         def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
             leaves, self.structure = flattened(self.module(*inputs))
