@@ -125,8 +125,9 @@ class Workload(Record, frozen=True, kw_only=True):
     ``prefill`` or ``decode``. tokens: of text, that one iteration processes, of all samples
     together; 0 where samples are no text. changed_inputs: places of those that
     the module changes in place; assigned_buffers: names of those that it replaces by other tensors;
-    each pass is given copies of both. digest: identifies the content (source, weights, shapes,
-    mode), so that equal workloads can be recognised.
+    each pass is given copies of both. takes_gradients: whether it differentiates in its forward
+    pass, which in inference then runs under no_grad. digest: identifies the content (source,
+    weights, shapes, mode), so that equal workloads can be recognised.
     """
 
     model: str
@@ -153,4 +154,5 @@ class Workload(Record, frozen=True, kw_only=True):
     tokens: int = 0
     changed_inputs: tuple[int, ...] = ()
     assigned_buffers: tuple[str, ...] = ()
+    takes_gradients: bool = False
     digest: str = ""

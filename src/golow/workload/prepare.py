@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
-from golow.records.workload import TensorType, Workload
+from golow.records.workload import ModelSource, TensorType, Workload
 from golow.workload.as_prepared import in_mode
-from golow.workload.attributes import copied_sharing_weights
 from golow.workload.batch import Batch
-from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs
 from golow.workload.keywords import accept_keywords
+from golow.workload.known_causes import (
+    require_numbers,
+    require_plain_module,
+    require_trainable,
+)
 from golow.workload.losses import resolve_loss
-from golow.workload.patched_functions import installed
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
 from golow.workload.request import Loss, Request, require_optimizer
-from golow.workload.settled_draws import settle_alike, settle_draws
 from golow.workload.source import random_layers
-from golow.workload.stateless import require_stateless
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
     require_device,
-    try_gradients,
-    try_inference,
-    try_step,
 )
+from golow.workload.trying_out import try_out
 from golow.workload.variances import measure_variances
 from golow.workload.weights import are_random, fresh_module
 
@@ -61,19 +58,11 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     """
     _require_sense(request)
     source, made, data, tokens = make_inputs(request)
-    module, how = fresh_module(
-        request.model, source, request.weights, request.initialisation, request.seed
-    )
-    in_mode(module, request.mode == "train")
+    module, how = _sound_module(request, source)
     notes = without_caches(module) if source.kind == "pickle" else ()
     live = pickled(module, "the module") if source.kind == "pickle" else b""
     if source.kind == "pickle" and source.keywords:
         accept_keywords(module, source.keywords, source.settings)
-    if request.mode == "train" and source.kind == "program":
-        raise GolowError(
-            f"{source.name} is an exported program, which cannot be trained",
-            "name the model's own source: file.py:Name.",
-        )
     loss_name, loss = resolve_loss(request.loss, request.mode, source)
 
     def with_targets(batches: tuple[Batch, ...], output: Any) -> tuple[Batch, ...]:
@@ -82,28 +71,12 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         callers = request.example_inputs is not None
         return fit_targets(batches, output, loss_name, request.seed, callers=callers)
 
-    dropping: tuple[str, ...] = ()
-    fresh = copied_sharing_weights(module) or module
     with on_device or nullcontext():
-        with installed(DROPOUT_CALLS if loss is not None else {}):
-            output, first, made, draws, changes = settle_draws(module, made, source.name, request)
-            if changes.attributes:
-                second = next(made)
-                made = chain((second,), made)
-                settle_alike(fresh, changes, draws, request.mode)
-                require_stateless(fresh, first, second, source.name, request.mode, request.device)
-            [tried] = with_targets((first,), output)
-            if loss is None:
-                try_inference(module, tried, output, source.name, request.device)
-            else:
-                dropping = try_step(module, tried, loss, source.name, request.device)
-                if draws:
-                    try_gradients(module, tried, loss, source.name, request.device)
-            if draws:  # the module runs on every batch, to draw
-                made = iter(tuple(made))
+        tried = try_out(module, made, source.name, request, loss, with_targets)
         give_back_memory(request.device)  # the levels need what the tries took
+    changes, draws = tried.changes, tried.draws
     # The other batches come later: what does not fit on the device must not fill the host first.
-    batches = with_targets((first, *made), output)
+    batches = with_targets((tried.first, *tried.others), tried.output)
     if request.mode == "infer" and are_random(source, request.weights):
         samples = measure_variances(module, batches)
         how += f", norms' variances of {samples} samples" if samples else ""
@@ -126,14 +99,34 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         batches=len(batches),
         threads=request.threads,
         parameters=sum(p.numel() for p in module.parameters()),
-        random_layers=(*random_layers(module), *dropping) if request.mode == "train" else (),
+        random_layers=(*random_layers(module), *tried.dropping) if request.mode == "train" else (),
         draws=draws,
         changed_inputs=changes.inputs,
         assigned_buffers=changes.assigned,
+        takes_gradients=tried.takes_gradients,
         phase=request.phase,
         tokens=tokens,
     )
     return Prepared(workload, module, batches, loss, live, notes)
+
+
+def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str]:
+    """The module in the workload's mode, with its weights, and what these are, for the record."""
+    training = request.mode == "train"
+    if isinstance(request.model, nn.Module):
+        require_plain_module(request.model, source.name)
+    if training and source.kind == "program":
+        raise GolowError(
+            f"{source.name} is an exported program, which cannot be trained",
+            "name the model's own source: file.py:Name.",
+        )
+    module, how = fresh_module(
+        request.model, source, request.weights, request.initialisation, request.seed
+    )
+    require_plain_module(module, source.name)
+    require_numbers(module, source.name)
+    require_trainable(module, source.name, request.mode)
+    return in_mode(module, training), how
 
 
 def _require_sense(request: Request) -> None:

@@ -35,7 +35,7 @@ def require_stateless(
     """
     other = copied_sharing_weights(module)
     alone = _after(module, (first,), name, mode, device)
-    later = _after(other or module, (second, first), name, mode, device)
+    later = _after(module if other is None else other, (second, first), name, mode, device)
     found = changed(alone, later, REORDERED if device == "cuda" else 0.0)
     if not found:
         return

@@ -5,7 +5,8 @@ The module stays on the CPU and keeps its state; copies run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, get_args
 
 import torch
@@ -19,6 +20,7 @@ from golow.records.workload import Device, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
 from golow.workload.forward_changes import watched
+from golow.workload.known_causes import explained_cause
 from golow.workload.source import random_layers_off, users_code
 from golow.workload.unrepeatable import require_repeatable
 
@@ -72,12 +74,18 @@ def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> A
     return mapped(Tensor.cpu, output)
 
 
-def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
+def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> bool:
     """Run a second forward pass, whose output must repeat the first; and if that changed buffers, a
-    third one with their new content."""
-    state = _state(module, device)
+    third one with their new content. Returns whether the module takes gradients in its forward
+    pass, so that inference mode is not for it."""
+    state, takes_gradients = _state(module, device), False
     with watched(module) as changes:
-        again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
+        try:
+            with torch.inference_mode():
+                again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
+        except GolowError:  # it could run in the first pass, without inference mode
+            state, takes_gradients = _state(module, device), True
+            again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
     with users_code(f"two results of {name} cannot be compared"):
         require_repeatable(name, "inference", first, again, device, changes)
     before = dict(module.named_buffers())
@@ -92,6 +100,7 @@ def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device
                 "golow compares calls that start from the same weights; give what changes as an "
                 "input and return its new content.",
             )
+    return takes_gradients
 
 
 def try_step(
@@ -147,7 +156,11 @@ def _forward(
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
     hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
     try:
-        with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
+        with (
+            _causes_told(),
+            users_code(f"{name} does not accept an input of {shapes}", hint, 3),
+            torch.no_grad(),
+        ):
             # A copy, because the module may change its inputs.
             inputs = tuple(t.to(device, copy=True) for t in batch.inputs)
             output = _call(module, inputs, device, state)
@@ -170,6 +183,15 @@ def _forward(
                 "return dense, real tensors; torch.view_as_real makes such of complex ones.",
             )
     return output
+
+
+@contextmanager
+def _causes_told() -> Iterator[None]:
+    """Replace an error of a forward pass by what is known of its cause."""
+    try:
+        yield
+    except GolowError as error:
+        raise (explained_cause(error) or error) from error
 
 
 def unusual(tensor: Tensor) -> str:

@@ -146,7 +146,9 @@ class TorchStep(Chooser):
     def _gradients(self) -> AbstractContextManager[Any]:
         """What surrounds a forward pass in inference."""
         if self.habits.gradients == "inference_mode":
-            return torch.inference_mode()
+            # A model that takes gradients itself cannot do so in inference mode.
+            takes = self.workload.takes_gradients
+            return torch.no_grad() if takes else torch.inference_mode()
         return torch.set_grad_enabled(self.habits.gradients == "recorded")
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -35,6 +35,7 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch.program import TorchProgram
     from golow.levels.torch.step import Lowered
     from golow.lower.capture.module_outputs import Structure, flattened
+    from golow.records.errors import Unsupported
 
     class Flat(nn.Module):
         """The module with a flat tuple as output: a trace takes no dict of different types."""
@@ -64,9 +65,7 @@ def program(variant: str) -> TorchProgram:
             flat = Flat(module)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch.jit warns that it is deprecated
-                traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-                    flat, inputs, check_trace=False
-                )
+                traced = self.traced(flat, inputs)
                 self.prepared = "traced"
                 if module.training or self.habits.script == "traced":
                     call: Lowered = traced
@@ -77,12 +76,24 @@ def program(variant: str) -> TorchProgram:
                 return call
             return lambda *given: structure.filled(call(*given))
 
+        def traced(self, flat: Flat, inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
+            try:
+                found: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+                    flat, inputs, check_trace=False
+                )
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # the tracer's errors have no common class
+                first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise Unsupported("torchscript", f"torch.jit cannot trace it: {first}") from error
+            return found
+
         def optimized(self, traced: torch.jit.ScriptModule, inputs: tuple[Tensor, ...]) -> Lowered:
             self.prepared = "frozen"
             if self.habits.script == "frozen":
                 frozen: Lowered = torch.jit.freeze(traced)
                 return frozen
-            with torch.inference_mode():
+            with self._gradients():
                 optimized: Lowered = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
                 try:
                     for _ in range(PROFILING_RUNS):
