@@ -129,7 +129,7 @@ def _same_tensor(one: Tensor, other: Tensor, tolerance: float) -> bool:
         return True
     if not one.is_floating_point() and not one.is_complex():
         return torch.equal(one, other)
-    one, other = one.nan_to_num(), other.nan_to_num()
-    if not tolerance:
-        return torch.equal(one, other)
-    return bool((one - other).abs().max() <= tolerance * one.abs().max())
+    if not torch.equal(one.isnan(), other.isnan()):
+        return False
+    far = (one - other).nan_to_num().abs().max()
+    return bool(far <= tolerance * one.nan_to_num().abs().max())

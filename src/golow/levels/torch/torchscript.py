@@ -76,6 +76,13 @@ def program(variant: str) -> TorchProgram:
                 return call
             return lambda *given: structure.filled(call(*given))
 
+        def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+            try:
+                super().outputs(batches, learning_rate, file)
+            except NotImplementedError as error:
+                last = str(error).strip().splitlines()[-1]
+                raise Unsupported("torchscript", f"TorchScript cannot run it: {last}") from error
+
         def traced(self, flat: Flat, inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
             try:
                 found: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]

@@ -147,8 +147,8 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
         raise GolowError(
             f"the captured graph has {node.target} at {node.name}, which is not an operation on "
             "tensors",
-            "the levels that need a graph do not support control flow operators (cond, "
-            "while_loop) yet.",
+            "the levels that need a graph do not support control flow operators (while_loop, "
+            "scan) yet.",
         )
     module, phase = _place(node)
     op = str(node.target)

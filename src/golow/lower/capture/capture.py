@@ -15,6 +15,7 @@ from contextlib import suppress
 from torch import Tensor, nn
 
 from golow.lower.aten.translation import Captured
+from golow.lower.capture.explained import NotTracedError
 from golow.lower.capture.exported import exported_graph
 from golow.lower.capture.joint import forward_graph, training_graph
 from golow.records.errors import GolowError
@@ -31,7 +32,7 @@ def capture_inference(
     module.eval()
     try:
         return exported_graph(name, module, inputs, told, start)
-    except GolowError:
+    except NotTracedError:
         with suppress(GolowError):
             return forward_graph(name, module, inputs, told, start)
         raise

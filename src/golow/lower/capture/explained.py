@@ -9,25 +9,40 @@ from pathlib import Path
 from golow.records.errors import GolowError
 
 
+class NotTracedError(GolowError):
+    """A tracer of PyTorch does not take a model; another one may."""
+
+
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn an error of the tracer into a `GolowError` that quotes its first lines."""
+    """Turn an error of the tracer into a `NotTracedError` that quotes its first lines."""
     try:
         yield
     except Exception as error:
         if _packs_sequences(error):
-            raise GolowError(
+            raise NotTracedError(
                 f"torch could not capture {name}: it packs sequences (pack_padded_sequence), whose "
                 "shapes depend on the lengths",
                 "give the recurrent layer the padded batch and mask its output; the levels above "
                 "the graph (eager, compile) may run the model as it is.",
             ) from error
         first = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
-        raise GolowError(
+        raise NotTracedError(
             f"torch could not capture {name}: {type(error).__name__}: {first}",
-            "Python control flow that depends on a tensor's content cannot be captured; the levels "
-            "above the graph (eager, torchscript, compile) may still run.",
+            f"{_cause(error)}the levels above the graph (eager, torchscript, compile) may still "
+            "run.",
         ) from error
+
+
+def _cause(error: Exception) -> str:
+    """What in the model it comes from, as far as the error tells."""
+    kind, text = type(error).__name__, str(error)
+    if kind == "DynamicOutputShapeException":
+        operator = text.removeprefix("aten.").partition(".")[0]
+        return f"the shape of what {operator} computes depends on the content of its inputs; "
+    if "DataDependent" in kind or "data-dependent" in text or "_local_scalar_dense" in text:
+        return "Python control flow that depends on a tensor's content cannot be captured; "
+    return ""
 
 
 def _packs_sequences(error: Exception) -> bool:
