@@ -93,7 +93,9 @@ def same_values(one: Tensor, other: Tensor) -> bool:
     """Whether they have the same form and hold the same; NaN equals NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    if not torch.equal(one.isnan(), other.isnan()):
+        return False
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def _random_state() -> bytes:
