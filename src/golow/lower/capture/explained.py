@@ -18,6 +18,8 @@ def explained(name: str) -> Iterator[None]:
     """Turn an error of the tracer into a `NotTracedError` that quotes its first lines."""
     try:
         yield
+    except GolowError:
+        raise
     except Exception as error:
         if _packs_sequences(error):
             raise NotTracedError(
@@ -40,6 +42,8 @@ def _cause(error: Exception) -> str:
     if kind == "DynamicOutputShapeException":
         operator = text.removeprefix("aten.").partition(".")[0]
         return f"the shape of what {operator} computes depends on the content of its inputs; "
+    if "modified by an inplace operation" in text:
+        return "autograd needs a value that the model overwrites: change a copy, with clone(); "
     if "DataDependent" in kind or "data-dependent" in text or "_local_scalar_dense" in text:
         return "Python control flow that depends on a tensor's content cannot be captured; "
     return ""

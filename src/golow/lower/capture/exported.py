@@ -11,6 +11,7 @@ from golow.lower.aten.recurrence_calls import recurrences_right
 from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
+from golow.lower.capture.data_assignments import data_assignments_refused
 from golow.lower.capture.explained import explained
 from golow.lower.capture.regions import inline_regions
 from golow.lower.capture.shared_tensors import first_names
@@ -24,7 +25,13 @@ def exported_graph(
 
     said: gets what torch says meanwhile. start: when the capture began (`time.perf_counter`).
     """
-    with explained(name), recurrences_right(), choices_in_graph(), kept_messages(said):
+    with (
+        explained(name),
+        recurrences_right(),
+        choices_in_graph(),
+        data_assignments_refused(),
+        kept_messages(said),
+    ):
         program = torch.export.export(module, inputs, strict=False)
         if _is_mapped(program.graph):
             program = program.run_decompositions({})

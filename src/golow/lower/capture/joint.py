@@ -18,6 +18,7 @@ from golow.lower.aten.resizing_calls import resizing_whole
 from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
+from golow.lower.capture.data_assignments import data_assignments_refused
 from golow.lower.capture.error_checks import is_token, without_checks
 from golow.lower.capture.explained import explained
 from golow.lower.capture.module_outputs import leaves_of
@@ -77,6 +78,7 @@ def _graph(
         recurrences_whole(),
         resizing_whole(),
         choices_in_graph(),
+        data_assignments_refused(),
         explained(name),
         kept_messages(said),
         _compiling(),
