@@ -6,7 +6,7 @@ The paper could not train at this level; a module traced in training mode can be
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golow.levels.level import Launch, Level, python_worker
 from golow.levels.torch import eager
@@ -76,12 +76,14 @@ def program(variant: str) -> TorchProgram:
                 return call
             return lambda *given: structure.filled(call(*given))
 
-        def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+        def _learn(
+            self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+        ) -> tuple[Tensor, Any]:
             try:
-                super().outputs(batches, learning_rate, file)
-            except NotImplementedError as error:
+                return super()._learn(inputs, targets)
+            except NotImplementedError as error:  # of TorchScript's own differentiation
                 last = str(error).strip().splitlines()[-1]
-                raise Unsupported("torchscript", f"TorchScript cannot run it: {last}") from error
+                raise Unsupported("torchscript", f"TorchScript cannot train it: {last}") from error
 
         def traced(self, flat: Flat, inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
             try:
