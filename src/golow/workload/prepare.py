@@ -72,7 +72,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         return fit_targets(batches, output, loss_name, request.seed, callers=callers)
 
     with on_device or nullcontext():
-        tried = try_out(module, made, source.name, request, loss, with_targets)
+        tried = try_out(module, made, _name_of(source), request, loss, with_targets)
         give_back_memory(request.device)  # the levels need what the tries took
     changes, draws = tried.changes, tried.draws
     # The other batches come later: what does not fit on the device must not fill the host first.
@@ -114,7 +114,7 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     """The module in the workload's mode, with its weights, and what these are, for the record."""
     training = request.mode == "train"
     if isinstance(request.model, nn.Module):
-        require_plain_module(request.model, source.name)
+        require_plain_module(request.model, _name_of(source))
     if training and source.kind == "program":
         raise GolowError(
             f"{source.name} is an exported program, which cannot be trained",
@@ -123,10 +123,16 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     module, how = fresh_module(
         request.model, source, request.weights, request.initialisation, request.seed
     )
-    require_plain_module(module, source.name)
-    require_numbers(module, source.name)
-    require_trainable(module, source.name, request.mode)
+    name = _name_of(source)
+    require_plain_module(module, name)
+    require_numbers(module, name)
+    require_trainable(module, name, request.mode)
     return in_mode(module, training), how
+
+
+def _name_of(source: ModelSource) -> str:
+    """The model's name in messages."""
+    return source.attribute or source.name
 
 
 def _require_sense(request: Request) -> None:
