@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from golow.records.errors import GolowError
-from golow.records.workload import Mode, Precision
+from golow.records.workload import Device, Mode, Precision
 
 WRAPPERS = {
     "torch.nn.parallel.data_parallel.DataParallel": "module",
@@ -105,14 +105,16 @@ def explained_cause(error: BaseException) -> GolowError | None:
 
 
 @contextmanager
-def autocast_refused(name: str, precision: Precision) -> Iterator[None]:
-    """Raise `GolowError` if the model turns on autocast within the block, unless the workload's
-    precision is half, too: the other levels would compute in float32 what it computes in half."""
+def autocast_refused(name: str, device: Device, precision: Precision) -> Iterator[None]:
+    """Raise `GolowError` if the model turns on autocast of this device within the block, unless the
+    workload's precision is half, too: the other levels would compute in float32 what it computes in
+    half."""
     found: list[torch.dtype] = []
     enter = torch.autocast.__enter__
 
     def entered(self: Any) -> Any:
-        if self._enabled and self.fast_dtype is not torch.float32:
+        is_half = self.device == device and self.fast_dtype is not torch.float32
+        if self._enabled and is_half:
             found.append(self.fast_dtype)
         return enter(self)  # type: ignore[no-untyped-call]
 

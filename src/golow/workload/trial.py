@@ -191,7 +191,10 @@ def _causes_told() -> Iterator[None]:
     try:
         yield
     except GolowError as error:
-        raise (explained_cause(error) or error) from error
+        cause = explained_cause(error)
+        if cause is None:
+            raise
+        raise cause from error
 
 
 def unusual(tensor: Tensor) -> str:

@@ -55,7 +55,7 @@ def try_out(
         require_input_types(module, first.inputs)
     untouched = copied_sharing_weights(module)
     with installed(DROPOUT_CALLS if loss is not None else {}):
-        with autocast_refused(name, request.precision):
+        with autocast_refused(name, request.device, request.precision):
             settled = settle_draws(module, chain((first,), batches), name, request)
         others = settled.others
         if settled.changes.attributes:
