@@ -3,15 +3,19 @@ traced as arithmetic. The graphs compute what the modules do."""
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+import golow
 from golow.lower.capture.capture import capture_inference, capture_training
 from golow.lower.capture.exported import exported_graph
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
 from support.graphs.lowering import Case, assert_close
+from support.models import stateful
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
@@ -162,3 +166,29 @@ def test_a_loss_whose_shapes_depend_on_content_is_named() -> None:
     with pytest.raises(GolowError, match="_ctc_loss") as caught:
         capture_training("it", module, (torch.randn(8, 6),), (), ctc)
     assert "control flow" not in str(caught.value)
+
+
+def test_a_buffer_that_is_assigned_is_an_output_of_the_step() -> None:
+    module, x = stateful.AssignsInside(), torch.randn(8, 5)
+    targets = (torch.randn(8, 3),)
+    found = capture_training("it", module, (x,), targets, nn.functional.mse_loss)
+    assert ("buffer", "inner.average") in [(o.kind, o.target) for o in found.graph.outputs]
+    assert module.inner.average.abs().sum() == 0  # the module's own is untouched
+
+
+@pytest.mark.slow
+def test_a_compiled_step_carries_it() -> None:
+    torch.manual_seed(0)
+    module = stateful.AssignsBuffer().train()
+    eager, x, y = copy.deepcopy(module), torch.randn(8, 5), torch.randn(8, 5)
+    optimizer = golow.Optimizer("sgd", learning_rate=0.1, momentum=0.0)
+    step = golow.compile_step(
+        module, nn.functional.mse_loss, optimizer=optimizer, example=(x, y), quiet=True
+    )
+    updates = torch.optim.SGD(eager.parameters(), 0.1)
+    for _ in range(3):
+        loss = nn.functional.mse_loss(eager(x), y)
+        updates.zero_grad()
+        loss.backward()
+        updates.step()
+        assert float(step(x, y)) == pytest.approx(float(loss.detach()), rel=1e-5)

@@ -97,7 +97,7 @@ def _graph(
     output = next(n for n in joint.graph_module.graph.nodes if n.op == "output")
     for result, description in zip(output.args[0], output.meta["desc"], strict=True):
         if isinstance(result, fx.Node) and not is_token(description):
-            ends.outputs.append((result, *_joint_output(description, mode)))
+            ends.outputs.append((result, *_joint_output(description, mode, step)))
     constants = {k: v for k, v in module.named_buffers() if k not in saved}
     first = first_names(module)
     ends = Ends(
@@ -126,16 +126,38 @@ def _other_tensors_constant() -> AbstractContextManager[object]:
 
 
 class _Pass(nn.Module):
-    """A forward pass with its results in a tuple. inputs: how many the model takes."""
+    """A forward pass with its results in a tuple: outputs, and the new content of buffers that the
+    model replaces by other tensors, which nothing else would tell. inputs: how many it takes.
+    outputs, replaced: their number and the names of these buffers, known when it has run."""
 
     def __init__(self, model: nn.Module, inputs: int) -> None:
         super().__init__()
         self.model = model
-        self.inputs = inputs
+        self.inputs, self.outputs = inputs, 0
+        self.replaced: tuple[str, ...] = ()
+        self.before: dict[str, Tensor] = {}
+
+    def results(self, output: Any) -> tuple[Tensor, ...]:
+        """Detached: what the forward pass has taken itself may be differentiable once more."""
+        found = [leaf.detach() for leaf in leaves_of(output) if isinstance(leaf, Tensor)]
+        after = dict(self.model.named_buffers())
+        changed = {n: after[n] for n, b in self.before.items() if after.get(n, b) is not b}
+        self.outputs, self.replaced = len(found), tuple(changed)
+        return *found, *(buffer.detach() for buffer in changed.values())
+
+    def called(self, *batch: Tensor) -> Any:
+        """The model's own output."""
+        self.before = dict(self.model.named_buffers())
+        return self.model(*batch)
+
+    def target_of(self, position: int) -> tuple[str, str]:
+        """What a result is in the graph."""
+        if position < self.outputs:
+            return "output", str(position)
+        return "buffer", self.replaced[position - self.outputs]
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
-        # Gradients that the forward pass has taken itself may be differentiable once more.
-        return tuple(leaf.detach() for leaf in leaves_of(self.model(*batch)))
+        return self.results(self.called(*batch))
 
 
 class _Step(_Pass):
@@ -147,9 +169,8 @@ class _Step(_Pass):
         self.loss = loss.__call__ if isinstance(loss, nn.Module) else loss
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
-        output = self.model(*batch[: self.inputs])
-        found = [leaf for leaf in leaves_of(output) if isinstance(leaf, Tensor)]
-        return self.loss(output, *batch[self.inputs :]), *(leaf.detach() for leaf in found)
+        output = self.called(*batch[: self.inputs])
+        return self.loss(output, *batch[self.inputs :]), *self.results(output)
 
 
 @contextmanager
@@ -205,12 +226,12 @@ def _joint_input(description: Any, inputs: int, saved: set[str]) -> tuple[str, s
     raise GolowError(f"the captured step has an input of an unknown kind, {kind}")
 
 
-def _joint_output(description: Any, mode: Mode) -> tuple[str, str]:
+def _joint_output(description: Any, mode: Mode, step: _Pass) -> tuple[str, str]:
     kind = type(description).__name__
     if kind == "PlainAOTOutput" and mode == "infer":
-        return "output", str(description.idx)
+        return step.target_of(description.idx)
     if kind == "PlainAOTOutput":
-        return ("loss", "loss") if description.idx == 0 else ("output", str(description.idx - 1))
+        return ("loss", "loss") if description.idx == 0 else step.target_of(description.idx - 1)
     if kind == "GradAOTOutput":
         return "gradient", description.grad_of.target.removeprefix("model.")
     if kind == "InputMutationAOTOutput":
