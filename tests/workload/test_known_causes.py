@@ -75,7 +75,6 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "float64": (nn.Linear(5, 5), x().double(), "infer", r"\[0\] is float64", r"\.float\(\)"),
     "half": (Second(), (x(), x().half()), "infer", r"\[1\] is float16", r"\.float\(\)"),
     "no values": (nn.Linear(5, 5, device="meta"), x(), "infer", "meta device: weight", "to_empty"),
-    "no shapes": (nn.LazyLinear(5), x(), "infer", "lazy layers: weight has no shape", "one batch"),
     "NaN": (with_nan(), x(), "infer", r"NaN in 1\.weight \(1 of 25 elements\)", "again"),
     "scripted": (torch.jit.script(nn.Linear(5, 5)), x(), "infer", "a TorchScript mod", "nn.Module"),
     "traced": (torch.jit.trace(nn.Linear(5, 5), x()), x(), "infer", "TorchScript", "nn.Module"),
@@ -105,6 +104,7 @@ def test_a_known_cause_is_one_sentence(name: str) -> None:
         (norm(training=False), x(1), "train"),
         (norm(), x(1), "infer"),
         (Autocasts(False), x(), "infer"),
+        (nn.Sequential(nn.LazyLinear(5), nn.ReLU()), x(), "train"),
     ],
 )
 def test_what_is_no_cause_is_prepared(module: nn.Module, inputs: Tensor, mode: Mode) -> None:

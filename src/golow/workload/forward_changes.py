@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from golow.workload.attributes import Attributes, attributes_of, changed
 
@@ -63,7 +64,7 @@ class _Start:
     def of(cls, module: nn.Module, given: tuple[Any, ...]) -> _Start:
         return cls(
             [(_version(item), item.clone()) for item in given],
-            {name: _version(parameter) for name, parameter in module.named_parameters()},
+            {n: _version(weight) for n, weight in module.named_parameters() if not is_lazy(weight)},
             dict(module.named_buffers()),
             attributes_of(module),
             _random_state(),
@@ -78,7 +79,7 @@ class _Start:
         found.parameters = tuple(
             name
             for name, parameter in module.named_parameters()
-            if _version(parameter) != self.parameters.get(name, 0)
+            if name in self.parameters and _version(parameter) != self.parameters[name]
         )
         found.assigned = tuple(
             name

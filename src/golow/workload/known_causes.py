@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -34,12 +35,6 @@ def require_plain_module(module: nn.Module, name: str) -> None:
         raise GolowError(
             f"the model is wrapped in {kind.__name__}, and golow runs models themselves",
             f"give the wrapped one: model.{attribute}.",
-        )
-    lazy = next((n for n, tensor in _tensors(module) if is_lazy(tensor)), None)
-    if lazy is not None:
-        raise GolowError(
-            f"{name} has lazy layers: {lazy} has no shape yet",
-            "run one batch through it before you hand it over.",
         )
     empty = next((n for n, tensor in _tensors(module) if tensor.is_meta), None)
     if empty is not None:
@@ -133,5 +128,7 @@ def autocast_refused(name: str, device: Device, precision: Precision) -> Iterato
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
+    """Parameters and buffers, without those that get a shape in the first pass."""
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if not is_lazy(tensor):
+            yield name, tensor
