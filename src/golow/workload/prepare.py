@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,7 +108,26 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         phase=request.phase,
         tokens=tokens,
     )
+    notes = (*notes, *_notes_on_copies(workload))
     return Prepared(workload, module, batches, loss, live, notes)
+
+
+def _notes_on_copies(workload: Workload) -> Iterator[str]:
+    """For the record: what every level does because of how the module runs."""
+    if workload.changed_inputs:
+        places = ", ".join(map(str, workload.changed_inputs))
+        yield (
+            f"the model changes input {places} in place: each pass is given a copy, at every level "
+            "and within its time"
+        )
+    if workload.assigned_buffers:
+        names = ", ".join(workload.assigned_buffers)
+        yield f"the model replaces {names} in each step: every level writes the new content instead"
+    if workload.takes_gradients:
+        yield (
+            "the model takes gradients in its forward pass: levels inside PyTorch run it under "
+            "torch.no_grad, not in inference mode"
+        )
 
 
 def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str]:
