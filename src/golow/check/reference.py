@@ -26,7 +26,7 @@ from golow.levels.starter import Starter
 from golow.levels.torch.first_overflow import WATCHED
 from golow.levels.torch.gradient_terms import MOVED
 from golow.levels.torch.layer_response import RESPONSE
-from golow.levels.torch.rounded_operations import ROUNDED
+from golow.levels.torch.rounded_operations import KERNELS_ROUNDED, ROUNDED
 from golow.records.comparison import Check, Power, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.workload import KEPT, Device, Mode
@@ -211,7 +211,7 @@ class Standard:
             found = check(reference, file)
         finally:
             file.unlink(missing_ok=True)
-        if not may_be_rounding(found):
+        if not may_be_rounding(found) and not reference.cancels:
             return Judgement(found, [])
         wider = self._wider(batches)
         notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
@@ -223,9 +223,11 @@ class Standard:
         if reference.rounding <= max(1e-3, 10 * working.size):
             return []
         roundings = "roundings move" if working.moves > 1 else "rounding moves"
+        share = reference.rounding
+        moved = f"{share:.1%}" if share <= 1 else "more than its size"
         return [
-            f"{working.name} {roundings} {reference.most_sensitive} by "
-            f"{reference.rounding:.1%} here; the check cannot see smaller errors there"
+            f"{working.name} {roundings} {reference.most_sensitive} by {moved} here; the check "
+            "cannot see smaller errors there"
         ]
 
     def _reference(self, batches: tuple[int, ...]) -> Reference:
@@ -334,14 +336,13 @@ class Standard:
         self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
     ) -> Iterator[Path]:
         """The float64 tensors of the moved bundle, a file per draw. rounded: every operation rounds
-        its result, too."""
+        its result, too, not only kernels in which numbers cancel."""
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
                 bundle = write_moved_bundle(self._bundle, folder, draw, self._working)
-                if rounded:
-                    grid = self._working.grid._replace(seed=draw)
-                    (folder / ROUNDED).write_text(str(grid))
+                grid = self._working.grid._replace(seed=draw)
+                (folder / (ROUNDED if rounded else KERNELS_ROUNDED)).write_text(str(grid))
                 file = self._hidden(self._loaded(double, bundle), batches)
             finally:
                 shutil.rmtree(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from golow.check.trust import trusted
 from golow.compiled.working_precision import WorkingPrecision
 from golow.levels.called.in_double import copied_in_double, doubled
 from golow.levels.called.target import Target
-from golow.levels.torch.rounded_operations import RoundedOperations
+from golow.levels.torch.rounded_operations import RoundedKernels, RoundedOperations
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
 from golow.storage.scratch import scratch_folder
@@ -99,7 +99,7 @@ class _Moving(NamedTuple):
             inputs = [_moved_by(working.rounding, item, generator) for item in self.inputs]
             file = self.folder / f"moved-{draw}.safetensors"
             grid = working.rounding.grid._replace(seed=draw)
-            with RoundedOperations(grid) if rounded else nullcontext():
+            with RoundedOperations(grid) if rounded else RoundedKernels(grid):
                 output = double(*inputs)
             _write(file, output)
             yield file

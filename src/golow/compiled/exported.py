@@ -44,7 +44,7 @@ def built_from_export(
             f"the module draws random numbers, which {chosen.name} gets from golow",
             'a level inside PyTorch draws them itself: level="eager".',
         )
-    with torch.inference_mode():
+    with torch.no_grad():  # not inference mode, in which a module cannot take gradients itself
         _, structure = flattened(prepared.module(*prepared.batches[0].inputs))
     with scratch_folder() as folder:
         bundle, prepared = write_bundle(prepared, folder / "bundle")

@@ -9,7 +9,7 @@ from golow.compiled.surroundings import as_in_a_worker
 from golow.levels.named_level import ChosenLevel
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Workload
 
 PROGRAMS = {
@@ -31,8 +31,11 @@ def built_in_torch(
             program.adopt(module, inputs, workload)
     except Exception as error:  # of PyTorch's tracers, which have no common class
         first = str(error).strip().partition("\n")[0]
+        words = (
+            error.words if isinstance(error, Unsupported) else f"{type(error).__name__}: {first}"
+        )
         raise GolowError(
-            f"{chosen.name} cannot run it: {type(error).__name__}: {first}",
+            f"{chosen.name} cannot run it: {words}",
             "golow.compare tries it at every level.",
         ) from error
     return Built(program.infer, program.call)

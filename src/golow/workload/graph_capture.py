@@ -9,8 +9,10 @@ from golow.lower.ir.pass_runner import apply
 from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import Prepared
+from golow.workload.printed import printed_to_stderr
 
 
+@printed_to_stderr()
 def capture(prepared: Prepared, said: list[str] | None = None) -> Captured:
     """The workload's graph as torch gives it, before any pass. said: gets torch's messages."""
     workload, batch = prepared.workload, prepared.batches[0]
@@ -35,5 +37,17 @@ def write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
         return [*notes, f"{error.message}; levels that start from the graph are left out"]
     finally:
         bundle.capture_log = "\n".join(said)
+    _require_gradients(captured, prepared)
     bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
     return notes
+
+
+def _require_gradients(captured: Captured, prepared: Prepared) -> None:
+    """Raise `GolowError` for a training step that trains nothing."""
+    trains = any(item.kind == "gradient" for item in captured.graph.outputs)
+    if prepared.loss is not None and not trains:
+        raise GolowError(
+            f"the loss of {prepared.workload.model} depends on none of its parameters, so that "
+            "there is nothing to train",
+            "look for .detach() or torch.no_grad() between the parameters and the loss.",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -265,11 +265,16 @@ def _example_batches(request: Request) -> Iterator[Batch]:
     wanted = _tensors(request.targets, "targets")
     if not given:
         raise GolowError("example_inputs is empty")
-    rows = given[0].shape[0] if given[0].dim() else 0
-    if rows == 0 or any(t.dim() == 0 or t.shape[0] != rows for t in (*given, *wanted)):
+    rows = given[0].shape[0] if given[0].dim() else None
+    if rows == 0:
+        raise GolowError(
+            f"example_inputs holds an empty batch: the first input is {_shape(given[0])}",
+            "give at least one sample.",
+        )
+    if rows is None or any(t.dim() == 0 or t.shape[0] != rows for t in (*given, *wanted)):
         raise GolowError(
             "example_inputs and targets need the same first dimension, the batch",
-            f"their shapes are {[tuple(t.shape) for t in (*given, *wanted)]}.",
+            f"their shapes are {', '.join(map(_shape, (*given, *wanted)))}.",
         )
     if batch is not None and batch != rows:
         raise GolowError(f"batch={batch}, but the example inputs hold {rows} samples")
@@ -285,13 +290,35 @@ def _example_batches(request: Request) -> Iterator[Batch]:
 
 
 def _tensors(given: Given | None, name: str) -> tuple[Tensor, ...]:
+    names = tuple(given) if isinstance(given, Mapping) else ()
     if isinstance(given, Mapping):
         given = tuple(given.values())
-    items = (given,) if isinstance(given, Tensor) else tuple(given or ())
-    if not all(isinstance(item, Tensor) for item in items):
-        raise GolowError(f"{name} must be a tensor or a tuple of tensors")
+    items = _items(given)
+    for position, item in enumerate(items):
+        if not isinstance(item, Tensor):
+            place = names[position] if names else position
+            raise GolowError(
+                f"{name}[{place!r}] is {_kind(item)}, and golow gives models tensors",
+                "leave out what has a default, or wrap the model in a module that adds it; "
+                "torch.as_tensor makes tensors of numbers and arrays.",
+            )
     if wrong := [kind for item in items if (kind := unusual(item))]:
         raise GolowError(
             f"{name} contains a {wrong[0]} tensor", "give dense tensors of real numbers."
         )
     return tuple(item.cpu() for item in items)
+
+
+def _items(given: Any) -> tuple[Any, ...]:
+    """The inputs one by one: a tuple or list of them, or a single one."""
+    if isinstance(given, (tuple, list)):
+        return tuple(given)
+    return () if given is None else (given,)
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "()"
+
+
+def _kind(item: object) -> str:
+    return "None" if item is None else f"of type {type(item).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,25 +11,27 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
-from golow.records.workload import TensorType, Workload
+from golow.records.workload import ModelSource, TensorType, Workload
+from golow.workload.as_prepared import in_mode
 from golow.workload.batch import Batch
-from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs
 from golow.workload.keywords import accept_keywords
+from golow.workload.known_causes import (
+    require_numbers,
+    require_plain_module,
+    require_trainable,
+)
 from golow.workload.losses import resolve_loss
-from golow.workload.patched_functions import installed
 from golow.workload.pickled_module import pickled, without_caches
+from golow.workload.printed import printed_to_stderr
 from golow.workload.request import Loss, Request, require_optimizer
-from golow.workload.settled_draws import settle_draws
 from golow.workload.source import random_layers
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
     require_device,
-    try_gradients,
-    try_inference,
-    try_step,
 )
+from golow.workload.trying_out import try_out
 from golow.workload.variances import measure_variances
 from golow.workload.weights import are_random, fresh_module
 
@@ -46,6 +49,7 @@ class Prepared(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+@printed_to_stderr()
 def prepare(request: Request, on_device: AbstractContextManager[None] | None = None) -> Prepared:
     """Build the model, its weights and its batches, and try one forward pass on the device.
 
@@ -55,19 +59,11 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     """
     _require_sense(request)
     source, made, data, tokens = make_inputs(request)
-    module, how = fresh_module(
-        request.model, source, request.weights, request.initialisation, request.seed
-    )
-    module.train(request.mode == "train")
+    module, how = _sound_module(request, source)
     notes = without_caches(module) if source.kind == "pickle" else ()
     live = pickled(module, "the module") if source.kind == "pickle" else b""
     if source.kind == "pickle" and source.keywords:
         accept_keywords(module, source.keywords, source.settings)
-    if request.mode == "train" and source.kind == "program":
-        raise GolowError(
-            f"{source.name} is an exported program, which cannot be trained",
-            "name the model's own source: file.py:Name.",
-        )
     loss_name, loss = resolve_loss(request.loss, request.mode, source)
 
     def with_targets(batches: tuple[Batch, ...], output: Any) -> tuple[Batch, ...]:
@@ -76,22 +72,12 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         callers = request.example_inputs is not None
         return fit_targets(batches, output, loss_name, request.seed, callers=callers)
 
-    dropping: tuple[str, ...] = ()
     with on_device or nullcontext():
-        with installed(DROPOUT_CALLS if loss is not None else {}):
-            output, first, made, draws = settle_draws(module, made, source.name, request)
-            [tried] = with_targets((first,), output)
-            if loss is None:
-                try_inference(module, tried, output, source.name, request.device)
-            else:
-                dropping = try_step(module, tried, loss, source.name, request.device)
-                if draws:
-                    try_gradients(module, tried, loss, source.name, request.device)
-            if draws:  # the module runs on every batch, to draw
-                made = iter(tuple(made))
+        tried = try_out(module, made, _name_of(source), request, loss, with_targets)
         give_back_memory(request.device)  # the levels need what the tries took
+    changes, draws = tried.changes, tried.draws
     # The other batches come later: what does not fit on the device must not fill the host first.
-    batches = with_targets((first, *made), output)
+    batches = with_targets((tried.first, *tried.others), tried.output)
     if request.mode == "infer" and are_random(source, request.weights):
         samples = measure_variances(module, batches)
         how += f", norms' variances of {samples} samples" if samples else ""
@@ -114,12 +100,59 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         batches=len(batches),
         threads=request.threads,
         parameters=sum(p.numel() for p in module.parameters()),
-        random_layers=(*random_layers(module), *dropping) if request.mode == "train" else (),
+        random_layers=(*random_layers(module), *tried.dropping) if request.mode == "train" else (),
         draws=draws,
+        changed_inputs=changes.inputs,
+        assigned_buffers=changes.assigned,
+        takes_gradients=tried.takes_gradients,
         phase=request.phase,
         tokens=tokens,
     )
+    notes = (*notes, *_notes_on_copies(workload))
     return Prepared(workload, module, batches, loss, live, notes)
+
+
+def _notes_on_copies(workload: Workload) -> Iterator[str]:
+    """For the record: what every level does because of how the module runs."""
+    if workload.changed_inputs:
+        places = ", ".join(map(str, workload.changed_inputs))
+        yield (
+            f"the model changes input {places} in place: each pass is given a copy, at every level "
+            "and within its time"
+        )
+    if workload.assigned_buffers:
+        names = ", ".join(workload.assigned_buffers)
+        yield f"the model replaces {names} in each step: every level writes the new content instead"
+    if workload.takes_gradients:
+        yield (
+            "the model takes gradients in its forward pass: levels inside PyTorch run it under "
+            "torch.no_grad, not in inference mode"
+        )
+
+
+def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str]:
+    """The module in the workload's mode, with its weights, and what these are, for the record."""
+    training = request.mode == "train"
+    if isinstance(request.model, nn.Module):
+        require_plain_module(request.model, _name_of(source))
+    if training and source.kind == "program":
+        raise GolowError(
+            f"{source.name} is an exported program, which cannot be trained",
+            "name the model's own source: file.py:Name.",
+        )
+    module, how = fresh_module(
+        request.model, source, request.weights, request.initialisation, request.seed
+    )
+    name = _name_of(source)
+    require_plain_module(module, name)
+    require_numbers(module, name)
+    require_trainable(module, name, request.mode)
+    return in_mode(module, training), how
+
+
+def _name_of(source: ModelSource) -> str:
+    """The model's name in messages."""
+    return source.attribute or source.name
 
 
 def _require_sense(request: Request) -> None:

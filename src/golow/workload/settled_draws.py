@@ -9,44 +9,60 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
+from golow.records.workload import Mode
 from golow.workload.batch import Batch
 from golow.workload.draws import accept_draws, drawn
+from golow.workload.forward_changes import Changes, watched
+from golow.workload.own_copies import work_on_copies
 from golow.workload.request import Request
 from golow.workload.source import random_layers_off
 from golow.workload.trial import try_forward
 
 
 class Settled(NamedTuple):
-    """The output for the first batch, that batch, those that follow, and the number of draws
-    behind the inputs of each."""
+    """The output for the first batch, that batch, those that follow, the number of draws behind the
+    inputs of each, and what the first pass changed."""
 
     output: Any
     first: Batch
     others: Iterator[Batch]
     draws: int
+    changes: Changes
 
 
 def settle_draws(
     module: nn.Module, batches: Iterator[Batch], name: str, request: Request
 ) -> Settled:
     """Run the module on the first batch. If it draws, make it take its draws as inputs, and add
-    them to every batch. Raises `GolowError` if they differ from run to run in number or shape."""
+    them to every batch; if it changes its inputs or assigns buffers anew, let it work on copies.
+    Raises `GolowError` if its draws differ from run to run in number or shape."""
     first = next(batches)
-    with drawn(request.mode, request.seed, request.device) as everything:
+    with (
+        drawn(request.mode, request.seed, request.device) as everything,
+        watched(module) as changes,
+    ):
         output = try_forward(module, first, name, request.device)
+    work_on_copies(module, changes.inputs, changes.assigned)
     if not everything:
-        return Settled(output, first, batches, 0)
+        return Settled(output, first, batches, 0, changes)
     with _layers_off(module, request):
         draws = _draws(module, first, name, request, 0)
     if not draws:  # known layers alone, which each level lets draw
-        return Settled(output, first, batches, 0)
+        return Settled(output, first, batches, 0, changes)
     _require_given(name, draws, everything, request)
     accept_draws(module, len(draws), request.mode)
     given = _with_draws(first, draws)
     if request.mode == "infer":
         output = try_forward(module, given, name, request.device)
     others = _others(module, batches, draws, name, request)
-    return Settled(output, given, others, len(draws))
+    return Settled(output, given, others, len(draws), changes)
+
+
+def settle_alike(module: nn.Module, changes: Changes, draws: int, mode: Mode) -> None:
+    """Let a copy of a settled module take its batches as that one does."""
+    work_on_copies(module, changes.inputs, changes.assigned)
+    if draws:
+        accept_draws(module, draws, mode)
 
 
 def _others(

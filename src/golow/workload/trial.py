@@ -5,7 +5,8 @@ The module stays on the CPU and keeps its state; copies run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, get_args
 
 import torch
@@ -18,11 +19,10 @@ from golow.records.errors import GolowError
 from golow.records.workload import Device, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
+from golow.workload.forward_changes import watched
+from golow.workload.known_causes import explained_cause
 from golow.workload.source import random_layers_off, users_code
-
-# A GPU may sum in another order each time, which a network amplifies. Relative to the largest
-# element; intended randomness is far above it.
-REORDERED = 1e-3
+from golow.workload.unrepeatable import require_repeatable
 
 
 def require_device(device: Device, precision: Precision) -> None:
@@ -74,13 +74,20 @@ def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> A
     return mapped(Tensor.cpu, output)
 
 
-def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
+def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> bool:
     """Run a second forward pass, whose output must repeat the first; and if that changed buffers, a
-    third one with their new content."""
-    state = _state(module, device)
-    again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
+    third one with their new content. Returns whether the module takes gradients in its forward
+    pass, so that inference mode is not for it."""
+    state, takes_gradients = _state(module, device), False
+    with watched(module) as changes:
+        try:
+            with torch.inference_mode():
+                again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
+        except GolowError:  # it could run in the first pass, without inference mode
+            state, takes_gradients = _state(module, device), True
+            again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
     with users_code(f"two results of {name} cannot be compared"):
-        _require_repeatable(name, "inference", first, again, device)
+        require_repeatable(name, "inference", first, again, device, changes)
     before = dict(module.named_buffers())
     changed = [n for n, b in before.items() if not torch.equal(b, state[n].to(b.device))]
     if changed:
@@ -93,6 +100,7 @@ def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device
                 "golow compares calls that start from the same weights; give what changes as an "
                 "input and return its new content.",
             )
+    return takes_gradients
 
 
 def try_step(
@@ -107,9 +115,18 @@ def try_step(
         )
     with random_layers_off(module):
         with dropout_calls_found() as found:
-            first = _loss_once(module, batch, loss, name, device)
-        second = _loss_once(module, batch, loss, name, device)
-    _require_repeatable(name, "training", first, second, device)
+            output, first = _loss_once(module, batch, loss, name, device)
+        with watched(module) as changes:
+            again, second = _loss_once(module, batch, loss, name, device)
+    require_repeatable(name, "training", output, again, device, changes)
+    try:
+        require_repeatable(name, "training", first, second, device, changes)
+    except GolowError as error:
+        raise GolowError(
+            f"the loss of {name} is another one each time for the same output: {first.item():g}, "
+            f"then {second.item():g}",
+            "a loss must not draw random numbers or remember earlier steps.",
+        ) from error
     return tuple(found)
 
 
@@ -118,12 +135,12 @@ def try_gradients(
 ) -> None:
     """Run forward and backward twice. Draws can be given to a forward pass alone; a layer that is
     computed again in the backward pass would draw anew, which the loss does not show."""
+    failing = f"{name} cannot be trained"
     with random_layers_off(module), torch.enable_grad():
-        first, second = (
-            _gradients(module, batch, loss, device, f"{name} cannot be trained", seed)
-            for seed in range(2)
-        )
-    _require_repeatable(name, "its backward pass", first, second, "cuda")
+        first = _gradients(module, batch, loss, device, failing, 0)
+        with watched(module) as changes:
+            second = _gradients(module, batch, loss, device, failing, 1)
+    require_repeatable(name, "its backward pass", first, second, "cuda", changes)
 
 
 # ---------------------------------------------------------------- how it is done
@@ -139,8 +156,13 @@ def _forward(
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
     hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
     try:
-        with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
-            inputs = tuple(t.to(device) for t in batch.inputs)
+        with (
+            _causes_told(),
+            users_code(f"{name} does not accept an input of {shapes}", hint, 3),
+            torch.no_grad(),
+        ):
+            # A copy, because the module may change its inputs.
+            inputs = tuple(t.to(device, copy=True) for t in batch.inputs)
             output = _call(module, inputs, device, state)
             found = leaves_of(output)
     except torch.OutOfMemoryError as error:
@@ -161,6 +183,18 @@ def _forward(
                 "return dense, real tensors; torch.view_as_real makes such of complex ones.",
             )
     return output
+
+
+@contextmanager
+def _causes_told() -> Iterator[None]:
+    """Replace an error of a forward pass by what is known of its cause."""
+    try:
+        yield
+    except GolowError as error:
+        cause = explained_cause(error)
+        if cause is None:
+            raise
+        raise cause from error
 
 
 def unusual(tensor: Tensor) -> str:
@@ -196,14 +230,15 @@ def _call(
 
 def _loss_once(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
-) -> Tensor:
+) -> tuple[Any, Tensor]:
+    """The output and the loss."""
     hint = "name another with --loss, or give loss= and targets= in Python."
     with users_code(f"the loss does not accept the output of {name}", hint, 3):
         output = _forward(module, batch, name, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
     if not isinstance(value, Tensor) or value.numel() != 1 or value.is_complex():
         raise GolowError(f"the loss of {name} is not one number")
-    return value
+    return output, value
 
 
 def _gradients(
@@ -218,24 +253,8 @@ def _gradients(
     devices = [torch.cuda.current_device()] if device == "cuda" else []
     with users_code(failing), torch.random.fork_rng(devices):
         torch.manual_seed(seed)  # a layer that is computed again restores the generator's state
-        inputs = tuple(t.to(device) for t in batch.inputs)
+        inputs = tuple(t.to(device, copy=True) for t in batch.inputs)
         output = _call(module, inputs, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
         found = torch.autograd.grad(value, trained, allow_unused=True)
     return [gradient for gradient in found if gradient is not None]
-
-
-def _require_repeatable(name: str, doing: str, first: Any, second: Any, device: Device) -> None:
-    pairs = zip(leaves_of(first), leaves_of(second), strict=True)
-    for one, other in pairs:
-        if torch.equal(one.nan_to_num(), other.nan_to_num()):
-            continue
-        far = (one.double() - other.double()).abs().max().item()
-        allowed = REORDERED * one.double().abs().max().item() if device == "cuda" else 0.0
-        if not far <= allowed:  # also for NaN
-            raise GolowError(
-                f"{name} is random in {doing}, beyond dropout and the draws that golow can give to "
-                f"every level: the same batch twice gave results that are {far:.2g} apart",
-                "levels can only be compared when the step is repeatable; draw with functions such "
-                "as torch.rand and functional.dropout, by these names, in the forward pass.",
-            )

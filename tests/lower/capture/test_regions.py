@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.while_loop import while_loop
 
+from golow.lower.capture.capture import capture_inference
 from golow.records.errors import GolowError
 from support.graphs.lowering import Case, assert_close, ops
 
@@ -69,20 +71,20 @@ def test_a_region_without_autocast_is_inlined() -> None:
 
 def test_a_region_that_turns_autocast_on_is_refused_by_name() -> None:
     with pytest.raises(GolowError, match="turns on autocast to bfloat16 on cpu") as caught:
-        Case(InFloat32(enabled=True), torch.randn(3, 4))
+        capture_inference("it", InFloat32(enabled=True), (torch.randn(3, 4),))
     assert "--precision bf16" in caught.value.hint
 
 
-class Chooses(nn.Module):
-    """A branch that the input's content chooses."""
+class Repeats(nn.Module):
+    """A loop whose end the input's content decides."""
 
     def forward(self, x: Tensor) -> Tensor:
-        chosen: Tensor = torch.cond(x.sum() > 0, torch.exp, torch.neg, (x,))
-        return chosen
+        (found,) = while_loop(lambda v: v.sum() < 100, lambda v: (v * 2,), (x,))
+        return found  # type: ignore[no-any-return]
 
 
 @pytest.mark.slow
 def test_control_flow_is_refused_by_name() -> None:
-    with pytest.raises(GolowError, match="has cond at cond") as caught:
-        Case(Chooses(), torch.randn(3, 4))
+    with pytest.raises(GolowError, match="has while_loop at while_loop") as caught:
+        capture_inference("it", Repeats(), (torch.rand(3, 4),))
     assert "control flow" in caught.value.hint

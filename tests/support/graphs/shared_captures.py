@@ -27,6 +27,7 @@ from golow.lower.aten.translation import Captured
 from golow.lower.ir.graph import decode_graph, encode_graph
 from golow.records.errors import GolowError
 from golow.workload import graph_capture
+from golow.workload.as_prepared import in_mode
 
 Capture = Callable[..., Captured]
 
@@ -57,7 +58,7 @@ def _shared(capture: Capture, folder: Path, trains: bool) -> Capture:
 
     def shared(name: str, module: nn.Module, *batch: Any) -> Captured:
         *of_batch, said = batch
-        module.train(trains)
+        in_mode(module, trains)
         try:
             key = digest(name, module, *of_batch)
         except (pickle.PicklingError, TypeError, AttributeError, RuntimeError):

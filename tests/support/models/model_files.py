@@ -70,9 +70,9 @@ class Fails(nn.Module):
     def forward(self, x):
         return self.inner(x)
 
-class Scores(nn.Module):
+class Scores(Net):
     def forward(self, x):
-        return x.sum(1)
+        return self.fc(x).sum(1)
 
 ready = Net()
 number = 7

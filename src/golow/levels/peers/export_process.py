@@ -22,8 +22,8 @@ from golow.levels.peers.exported_program import REPORT, ExportReport
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.errors import GolowError, Unsupported
 from golow.worker.serve import end_with_parent
+from golow.workload.as_prepared import as_prepared
 from golow.workload.bundle import Bundle
-from golow.workload.draws import accept_draws
 from golow.workload.source import build_module
 from golow.workload.weights import load_weights
 
@@ -64,9 +64,7 @@ def export(exporter: str, bundle: Bundle, folder: Path) -> ExportReport:
 def _module(bundle: Bundle) -> nn.Module:
     module = build_module(bundle.workload.source, bundle.folder)
     load_weights(module, load_file(bundle.file("weights.safetensors")))
-    if bundle.workload.draws:
-        accept_draws(module, bundle.workload.draws, bundle.workload.mode)
-    return FlatOutputs(module).eval()
+    return FlatOutputs(as_prepared(module, bundle.workload)).eval()
 
 
 def _inputs(bundle: Bundle) -> tuple[Tensor, ...]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from golow.lower.capture.shared_tensors import first_names
 from golow.records.errors import GolowError
+from golow.workload.as_prepared import as_prepared
 from golow.workload.bundle import Bundle
-from golow.workload.draws import accept_draws
 from golow.workload.losses import named_loss
 from golow.workload.pickled_module import read_pickled
 from golow.workload.source import build_module
@@ -24,11 +24,8 @@ def tensors(bundle: Bundle, name: str) -> dict[str, Tensor]:
 
 
 def module(bundle: Bundle) -> nn.Module:
-    """The workload's module with the bundle's weights; it takes the draws of its batches."""
-    built = _with_weights(bundle)
-    if bundle.workload.draws:
-        accept_draws(built, bundle.workload.draws, bundle.workload.mode)
-    return built
+    """The workload's module with the bundle's weights, as the workload was prepared."""
+    return as_prepared(_with_weights(bundle), bundle.workload)
 
 
 def _with_weights(bundle: Bundle) -> nn.Module:

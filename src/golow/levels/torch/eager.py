@@ -41,7 +41,13 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.layer_response import RESPONSE, layer_responses
     from golow.levels.torch.program import TorchProgram
-    from golow.levels.torch.rounded_operations import ROUNDED, Grid, RoundedOperations
+    from golow.levels.torch.rounded_operations import (
+        KERNELS_ROUNDED,
+        ROUNDED,
+        Grid,
+        RoundedKernels,
+        RoundedOperations,
+    )
     from golow.workload.trial import give_back_memory
 
     class Eager(TorchProgram):
@@ -78,6 +84,8 @@ def program(variant: str) -> TorchProgram:
                     grid = Grid.read(file.read_text())
                     grids = (grid, grid.of_gradients() if self.train else grid)
                     self.rounding = tuple(RoundedOperations(g) for g in grids)
+                elif (file := bundle.file(KERNELS_ROUNDED)).exists():
+                    self.rounding = (RoundedKernels(Grid.read(file.read_text())),) * 2
 
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):

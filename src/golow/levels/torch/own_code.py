@@ -22,4 +22,5 @@ def with_own_code(module: nn.Module) -> nn.Module:
     own = FunctionType(forward.__code__.replace(), forward.__globals__, "forward")
     wrapped: nn.Module = type("Own", (nn.Module,), {"forward": own})()
     wrapped.module = module
-    return wrapped.train(module.training)
+    wrapped.training = module.training  # of this one alone: layers keep their flags
+    return wrapped

@@ -22,6 +22,9 @@ from torch.utils._pytree import tree_any, tree_map
 ROUNDED = "rounded"
 """A file of a bundle whose reference rounds: it holds a `Grid`."""
 
+KERNELS_ROUNDED = "kernels-rounded"
+"""That of one whose reference rounds within kernels in which numbers cancel, and nowhere else."""
+
 DOUBLE_DIGITS = 52
 
 LARGEST = 2.0**1023
@@ -197,6 +200,34 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def _dropped(self) -> int:
         return int(2 ** (DOUBLE_DIGITS - self._grid.digits))
+
+
+class RoundedKernels(RoundedOperations):  # type: ignore[no-untyped-call]
+    """Rounds within kernels in which numbers cancel, and what these return: a mean that is
+    subtracted from equal numbers moves a result whose exact value is zero."""
+
+    _within = False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the operation, and round if it is such a kernel or within one."""
+        named = dict(kwargs or {})
+        if self._within or getattr(func, "_opname", "") in STEPS:
+            before, self._within = self._within, True
+            try:
+                return super().__torch_dispatch__(func, types, args, named)
+            finally:
+                self._within = before
+        composite = _steps_of(func) if isinstance(func, torch._ops.OpOverload) else None
+        if composite is None:
+            return func(*args, **named)
+        with self:
+            return composite(*args, **named)
 
 
 def _rounds(value: Any) -> bool:

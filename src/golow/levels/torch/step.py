@@ -20,6 +20,7 @@ from golow.levels.torch.batches import Batch
 from golow.levels.torch.loop_defaults import Habits
 from golow.levels.torch.placing import order_of, place
 from golow.records.workload import Workload
+from golow.workload.as_prepared import in_mode
 from golow.workload.bundle import Bundle
 from golow.workload.draws import install_draws
 from golow.workload.dropout_calls import DROPOUT_CALLS, is_dropout_call
@@ -129,7 +130,7 @@ class TorchStep(Chooser):
     def _take(self, module: nn.Module) -> None:
         self.module = module
         place(module, self.device, self.arithmetic.storage, self.memory_format)
-        module.train(self.train)
+        in_mode(module, self.train)
 
     def _stand_in(self) -> None:
         """Let functions stand in for the random ones that this model calls, before its code is
@@ -145,7 +146,9 @@ class TorchStep(Chooser):
     def _gradients(self) -> AbstractContextManager[Any]:
         """What surrounds a forward pass in inference."""
         if self.habits.gradients == "inference_mode":
-            return torch.inference_mode()
+            # A model that takes gradients itself cannot do so in inference mode.
+            takes = self.workload.takes_gradients
+            return torch.no_grad() if takes else torch.inference_mode()
         return torch.set_grad_enabled(self.habits.gradients == "recorded")
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -6,7 +6,7 @@ The paper could not train at this level; a module traced in training mode can be
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golow.levels.level import Launch, Level, python_worker
 from golow.levels.torch import eager
@@ -35,6 +35,7 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch.program import TorchProgram
     from golow.levels.torch.step import Lowered
     from golow.lower.capture.module_outputs import Structure, flattened
+    from golow.records.errors import Unsupported
 
     class Flat(nn.Module):
         """The module with a flat tuple as output: a trace takes no dict of different types."""
@@ -44,7 +45,7 @@ def program(variant: str) -> TorchProgram:
         def __init__(self, module: nn.Module) -> None:
             super().__init__()
             self.module = module
-            self.train(module.training)
+            self.training = module.training  # of this one alone: layers keep their flags
 
         def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
             leaves, self.structure = flattened(self.module(*inputs))
@@ -64,9 +65,7 @@ def program(variant: str) -> TorchProgram:
             flat = Flat(module)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch.jit warns that it is deprecated
-                traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-                    flat, inputs, check_trace=False
-                )
+                traced = self.traced(flat, inputs)
                 self.prepared = "traced"
                 if module.training or self.habits.script == "traced":
                     call: Lowered = traced
@@ -77,12 +76,33 @@ def program(variant: str) -> TorchProgram:
                 return call
             return lambda *given: structure.filled(call(*given))
 
+        def _learn(
+            self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+        ) -> tuple[Tensor, Any]:
+            try:
+                return super()._learn(inputs, targets)
+            except NotImplementedError as error:  # of TorchScript's own differentiation
+                last = str(error).strip().splitlines()[-1]
+                raise Unsupported("torchscript", f"TorchScript cannot train it: {last}") from error
+
+        def traced(self, flat: Flat, inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
+            try:
+                found: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+                    flat, inputs, check_trace=False
+                )
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # the tracer's errors have no common class
+                first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise Unsupported("torchscript", f"torch.jit cannot trace it: {first}") from error
+            return found
+
         def optimized(self, traced: torch.jit.ScriptModule, inputs: tuple[Tensor, ...]) -> Lowered:
             self.prepared = "frozen"
             if self.habits.script == "frozen":
                 frozen: Lowered = torch.jit.freeze(traced)
                 return frozen
-            with torch.inference_mode():
+            with self._gradients():
                 optimized: Lowered = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
                 try:
                     for _ in range(PROFILING_RUNS):

@@ -18,6 +18,8 @@ from golow.lower.ir.verify import results_of
 COMPLEX = "complex64"
 PARTS = "float32"
 Shape = tuple[int, ...]
+Parts = tuple[Argument, Ref | None]
+"""The real part and the imaginary one; nothing in place of that of a real number."""
 
 
 def pair_complex_numbers(graph: Graph) -> Graph:
@@ -110,6 +112,27 @@ class _Pairs:
         parts = tuple(self.call("aten.unsqueeze.default", part, -1) for part in (real, imaginary))
         return self.call("aten.cat.default", parts, -1)
 
+    def both_parts(self, item: Argument) -> Parts:
+        """The parts of a pair; of a real value or number itself and nothing."""
+        return self.parts(item) if self.is_complex(item) else (item, None)
+
+    def like(self, part: Ref, other: Ref) -> Ref:
+        """A part in the shape of the other one, which it broadcasts to."""
+        shape = self._values[other.name].shape
+        same = self._values[part.name].shape == shape
+        return part if same else self.call("aten.expand.default", part, shape)
+
+    def product(self, one: Parts, other: Parts) -> Ref:
+        """The product of numbers with these parts, of which one is complex."""
+        (a, b), (c, d) = one, other
+        times = partial(self.call, "aten.mul.Tensor")
+        if b is None or d is None:
+            assert b is not None or d is not None  # noqa: S101
+            parts = (times(a, d), times(a, c)) if b is None else (times(b, c), times(a, c))
+            return self.pair(parts[1], parts[0])
+        real = self.call("aten.sub.Tensor", times(a, c), times(b, d))
+        return self.pair(real, self.call("aten.add.Tensor", times(a, d), times(b, c)))
+
     def _is_complex(self, name: str) -> bool:
         return self._before[name].dtype == COMPLEX
 
@@ -149,17 +172,53 @@ def _product(pairs: _Pairs, given: Given) -> Ref:
         if not isinstance(real, Ref | int | float):
             raise _UnknownError
         return pairs.call("aten.mul.Tensor", pair, wide)
-    times = partial(pairs.call, "aten.mul.Tensor")
-    (a, b), (c, d) = pairs.parts(one), pairs.parts(other)
-    real = pairs.call("aten.sub.Tensor", times(a, c), times(b, d))
-    return pairs.pair(real, pairs.call("aten.add.Tensor", times(a, d), times(b, c)))
+    return pairs.product(pairs.both_parts(one), pairs.both_parts(other))
 
 
 def _sum(op: str, pairs: _Pairs, given: Given) -> Ref:
-    both = pairs.is_complex(given["self"]) and pairs.is_complex(given["other"])
-    if not both or given.get("alpha", 1) != 1:
+    one, other = given["self"], given["other"]
+    if given.get("alpha", 1) != 1:
         raise _UnknownError
-    return pairs.call(op, given["self"], given["other"])
+    if pairs.is_complex(one) and pairs.is_complex(other):
+        return pairs.call(op, one, other)
+    (a, b), (c, d) = (pairs.both_parts(item) for item in (one, other))
+    real = pairs.call(op, a, c)
+    if d is None:
+        assert b is not None  # noqa: S101
+        return pairs.pair(real, pairs.like(b, real))
+    turned = d if op == "aten.add.Tensor" else pairs.call("aten.neg.default", d)
+    return pairs.pair(real, pairs.like(turned, real))
+
+
+def _quotient(pairs: _Pairs, given: Given) -> Ref:
+    one, other = given["self"], given["other"]
+    if not pairs.is_complex(other):
+        wide = pairs.call("aten.unsqueeze.default", other, -1) if isinstance(other, Ref) else other
+        return pairs.call("aten.div.Tensor", one, wide)
+    return pairs.product(pairs.both_parts(one), pairs.parts(_inverse(pairs, {"self": other})))
+
+
+def _inverse(pairs: _Pairs, given: Given) -> Ref:
+    squared = pairs.call("aten.mul.Tensor", given["self"], given["self"])
+    size = pairs.call("aten.sum.dim_IntList", squared, (-1,), True)
+    return pairs.call("aten.div.Tensor", _conjugate(pairs, given), size)
+
+
+def _subtracted(pairs: _Pairs, given: Given) -> Ref:
+    """What ``other - self`` is traced as."""
+    if pairs.is_complex(given["other"]) or given.get("alpha", 1) != 1:
+        raise _UnknownError
+    real, imaginary = pairs.parts(_negative(pairs, given))
+    real = pairs.call("aten.add.Tensor", real, given["other"])
+    return pairs.pair(real, pairs.like(imaginary, real))
+
+
+def _sign(pairs: _Pairs, given: Given) -> Ref:
+    """z / |z|, and 0 where z is 0."""
+    size = pairs.call("aten.unsqueeze.default", _size(pairs, given), -1)
+    none = pairs.call("aten.eq.Scalar", size, 0)
+    size = pairs.call("aten.masked_fill.Scalar", size, none, 1.0)
+    return pairs.call("aten.div.Tensor", given["self"], size)
 
 
 def _conjugate(pairs: _Pairs, given: Given) -> Ref:
@@ -234,6 +293,11 @@ DEFINITIONS: dict[str, Definition] = {
     "aten.mul.Tensor": _product,
     "aten.add.Tensor": partial(_sum, "aten.add.Tensor"),
     "aten.sub.Tensor": partial(_sum, "aten.sub.Tensor"),
+    "aten.div.Tensor": _quotient,
+    "aten.rsub.Scalar": _subtracted,
+    "aten.rsub.Tensor": _subtracted,
+    "aten.reciprocal.default": _inverse,
+    "aten.sgn.default": _sign,
     "aten.neg.default": _negative,
     "aten.abs.default": _size,
     "aten.real.default": partial(_part, 0),

@@ -147,8 +147,8 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
         raise GolowError(
             f"the captured graph has {node.target} at {node.name}, which is not an operation on "
             "tensors",
-            "the levels that need a graph do not support control flow operators (cond, "
-            "while_loop) yet.",
+            "the levels that need a graph do not support control flow operators (while_loop, "
+            "scan) yet.",
         )
     module, phase = _place(node)
     op = str(node.target)
@@ -231,15 +231,17 @@ def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
 
 def value_of(name: str, tensor: Tensor) -> Value:
     """A tensor's shape and dtype under a name. Raises `GolowError` for what has no fixed shape."""
-    numbers = tensor.shape if isinstance(tensor, Tensor) else (tensor,)
-    if any(isinstance(n, torch.SymInt) and n.node.maybe_as_int() is None for n in numbers):
+    if not isinstance(tensor, Tensor):
+        raise GolowError(
+            f"the model reads a number out of a tensor ({name}) while it runs",
+            "index or compute with the tensor itself, for example by index_select or torch.where.",
+        )
+    if any(isinstance(n, torch.SymInt) and n.node.maybe_as_int() is None for n in tensor.shape):
         raise GolowError(
             f"the size of {name} depends on the content of tensors",
             "the levels that need a graph need fixed shapes: masked_fill or torch.where in place "
             "of a selection by a mask keeps the shape.",
         )
-    if not isinstance(tensor, Tensor):
-        raise GolowError(f"the captured graph computes {name}, which is not a tensor")
     return Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=_short(tensor.dtype))
 
 

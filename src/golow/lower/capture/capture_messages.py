@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+
+from torch.export import _trace
 
 LONGEST = 20_000
 """Characters of one message; torch may print a whole graph."""
@@ -15,20 +18,26 @@ TRACE = "torch.__trace"  # for torch's own tools: it says everything, to a file
 
 @contextmanager
 def kept_messages(said: list[str]) -> Iterator[None]:
-    """Append torch's warnings and what its loggers print (dumps of graphs among it) to said, each
-    once and cut at `LONGEST`."""
+    """Append torch's warnings, and what it and its loggers print (dumps of graphs among it), to
+    said, each once and cut at `LONGEST`."""
+    printed = io.StringIO()
+    # torch.export prints the graph of a failed capture to standard error, where golow's progress
+    # goes, too. A global of its file stands before Python's own function.
+    vars(_trace)["print"] = lambda *texts, **_: print(*texts, file=printed)
     keeper = _Keeper(said)
     before = [(logger, logger.handlers) for logger in _speaking()]
     for logger, _ in before:
         logger.handlers = [keeper]
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed):
             warnings.simplefilter("always")
             yield
     finally:
         for logger, handlers in before:
             logger.handlers = handlers
         said += [f"{one.category.__name__}: {one.message}"[:LONGEST] for one in caught]
+        vars(_trace).pop("print", None)
+        said += filter(None, [printed.getvalue().strip()[:LONGEST]])
         said[:] = dict.fromkeys(said)
 
 

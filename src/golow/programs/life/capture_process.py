@@ -29,7 +29,7 @@ def captured(bundle: Bundle) -> CaptureReport:
     """Capture the bundle's workload and clean the graph; the graph itself is not kept."""
     workload = bundle.workload
     torch.set_num_threads(workload.threads)
-    module = torch_bundle.module(bundle).train(workload.mode == "train")
+    module = torch_bundle.module(bundle)
     tensors = torch_bundle.tensors(bundle, "batches")
     first = Batch(
         tuple(tensors[f"0/input/{i}"] for i in range(len(workload.inputs))),

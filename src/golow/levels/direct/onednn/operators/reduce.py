@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.reduce import Reduce
 from golow.lower.plan.memory_traffic import SCRATCH
 
-FEW = 64  # rows
+FEW = 64  # rows, and pieces of one
 
 UFUNCS: dict[str, Any] = {
     "sum": np.add,
@@ -78,6 +79,8 @@ def _with_kernel(build: Builder, arguments: Reduce) -> bool:
     if found is None:
         return False
     x, kernels = found.x, list[Kernel]()
+    if x.dtype == "float32":
+        found = found._replace(parts=tuple(_shared(found.parts)))
     for part in found.parts:
         kernel = _kernel(arguments.function, x.dtype, output.dtype, part)
         if kernel is None or (len(found.parts) > 1 and x.dtype != "float32"):
@@ -97,6 +100,26 @@ def _with_kernel(build: Builder, arguments: Reduce) -> bool:
     return True
 
 
+def _shared(parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts, of which few long rows come as more and shorter ones that are reduced in turn: one
+    thread computes a row. The library would add up all its numbers one after the other in float32.
+    """
+    for part in parts:
+        pieces = _pieces(part.rows) if part.columns == 1 and part.outer < FEW else 1
+        if pieces > 1:
+            yield Part(part.outer * pieces, part.rows // pieces, 1)
+            yield Part(part.outer, pieces, 1)
+        else:
+            yield part
+
+
+def _pieces(rows: int) -> int:
+    """Into how many pieces of one length a row is cut; one if it is short, or has no divisor."""
+    if rows < WORTH_A_THREAD:
+        return 1
+    return next((count for count in range(FEW, 1, -1) if rows % count == 0), 1)
+
+
 def _between(build: Builder, size: int) -> Tensor:
     """Memory for what one part leaves to the next."""
     return build.memory.new(f"{build.current.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
@@ -108,9 +131,7 @@ def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None
     if not rows:
         return None
     if columns == 1:
-        # One thread computes a row: few long ones of floats are better left to the library.
-        few = result == "float32" and outer < FEW and rows >= WORTH_A_THREAD
-        if few or function not in rows_kernels.REDUCED:
+        if function not in rows_kernels.REDUCED:
             return None
         return rows_kernels.reduction(function, dtype, result, outer, rows)
     floats = dtype == result == "float32"

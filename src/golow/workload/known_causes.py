@@ -1,0 +1,134 @@
+"""Causes that keep a model from running at any level, told before a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from golow.records.errors import GolowError
+from golow.records.workload import Device, Mode, Precision
+
+WRAPPERS = {
+    "torch.nn.parallel.data_parallel.DataParallel": "module",
+    "torch.nn.parallel.distributed.DistributedDataParallel": "module",
+    "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
+}
+"""Modules around a model, and the attribute that holds it."""
+
+
+def require_plain_module(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` for a module without Python code or values, or around another one."""
+    kind = type(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise GolowError(
+            f"{name} is a TorchScript module, which has no Python code for the other levels",
+            "give the nn.Module that was scripted or traced; golow traces it for torchscript.",
+        )
+    attribute = WRAPPERS.get(f"{kind.__module__}.{kind.__qualname__}")
+    if attribute is not None:
+        raise GolowError(
+            f"the model is wrapped in {kind.__name__}, and golow runs models themselves",
+            f"give the wrapped one: model.{attribute}.",
+        )
+    empty = next((n for n, tensor in _tensors(module) if tensor.is_meta), None)
+    if empty is not None:
+        raise GolowError(
+            f"{name} is on the meta device: {empty} has a shape but no values",
+            'build it without torch.device("meta"), or call .to_empty(device="cpu") and load '
+            "weights.",
+        )
+
+
+def require_numbers(module: nn.Module, name: str) -> None:
+    """Raise `GolowError` if a weight is NaN. Infinite ones may be meant, as in masks."""
+    for path, tensor in _tensors(module):
+        if (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().any()):
+            share = f"{int(tensor.isnan().sum())} of {tensor.numel()}"
+            raise GolowError(
+                f"the weights of {name} have NaN in {path} ({share} elements), so that no result "
+                "can be compared",
+                "load or initialise them again.",
+            )
+
+
+def require_trainable(module: nn.Module, name: str, mode: Mode) -> None:
+    """Raise `GolowError` if there is nothing to train."""
+    parameters = list(module.parameters())
+    if mode != "train" or any(parameter.requires_grad for parameter in parameters):
+        return
+    if not parameters:
+        raise GolowError(
+            f"{name} has no parameters, so that there is nothing to train",
+            "compare it in inference, the default mode.",
+        )
+    raise GolowError(
+        f"all {len(parameters)} parameters of {name} are frozen (requires_grad is False), so that "
+        "there is nothing to train",
+        "call requires_grad_(True) on what is to be trained, or compare it in inference, the "
+        "default mode.",
+    )
+
+
+def require_input_types(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Raise `GolowError` for an input whose floating point type is neither float32 nor that of the
+    module."""
+    own = {p.dtype for p in module.parameters() if p.is_floating_point()} | {torch.float32}
+    for position, tensor in enumerate(inputs):
+        if tensor.is_floating_point() and tensor.dtype not in own:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise GolowError(
+                f"example_inputs[{position}] is {kind}; every level is given float32",
+                "convert it with .float(); precision= chooses the arithmetic.",
+            )
+
+
+def explained_cause(error: BaseException) -> GolowError | None:
+    """What an error of a forward pass means, for those that PyTorch words in its own terms."""
+    if "Expected more than 1 value per channel when training" in str(error):
+        return GolowError(
+            "batch norm cannot be trained on a batch with one value per channel: the variance of "
+            "one value is zero",
+            "use a batch of 2 or more, or leave its batch norms in eval().",
+        )
+    return None
+
+
+@contextmanager
+def autocast_refused(name: str, device: Device, precision: Precision) -> Iterator[None]:
+    """Raise `GolowError` if the model turns on autocast of this device within the block, unless the
+    workload's precision is half, too: the other levels would compute in float32 what it computes in
+    half."""
+    found: list[torch.dtype] = []
+    enter = torch.autocast.__enter__
+
+    def entered(self: Any) -> Any:
+        is_half = self.device == device and self.fast_dtype is not torch.float32
+        if self._enabled and is_half:
+            found.append(self.fast_dtype)
+        return enter(self)  # type: ignore[no-untyped-call]
+
+    torch.autocast.__enter__ = entered  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
+    if found and precision not in ("bf16", "fp16"):
+        kind = str(found[0]).removeprefix("torch.")
+        raise GolowError(
+            f"{name} turns on autocast to {kind} in its forward pass, and the levels take their "
+            "precision from golow",
+            "leave the autocast out of the model; on a GPU choose a precision of bf16 or fp16.",
+        )
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers, without those that get a shape in the first pass."""
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if not is_lazy(tensor):
+            yield name, tensor

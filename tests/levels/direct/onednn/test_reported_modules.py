@@ -1,0 +1,51 @@
+"""Modules after public bug reports: the plans of `onednn` compute what the modules do, or the
+module is refused in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from golow.levels.direct.onednn.level import probe
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
+from support.direct.in_process import assert_right
+from support.models.reported_modules import REPORTED, Plain
+
+needs_package = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
+both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
+
+REFUSED: dict[tuple[str, Mode], str] = {
+    ("data swapped", "infer"): "assigns to a tensor's .data",
+    ("data swapped", "train"): "assigns to a tensor's .data",
+    ("slice set", "train"): "autograd needs a value that the model overwrites",
+    ("indexed by a row's number", "infer"): "reads a number out of a tensor",
+}
+"""What each says, where it is no plan."""
+
+
+@needs_package
+@pytest.mark.slow
+@both_modes
+@pytest.mark.parametrize("name", REPORTED)
+def test_a_reported_module_is_right_or_refused(name: str, mode: Mode) -> None:
+    from support.direct.onednn_in_process import compute, lower
+
+    torch.manual_seed(0)
+    reported = REPORTED[name]
+    module, inputs = reported.module(), reported.inputs()
+    said = REFUSED.get((name, mode), "")
+    if mode == "train" and isinstance(module, Plain):
+        said = "no parameters"
+    if said:
+        with pytest.raises(GolowError, match=said) as caught:
+            compute(lower(module, inputs, mode, loss="mse_of_outputs"))
+        assert "\n" not in caught.value.message
+        return
+    network = lower(module, inputs, mode, loss="mse_of_outputs")
+    assert_right(network, compute(network))
+
+
+def test_every_report_has_a_source() -> None:
+    assert len(REPORTED) >= 30
+    assert all(item.source.startswith("https://github.com/") for item in REPORTED.values())

@@ -1,0 +1,133 @@
+"""Causes that keep a model from running are told before a worker starts: one sentence that names
+what it is, and one thing to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import golow
+from golow.records.errors import GolowError
+from golow.records.workload import Mode
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+
+def x(rows: int = 8) -> Tensor:
+    return torch.randn(rows, 5, generator=torch.Generator().manual_seed(0))
+
+
+class Second(nn.Module):
+    """Takes a second input that need not be there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+
+    def forward(self, a: Tensor, b: Any = None) -> Tensor:
+        found: Tensor = self.layer(a)
+        return found if b is None else found * b
+
+
+class Autocasts(Second):
+    """enabled: whether the region turns autocast on, or off."""
+
+    def __init__(self, enabled: bool) -> None:
+        super().__init__()
+        self.enabled = enabled
+
+    def forward(self, a: Tensor, b: Any = None) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.enabled):
+            return super().forward(a, b).float()
+
+
+class Detached(Second):
+    def forward(self, a: Tensor, b: Any = None) -> Tensor:
+        return super().forward(a, b).detach()
+
+
+def with_nan() -> nn.Module:
+    module = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))
+    module[1].weight.data[2, 1] = float("nan")
+    return module
+
+
+def norm(training: bool = True) -> nn.Module:
+    module = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5))
+    module[1].train(training)
+    return module
+
+
+CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
+    "no parameters": (nn.ReLU(), x(), "train", "ReLU has no parameters", "in inference"),
+    "all frozen": (
+        nn.Linear(5, 5).requires_grad_(False), x(), "train",
+        "all 2 parameters of Linear are frozen", "requires_grad_",
+    ),
+    "an empty batch": (nn.Linear(5, 5), x(0), "infer", "an empty batch: .* is 0x5", "one sample"),
+    "a number": (Second(), (x(), 2), "infer", r"example_inputs\[1\] is of type int", "leave out"),
+    "None": (Second(), (x(), None), "infer", r"example_inputs\[1\] is None", "has a default"),
+    "None by name": (Second(), {"a": x(), "b": None}, "infer", r"\['b'\] is None", "leave out"),
+    "an array": (nn.Linear(5, 5), x().numpy(), "infer", r"\[0\] is of type ndarray", "as_tensor"),
+    "float64": (nn.Linear(5, 5), x().double(), "infer", r"\[0\] is float64", r"\.float\(\)"),
+    "half": (Second(), (x(), x().half()), "infer", r"\[1\] is float16", r"\.float\(\)"),
+    "no values": (nn.Linear(5, 5, device="meta"), x(), "infer", "meta device: weight", "to_empty"),
+    "NaN": (with_nan(), x(), "infer", r"NaN in 1\.weight \(1 of 25 elements\)", "again"),
+    "scripted": (torch.jit.script(nn.Linear(5, 5)), x(), "infer", "a TorchScript mod", "nn.Module"),
+    "traced": (torch.jit.trace(nn.Linear(5, 5), x()), x(), "infer", "TorchScript", "nn.Module"),
+    "parallel": (nn.DataParallel(nn.Linear(5, 5)), x(), "infer", "DataParallel", r"model\.module"),
+    "compiled": (torch.compile(nn.Linear(5, 5)), x(), "infer", "OptimizedModule", "_orig_mod"),
+    "one value": (norm(), x(1), "train", "trained on a batch with one value", "2 or more"),
+    "autocast": (Autocasts(True), x(), "infer", "autocast to bfloat16", "leave the autocast out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_known_cause_is_one_sentence(name: str) -> None:
+    module, inputs, mode, said, hint = CAUSES[name]
+    request = Request(module, inputs, mode=mode, loss="mse_loss" if mode == "train" else None)
+    with pytest.raises(GolowError, match=said) as caught:
+        prepare(request)
+    assert "\n" not in caught.value.message
+    assert caught.match(hint)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "mode"),
+    [
+        (nn.ReLU(), x(), "infer"),
+        (nn.Linear(5, 5).requires_grad_(False), x(), "infer"),
+        (nn.Linear(5, 5).double(), x().double(), "infer"),
+        (norm(training=False), x(1), "train"),
+        (norm(), x(1), "infer"),
+        (Autocasts(False), x(), "infer"),
+        (nn.Sequential(nn.LazyLinear(5), nn.ReLU()), x(), "train"),
+    ],
+)
+def test_what_is_no_cause_is_prepared(module: nn.Module, inputs: Tensor, mode: Mode) -> None:
+    loss = "mse_loss" if mode == "train" else None
+    assert prepare(Request(module, inputs, mode=mode, loss=loss)).workload.batch == len(inputs)
+
+
+def test_infinite_weights_may_be_meant() -> None:
+    module = nn.Linear(5, 5)
+    module.register_buffer("mask", torch.full((5,), float("-inf")))
+    prepare(Request(module, x()))
+
+
+def test_a_loss_that_depends_on_no_parameter() -> None:
+    """Known from the graph, before a worker is asked for anything."""
+    with pytest.raises(GolowError, match="the loss of Detached depends on none of its param"):
+        golow.compare(Detached(), x(), mode="train", loss="mse_loss", levels=["eager"], quiet=True)
+
+
+def test_layers_keep_their_flags() -> None:
+    module = prepare(Request(norm(training=False), x(), mode="train", loss="mse_loss")).module
+    assert [layer.training for layer in module.modules()] == [True, True, False]
+    whole = norm().eval()  # the whole module in eval() is only not told to train
+    module = prepare(Request(whole, x(), mode="train", loss="mse_loss")).module
+    assert all(layer.training for layer in module.modules())
+    assert not any(layer.training for layer in prepare(Request(norm(), x())).module.modules())
