@@ -9,7 +9,9 @@ root mean square:
 
 Where terms cancel, a result is smaller than what was added. An operation that does not pass is
 computed again with each number that it read moved by about a rounding, and how far each element
-moves takes the place of its size. An element that jumps (a floor, a comparison, a relu) passes if
+moves takes the place of its size. A product in float32 may also be off by some roundings of the sum
+of all terms without their signs: a library may add tens of thousands of them one after the other,
+and what it has in between may be larger than each term and the result. An element that jumps (a floor, a comparison, a relu) passes if
 it is what one of the moved computations gives. In an update, the size is that of the change, beside
 a few float32 roundings of what is changed.
 
@@ -63,6 +65,9 @@ IN_FLOAT32 = Limit(1024.0, 256.0)
 off by 780 and 33 at most in the zoo."""
 COARSE = Limit(24.0, 6.0)
 """Of TF32 and half precisions: sums are float32's; what is added and the result are rounded."""
+OF_TERMS = Limit(64.0, 16.0)
+"""In float32, of the sum of a product's terms without their signs. The gradient of ResNet-18's
+first weight at `onednn`, with 50,000 terms, took half of this."""
 UPDATE = Limit(8.0, 4.0)
 """In float32, of what an update changes."""
 OF_RECURRENCE = 8.0
@@ -165,6 +170,10 @@ def _share(value: StepValue, rounded: _Rounded, stored: str) -> float:
     moves = _moves(value, wanted, rounded).div_(rounded.unit)
     wider = least.at_least(_Allowed.of(rounded, torch.maximum(moves, _rms(moves) / 2), 0.0))
     share = wider.share(error)
+    if share > 1.0 and rounded.unit == FLOAT32.size and value.node.op in PRODUCTS:
+        terms = _Allowed.of(_Rounded(OF_TERMS, FLOAT32.size), _without_signs(value), 0.0)
+        wider = wider.at_least(terms)
+        share = wider.share(error)
     if share > 1.0:
         jumped = error > wider.each
         if _all_jump(value, jumped, rounded, wider.each):
@@ -250,6 +259,15 @@ def _moves(value: StepValue, wanted: Tensor, rounded: _Rounded) -> Tensor:
     for moved in _moved(value, rounded, DRAWS):
         squares += torch.nan_to_num(moved - wanted).square()
     return squares.div_(DRAWS).sqrt_()
+
+
+def _without_signs(value: StepValue) -> Tensor:
+    """The value if every number that it is made of were positive."""
+    given = {
+        name: tensor.abs() if tensor.is_floating_point() else tensor
+        for name, tensor in value.given.items()
+    }
+    return evaluated(value.node, given)[value.place].abs()
 
 
 def _all_jump(

@@ -113,9 +113,11 @@ class Case(NamedTuple):
 
 
 def after_conv(*layers: nn.Module, width: int = 16, size: tuple[int, int] = (9, 11)) -> Case:
-    """The layers after a convolution to so many channels; flat at the end, for the loss."""
-    first = nn.Conv2d(3, width, 3, padding=1)
-    return Case(lambda: nn.Sequential(first, *layers, nn.Flatten()), (4, 3, *size))
+    """The layers after a convolution to so many channels; flat at the end, for the loss. Each
+    network has copies, in training: a layer that another test has put into `eval()` would stay
+    so."""
+    network = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), *layers, nn.Flatten())
+    return Case(lambda: deepcopy(network), (4, 3, *size))
 
 
 def conv(*arguments: int, size: tuple[int, int] = (9, 11), **settings: object) -> Case:
