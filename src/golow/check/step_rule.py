@@ -11,9 +11,9 @@ Where terms cancel, a result is smaller than what was added. An operation that d
 computed again with each number that it read moved by about a rounding, and how far each element
 moves takes the place of its size. A product in float32 may also be off by some roundings of the sum
 of all terms without their signs: a library may add tens of thousands of them one after the other,
-and what it has in between may be larger than each term and the result. An element that jumps (a floor, a comparison, a relu) passes if
-it is what one of the moved computations gives. In an update, the size is that of the change, beside
-a few float32 roundings of what is changed.
+and what it has in between may be larger than each term and the result. An element that jumps (a
+floor, a comparison, a relu) passes if it is what one of the moved computations gives. In an update,
+the size is that of the change, beside a few float32 roundings of what is changed.
 
 Whole numbers must be equal, but for such jumps.
 """
