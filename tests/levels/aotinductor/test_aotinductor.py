@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import golow
 from golow.levels import ladder
+from golow.levels.aotinductor import compilation
 from golow.levels.aotinductor import level as aotinductor
 from golow.levels.aotinductor.compilation import DESCRIPTION
 from golow.levels.libtorch.build import build_from
@@ -388,9 +389,9 @@ def test_what_cannot_be_captured_is_unavailable(tmp_path: Path) -> None:
     assert "\n" not in raised.value.reason
 
 
-def test_a_buffer_whose_update_would_be_lost_is_named(tmp_path: Path) -> None:
-    """`torch.export` loses it without a word, and a package would keep the old value. (What makes
-    the next result another is refused before.)"""
+def test_the_update_of_an_assigned_buffer_is_in_the_package(tmp_path: Path) -> None:
+    """`torch.export` loses that of a layer without a word, and a package would keep the old value;
+    golow lets the module write it where the buffer is. What is lost all the same is named."""
 
     class Assigning(nn.Module):
         def __init__(self) -> None:
@@ -403,9 +404,14 @@ def test_a_buffer_whose_update_would_be_lost_is_named(tmp_path: Path) -> None:
             return x + 1
 
     module = nn.Sequential(Assigning())
-    bundle = write_bundle(prepare(Request(module, torch.randn(4, 2))), tmp_path / "bundle")[0]
+    x = torch.randn(4, 2)
+    bundle = write_bundle(prepare(Request(module, x)), tmp_path / "bundle")[0]
+    launch = aotinductor.prepare(bundle, "", tmp_path / "cache")
+    folder = Path(launch.environment[exported_program.VARIABLE])
+    assert json.loads((folder / DESCRIPTION).read_bytes())["updated"] == ["module.0.passes"]
+    program = torch.export.export(module, (x,))
     with pytest.raises(Unsupported, match=r"the buffer 0\.passes; write passes\.copy_"):
-        aotinductor.prepare(bundle, "", tmp_path / "cache")
+        compilation._require_updates(program, ["0.passes"])
 
 
 def test_a_gpu_without_cudas_headers_is_refused(
