@@ -159,6 +159,7 @@ RARE: dict[str, Case] = {
     ),
     "windows of tokens": tokens(lambda x: x.unfold(1, 3, 2)),
     "sampled": sampled("bilinear", "zeros", align=False, reach=1.2),
+    "sampled between corners": sampled("bilinear", "zeros", align=True, reach=1.2),
     "sampled at the border": sampled("bilinear", "border", align=True, reach=1.5),
     "sampled by reflection": sampled("bilinear", "reflection", align=False, reach=2.5),
     "sampled by cubes": sampled("bicubic", "zeros", align=True),
