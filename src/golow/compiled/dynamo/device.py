@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -66,7 +66,7 @@ def _precision() -> Precision:
 
 
 def in_tf32(device: torch.device) -> frozenset[Any]:
-    """The operations of ATen that plans there compute in TF32 now."""
+    """The operations of ATen that plans there compute in TF32 now, and PyTorch may."""
     if device.type != "cuda":
         return frozenset()
     types = TYPES[_precision()]
@@ -76,17 +76,12 @@ def in_tf32(device: torch.device) -> frozenset[Any]:
     )
 
 
-@contextmanager
-def traced_for(device: torch.device) -> Iterator[None]:
+def traced_for(device: torch.device) -> AbstractContextManager[Any]:
     """Let AOTAutograd record what levels know. On a GPU PyTorch would record calls of fused
     attention, whose results contain what only their own backward pass reads. cuDNN stays on, since
     a convolution's strides depend on it: with others than Dynamo saw, a view may be impossible.
-    Its batch norm is recorded as ATen's by AOTAutograd itself."""
-    if device.type != "cuda":
-        yield
-        return
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
+    AOTAutograd itself records cuDNN's batch norm as ATen's."""
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else nullcontext()
 
 
 def _sampled(x: Tensor, grid: Tensor) -> Tensor:
