@@ -71,6 +71,28 @@ def test_what_is_no_rounding_is_named(change: object, why: str) -> None:
     assert difference(change(y, largest), [y, largest], GRAPH, inputs()).startswith(why)  # type: ignore[operator]
 
 
+def in_tf32(x: Tensor) -> Tensor:
+    """Rounded to the ten bits of TF32."""
+    return ((x.view(torch.int32) + 2**12) & -(2**13)).view(torch.float32)
+
+
+@examples(40)
+@given(seed=st.integers(0, 999), factor=st.floats(1.05, 2.0))
+def test_products_in_tf32_agree_where_the_plan_may_compute_in_it(seed: int, factor: float) -> None:
+    x, w = inputs(seed)
+    y, largest = outputs(seed)
+    product = (torch.ops.aten.mm.default,)
+    for _ in range(3):
+        x = (in_tf32(x) @ in_tf32(w)).tanh()
+    assert difference([x, largest], [y, largest], GRAPH, inputs(seed), product) == ""
+    for other in ((), (torch.ops.aten.convolution.default,)):
+        why = difference([x, largest], [y, largest], GRAPH, inputs(seed), other)
+        assert why.startswith("output 0 is off")
+    wrong = x.clone()
+    wrong[3] *= factor
+    assert difference([wrong, largest], [y, largest], GRAPH, inputs(seed), product) != ""
+
+
 def test_sums_that_cancel_may_differ_as_far_as_rounding_moves_them() -> None:
     """A gradient that is 0 but for rounding, such as that of a bias before batch norm."""
     graph = fx.Graph()

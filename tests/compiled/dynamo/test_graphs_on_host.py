@@ -16,10 +16,14 @@ from support.direct.backend_graphs import (
     all_by_plan,
     assert_infers,
     assert_trains,
+    images,
     rows,
 )
+from support.direct.compiled_modules import network
 from support.direct.gpu_on_host import HostGpu
 from support.direct.steps_on_host import graphs_on_host
+from support.models.many_networks import CASES
+from support.models.many_operators import NETWORKS
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +59,19 @@ def test_training(name: str) -> None:
 def test_inference(name: str) -> None:
     torch.manual_seed(0)
     assert all_by_plan(assert_infers(MODELS[name]().eval(), rows), "inference")
+
+
+def test_a_network_of_images() -> None:
+    """Its backward graph finds the places of maxima again, and reads them alone."""
+    assert all_by_plan(assert_trains(network().train(), images), "forward backward")
+
+
+@pytest.mark.parametrize("name", ["views", "layer norm of channels"])
+def test_images_as_rows_of_channels(name: str) -> None:
+    torch.manual_seed(0)
+    case = (CASES | NETWORKS)[name]
+    found = assert_trains(case.make().train(), lambda: torch.randn(case.shape))
+    assert all_by_plan(found, "forward backward")
 
 
 def test_weights_that_change_are_read_anew() -> None:

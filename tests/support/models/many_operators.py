@@ -70,9 +70,9 @@ class Attention(nn.Module):
 
         mask = None
         if self.mask == "truths":
-            mask = torch.ones(length, length, dtype=torch.bool).tril(1)
+            mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril(1)
         elif self.mask == "numbers":
-            mask = torch.arange(length).float() * -0.1
+            mask = torch.arange(length, device=x.device).float() * -0.1
             mask = mask.expand(length, length)
         q = split(self.queries(x), self.heads)
         k, v = split(self.keys(x), self.groups), split(self.values(x), self.groups)
@@ -87,8 +87,9 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
-        steps = torch.arange(half) / half
-        angles = torch.arange(x.shape[1])[:, None] * torch.exp(-math.log(100.0) * steps)
+        steps = torch.arange(half, device=x.device) / half
+        places = torch.arange(x.shape[1], device=x.device)
+        angles = places[:, None] * torch.exp(-math.log(100.0) * steps)
         cos, sin = (torch.cat([f(angles)] * 2, -1) for f in (torch.cos, torch.sin))
         turned = torch.cat([-x[..., half:], x[..., :half]], -1)
         return x * cos + turned * sin
@@ -179,7 +180,9 @@ NETWORKS: dict[str, Case] = {
     "exponentials": function(lambda x: torch.exp(-x.abs()) + torch.log1p(x * x)),
     "waves": function(lambda x: torch.sin(x) * torch.cos(2 * x)),
     "choice": function(lambda x: torch.where(x > 0, x, 0.1 * x)),
-    "masked": function(lambda x: x.masked_fill(torch.ones(7, 1).cumsum(0) > 4, -2.0)),
+    "masked": function(
+        lambda x: x.masked_fill(torch.ones(7, 1, device=x.device).cumsum(0) > 4, -2.0)
+    ),
     "clamped": function(lambda x: x.clamp(-0.5, 1.0)),
     "triangles": function(lambda x: torch.tril(x, 2) + torch.triu(x, 1)),
     "maximum": after_conv(Two(torch.maximum, same(), nn.Identity())),
@@ -220,9 +223,13 @@ NETWORKS: dict[str, Case] = {
     "replication": after_conv(nn.ReplicationPad2d(2), same()),
     "circular": after_conv(nn.CircularPad2d(1), same()),
     # indices
-    "rows": function(lambda x: x + x[:, torch.tensor([3, 0, 0, 6, 1, 2, 2])]),
+    "rows": function(
+        lambda x: x + x[:, torch.tensor([3, 0, 0, 6, 1, 2, 2], device=x.device)]
+    ),
     "gathered": function(lambda x: x.gather(1, (x.detach() > 9).long() + 2)),
-    "index select": function(lambda x: x.index_select(2, torch.arange(15, -1, -1))),
+    "index select": function(
+        lambda x: x.index_select(2, torch.arange(15, -1, -1, device=x.device))
+    ),
     # convolutions
     "signals": signal(nn.ReLU(), nn.Conv1d(8, 6, 5, stride=2, padding=2, groups=2)),
     "volumes": volume(nn.ReLU(), nn.Conv3d(4, 3, (3, 2, 3), stride=(2, 1, 1), padding=(1, 0, 1))),

@@ -55,9 +55,9 @@ def numbers(x: Tensor, count: int = 10) -> Tensor:
     return (x.detach().abs() * 5).long().clamp(0, count - 1)
 
 
-def classes() -> Tensor:
-    """A class for each of three samples."""
-    return torch.tensor([1, 5, 2])
+def classes(x: Tensor) -> Tensor:
+    """A class for each of three samples, on the device of the tokens."""
+    return torch.tensor([1, 5, 2], device=x.device)
 
 
 def weights(x: Tensor) -> Tensor:
@@ -70,9 +70,9 @@ def bags(mode: str) -> Case:
     return tokens(lambda x, e: e(numbers(x[:, :, 0])), e=nn.EmbeddingBag(10, 4, mode=mode))
 
 
-def hidden() -> Tensor:
-    """[3, 7]: the last two tokens."""
-    return torch.tensor([[False] * 5 + [True] * 2] * 3)
+def hidden(x: Tensor) -> Tensor:
+    """[3, 7]: the last two tokens, on their device."""
+    return torch.tensor([[False] * 5 + [True] * 2] * 3, device=x.device)
 
 
 def heads(**settings: object) -> nn.MultiheadAttention:
@@ -159,6 +159,7 @@ RARE: dict[str, Case] = {
     ),
     "windows of tokens": tokens(lambda x: x.unfold(1, 3, 2)),
     "sampled": sampled("bilinear", "zeros", align=False, reach=1.2),
+    "sampled between corners": sampled("bilinear", "zeros", align=True, reach=1.2),
     "sampled at the border": sampled("bilinear", "border", align=True, reach=1.5),
     "sampled by reflection": sampled("bilinear", "reflection", align=False, reach=2.5),
     "sampled by cubes": sampled("bicubic", "zeros", align=True),
@@ -204,7 +205,8 @@ RARE: dict[str, Case] = {
     "bags, mean": bags("mean"),
     "bags, largest": bags("max"),
     "bags of some": tokens(
-        lambda x, e: e(numbers(x[0, :, 0]), torch.tensor([0, 3, 3, 5])), e=nn.EmbeddingBag(10, 4)
+        lambda x, e: e(numbers(x[0, :, 0]), torch.tensor([0, 3, 3, 5], device=x.device)),
+        e=nn.EmbeddingBag(10, 4),
     ),
     "weighted bags with padding": tokens(
         lambda x, e: e(numbers(x[:, :, 0]), per_sample_weights=x[:, :, 1]),
@@ -222,16 +224,18 @@ RARE: dict[str, Case] = {
     ),
     "middle": tokens(lambda x: x.median(1)[0] + x.kthvalue(2, 1)[0]),
     "places in order": tokens(
-        lambda x: x * torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]).to(x), x.detach())
+        lambda x: x * torch.searchsorted(x.new_tensor([-1.0, 0.0, 1.0]), x.detach())
     ),
-    "a triangle": tokens(lambda x: x[:, torch.tril_indices(7, 9, 1)[0]]),
-    "by place in memory": tokens(lambda x: torch.take(x, torch.tensor([[0, 5, 7], [1, 5, 3]]))),
+    "a triangle": tokens(lambda x: x[:, torch.tril_indices(7, 9, 1, device=x.device)[0]]),
+    "by place in memory": tokens(
+        lambda x: torch.take(x, torch.tensor([[0, 5, 7], [1, 5, 3]], device=x.device))
+    ),
     # losses inside a model
     "loss with weights": loss(
-        lambda x: functional.cross_entropy(x[:, 0], classes(), weights(x), label_smoothing=0.2)
+        lambda x: functional.cross_entropy(x[:, 0], classes(x), weights(x), label_smoothing=0.2)
     ),
     "loss of each": tokens(
-        lambda x: x[:, 0] * functional.cross_entropy(x[:, 0], classes(), reduction="none")[:, None]
+        lambda x: x[:, 0] * functional.cross_entropy(x[:, 0], classes(x), reduction="none")[:, None]
     ),
     "loss over images": loss(
         lambda x: functional.cross_entropy(
@@ -245,7 +249,7 @@ RARE: dict[str, Case] = {
     ),
     "margins": loss(lambda x: functional.triplet_margin_loss(x[:, 0], x[:, 1], x[:, 2], swap=True)),
     # attention and recurrent layers
-    "heads with padding": tokens(lambda x, a: a(x, x, x, key_padding_mask=hidden())[0], a=heads()),
+    "heads with padding": tokens(lambda x, a: a(x, x, x, key_padding_mask=hidden(x))[0], a=heads()),
     "heads and their weights": tokens(lambda x, a: a(x, x, x)[1], a=heads()),
     "heads with biases": tokens(
         lambda x, a: a(x, x, x)[0], a=heads(add_bias_kv=True, add_zero_attn=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +13,22 @@ from torch.utils import _pytree as pytree
 NEAR = 1e-5  # of an output's largest element: rounding of one layer or of a few
 FARTHER = 10  # than PyTorch from float64: its norms add up in float64, oneDNN's in float32
 ROUNDING = 2.0**-24  # of a float32, by which values are moved to see what moves with them
+DROPPED = 2**13 - 1  # bits of a float32 that TF32 lacks
 ROUNDINGS = 1e-6  # of the largest element, for outputs that PyTorch happens to compute exactly
 FEW = 1e-4  # of all elements: signs of numbers around zero, which rounding turns
 
 
 def difference(
-    found: Sequence[Any], wanted: Sequence[Any], call: fx.GraphModule, given: Sequence[Any]
+    found: Sequence[Any],
+    wanted: Sequence[Any],
+    call: fx.GraphModule,
+    given: Sequence[Any],
+    in_tf32: Collection[Any] = (),
 ) -> str:
     """Say which output differs by more than rounding; empty if none does. call: the graph, to be
-    run in float64 if an output is not near by itself."""
-    reference = _Reference(call, given)
+    run in float64 if an output is not near by itself. in_tf32: operations of ATen that the plan may
+    compute in TF32, which may be others than those that PyTorch does."""
+    reference = _Reference(call, given, in_tf32)
     for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
         if isinstance(other, Tensor):
             why = _unlike(one, other) or _far(one, other, place, reference)
@@ -55,8 +61,10 @@ class _Reference:
     """The graph in float64, run when it is first needed, and once more with every value moved by a
     rounding."""
 
-    def __init__(self, call: fx.GraphModule, given: Sequence[Any]) -> None:
-        self._call, self._given = call, given
+    def __init__(
+        self, call: fx.GraphModule, given: Sequence[Any], in_tf32: Collection[Any]
+    ) -> None:
+        self._call, self._given, self._in_tf32 = call, given, in_tf32
 
     def explains(self, found: Tensor, wanted: Tensor, place: int) -> bool:
         """Whether an output is about as far from float64 as PyTorch's, or as rounding moves it."""
@@ -72,7 +80,7 @@ class _Reference:
 
     @cached_property
     def _moved(self) -> list[Any] | None:
-        return _run(_Moved(self._call), self._given)
+        return _run(_Moved(self._call, self._in_tf32), self._given)
 
 
 def _run(graph: fx.Interpreter, given: Sequence[Any]) -> list[Any] | None:
@@ -101,15 +109,22 @@ class _InDouble(fx.Interpreter):
 
 class _Moved(_InDouble):
     """Moves every value as far as rounding to float32 could: each element at random, and all of
-    them the same way, as a mean does that was rounded before it was taken off."""
+    them the same way, as a mean does that was rounded before it was taken off. in_tf32: operations
+    that get their operands as tensor cores do."""
 
-    def __init__(self, call: fx.GraphModule) -> None:
+    def __init__(self, call: fx.GraphModule, in_tf32: Collection[Any]) -> None:
         super().__init__(call)
+        self._in_tf32 = in_tf32
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         found = super().run_node(n)
         return found if n.op == "output" else pytree.tree_map(self._shifted, found)
+
+    def call_function(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if target in self._in_tf32:
+            args, kwargs = pytree.tree_map(_cut, (args, kwargs))
+        return super().call_function(target, args, kwargs)
 
     def _shifted(self, item: Any) -> Any:
         if not (isinstance(item, Tensor) and item.is_floating_point()):
@@ -130,6 +145,13 @@ def _doubled(item: Any) -> Any:
     if isinstance(item, Tensor) and item.dtype is torch.float32:
         return item.detach().double()
     return item
+
+
+def _cut(item: Any) -> Any:
+    """A tensor as TF32 holds it that drops bits, which is farther off than one that rounds."""
+    if not (isinstance(item, Tensor) and item.is_floating_point()):
+        return item
+    return (item.float().view(torch.int32) & ~DROPPED).view(torch.float32).to(item.dtype)
 
 
 def _same_odd_numbers(one: Tensor, other: Tensor) -> bool:

@@ -17,9 +17,10 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 
 from golow.compiled.dynamo.backend_report import opened
-from golow.compiled.dynamo.device import device_of, probed, traced_for
+from golow.compiled.dynamo.device import OF_CUDNN, device_of, probed, traced_for
 from golow.compiled.dynamo.draws import apart
 from golow.compiled.dynamo.partition import with_pools_recomputed
+from golow.compiled.dynamo.parts import Parts
 from golow.compiled.dynamo.planned_graph import PlannedGraph, reason_of
 from golow.compiled.dynamo.worth import why_left
 from golow.records.errors import GolowError, Unsupported
@@ -50,18 +51,24 @@ def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Call
 
 def _by_autograd(traced: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     device = device_of(inputs)
+    parts = Parts()
     compile_by = aot_autograd(
-        fw_compiler=_compiler("forward", "train", device),
-        bw_compiler=_compiler("backward", "train", device),
-        inference_compiler=_compiler("inference", "infer", device),
+        fw_compiler=_compiler("forward", "train", device, parts),
+        bw_compiler=_compiler("backward", "train", device, parts),
+        inference_compiler=_compiler("inference", "infer", device, parts),
         partition_fn=with_pools_recomputed,
+        decompositions=OF_CUDNN,
     )
     with traced_for(device):
         compiled: Callable[..., Any] = compile_by(traced, inputs)
-    return compiled
+    if any(isinstance(item, torch.SymInt) for item in inputs):
+        return compiled  # at other sizes there may be a plan
+    return parts.unless_refused(compiled, traced.forward)
 
 
-def _compiler(kind: str, mode: Mode, device: torch.device) -> Callable[..., Callable[..., Any]]:
+def _compiler(
+    kind: str, mode: Mode, device: torch.device, parts: Parts
+) -> Callable[..., Callable[..., Any]]:
     """In training every step changes the weights, so that they are inputs as any other there: to
     lay them out anew costs what oneDNN's layouts save. On a GPU they always are: to see in each
     call whether their content is the same, the host would have to wait for the GPU."""
@@ -72,10 +79,13 @@ def _compiler(kind: str, mode: Mode, device: torch.device) -> Callable[..., Call
             drawing = apart(graph)
         except Unsupported as error:
             record.note(error.reason)
+            parts.add(kind, record, lambda: True)
             return make_boxed_func(graph.forward)
         kept = mode == "infer" and device.type == "cpu"
         weights = _unchanged_weights() if kept else ()
-        return make_boxed_func(PlannedGraph(graph, drawing, mode, weights, device, record))
+        planned = PlannedGraph(graph, drawing, mode, weights, device, record)
+        parts.add(kind, record, planned.is_refused)
+        return make_boxed_func(planned)
 
     return compiler
 

@@ -18,8 +18,8 @@ class GraphRun:
     """One graph. name: its number and kind: ``inference``, ``forward`` or ``backward`` of
     AOTAutograd, ``whole`` for one that Dynamo gave and that was left as it is. operations: of its
     fx graph. plans: how many were built. by_plan, by_torch: calls; those of a ``whole`` graph are
-    not counted. reasons: why there is no plan, or why a call did not take it, each with how often
-    it was found."""
+    not counted, nor those of a backward pass once PyTorch runs the forward pass as well. reasons:
+    why there is no plan, or why a call did not take it, each with how often it was found."""
 
     name: str
     operations: int

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from golow.compiled.dynamo.returned import Returned, returned
+from golow.compiled.dynamo.returned import Returned, as_recorded, returned
 from golow.levels.called.target import Target
 from golow.lower.aten.decomposition import lenient
 from golow.lower.aten.translation import Ends, translate
@@ -49,7 +49,7 @@ def concrete(
     places = [place for place, item in enumerate(given) if isinstance(item, Tensor)]
     traced = _traced(call if target.device.type == "cpu" else for_cpu(call), given, places)
     inputs = traced.graph.find_nodes(op="placeholder")
-    found = returned(traced, dict(zip(inputs, places, strict=True)))
+    found = as_recorded(returned(traced, dict(zip(inputs, places, strict=True))), call)
     kinds = ["parameter" if place in weights else "input" for place in places]
     targets = _targets(places, weights)
     ends = Ends(

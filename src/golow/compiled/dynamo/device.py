@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -15,11 +15,18 @@ from golow.levels.called.gpu import OneGpu
 from golow.levels.called.processor import Processor
 from golow.levels.called.target import Target
 from golow.levels.direct.cudnn import level as cudnn
+from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.probe import Probe
 from golow.records.workload import Precision
 
+ATEN = torch.ops.aten
 CPU = torch.device("cpu")
+CONVOLUTIONS = (ATEN.convolution.default, ATEN.convolution_backward.default)
+PRODUCTS = (
+    ATEN.mm.default, ATEN.addmm.default, ATEN.bmm.default, ATEN.baddbmm.default,
+    ATEN.mv.default, ATEN.addmv.default, ATEN.dot.default,
+)  # fmt: skip
 
 
 def device_of(given: Sequence[Any]) -> torch.device:
@@ -58,15 +65,43 @@ def _precision() -> Precision:
     return "tf32" if products else "default"
 
 
-@contextmanager
-def traced_for(device: torch.device) -> Iterator[None]:
-    """Let AOTAutograd record what levels know. On a GPU PyTorch would record calls of cuDNN's batch
-    norm and of fused attention, whose results contain what only their own backward pass reads."""
-    with ExitStack() as stack:
-        if device.type == "cuda":
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        yield
+def in_tf32(device: torch.device) -> frozenset[Any]:
+    """The operations of ATen that plans there compute in TF32 now, and PyTorch may."""
+    if device.type != "cuda":
+        return frozenset()
+    types = TYPES[_precision()]
+    return frozenset(
+        (CONVOLUTIONS if types.convolutions == "tf32" else ())
+        + (PRODUCTS if types.products == "tf32" else ())
+    )
+
+
+def traced_for(device: torch.device) -> AbstractContextManager[Any]:
+    """Let AOTAutograd record what levels know. On a GPU PyTorch would record calls of fused
+    attention, whose results contain what only their own backward pass reads. cuDNN stays on, since
+    a convolution's strides depend on it: with others than Dynamo saw, a view may be impossible.
+    AOTAutograd itself records cuDNN's batch norm as ATen's."""
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else nullcontext()
+
+
+def _sampled(x: Tensor, grid: Tensor) -> Tensor:
+    found: Tensor = ATEN.grid_sampler_2d(x, grid, BILINEAR, ZEROS, True)
+    return found
+
+
+def _sampled_backward(x: Tensor, grid: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = ATEN.grid_sampler_2d_backward(
+        gradient, x, grid, BILINEAR, ZEROS, True, [True, True]
+    )
+    return found
+
+
+BILINEAR, ZEROS = 0, 0  # of interpolation and of padding
+OF_CUDNN: dict[Any, Callable[..., Any]] = {
+    ATEN.cudnn_grid_sampler.default: _sampled,
+    ATEN.cudnn_grid_sampler_backward.default: _sampled_backward,
+}
+"""Operations that PyTorch records on a GPU alone, by those of every device."""
 
 
 def random_state(device: torch.device) -> Tensor:

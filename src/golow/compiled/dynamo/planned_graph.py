@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from golow.compiled.dynamo.agreement import difference
 from golow.compiled.dynamo.backend_report import GraphRun
 from golow.compiled.dynamo.concrete_graph import ConcreteGraph, concrete
-from golow.compiled.dynamo.device import random_state, set_random_state, target_on
+from golow.compiled.dynamo.device import in_tf32, random_state, set_random_state, target_on
 from golow.compiled.dynamo.draws import Drawing
 from golow.compiled.dynamo.plan_of_graph import PlanOfGraph
 from golow.compiled.dynamo.watched_weights import is_watchable
@@ -69,6 +69,11 @@ class PlannedGraph:
             return self._traced.forward(*given)  # type: ignore[no-any-return]
         return found
 
+    def is_refused(self) -> bool:
+        """Whether it was called, and has a plan for none of its sizes."""
+        known = list(self._sizes.values())
+        return bool(known) and not any(known)
+
     def _by_plan(self, form: object, given: Sequence[Any]) -> Sequence[Any] | None:
         """The outputs of a plan, or those of PyTorch that it was compared with. None: there is no
         plan."""
@@ -117,7 +122,7 @@ class PlannedGraph:
             wanted: Sequence[Any] = self._traced.forward(*given)
         except Exception:  # such as an index beyond a table; it is raised again for the caller
             return None
-        why = difference(plan(whole), wanted, self._planned, whole)
+        why = difference(plan(whole), wanted, self._planned, whole, in_tf32(self._device))
         self._record.by_torch += 1
         plan.unchecked -= 1
         if why:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -105,6 +106,24 @@ def returned(traced: fx.GraphModule, inputs: Mapping[fx.Node, int]) -> Returned:
         raise Unsupported("onednn", "an output is a part of memory that nothing fills")
     outputs = [output(item) for item in listed]
     return Returned(list(numbers), outputs, [_value(node) for node in numbers])
+
+
+def as_recorded(found: Returned, call: fx.GraphModule) -> Returned:
+    """The same with the strides that AOTAutograd recorded for what the plan writes. PyTorch's order
+    on a GPU may be another one than on the CPU, where the graph was traced again. Strides that
+    depend on open sizes stay the CPU's, and so do those of what other outputs are views of."""
+    forms = list(found.forms)
+    seen = {item.view.source for item in found.outputs if type(item) is OfMade}
+    for item, node in zip(found.outputs, _outputs(call), strict=True):
+        if type(item) is not Made or item.number in seen:
+            continue
+        form, recorded = forms[item.number], node.meta.get("val")
+        stride = recorded.stride() if isinstance(recorded, Tensor) else form.stride()
+        if all(type(step) is int for step in stride):
+            forms[item.number] = torch.empty_strided(
+                form.shape, stride, dtype=form.dtype, device="meta"
+            )
+    return found._replace(forms=forms)
 
 
 def _outputs(traced: fx.GraphModule) -> list[Any]:

@@ -205,6 +205,10 @@ def test_indices_are_for_the_gradient_alone() -> None:
     )
     whole = [made, node(backward, value("dx", *IMAGE))]
     assert reason(*whole, inputs=inputs(IMAGE)) == ""
+    places = node(pool, None, value("chosen", 2, 8, 3, 3, dtype="int64"))
+    alone = [places, whole[1]]
+    read = [given("y", 2, 8, 3, 3), *inputs(IMAGE)]
+    assert reason(*alone, inputs=read) == ""
     turned = node(
         Permute(x=Ref(name="chosen"), order=(0, 1, 3, 2)), value("z", 2, 8, 3, 3, dtype="int64")
     )

@@ -44,8 +44,9 @@ class Taps(NamedTuple):
 def max_pool(build: Builder, arguments: MaxPool) -> None:
     """Define the maximum of each window; in training, also note its position."""
     source = build.values.image(arguments.x)
-    output = build.current.output()
-    result = build.memory.new(output.name, output.shape, source.layout)
+    read = 0 if build.current.is_read(0) else 1  # a backward pass may want the positions alone
+    shape = build.current.output(read).shape
+    result = build.memory.new(build.current.output_name(), shape, source.layout)
     taps = arguments.indices and build.current.is_read(1)
     writes = [result]
     if taps:
@@ -74,9 +75,8 @@ def _window(arguments: MaxPool | MaxPoolBackward) -> Window:
 
 
 def _refuse(arguments: MaxPool, question: Question) -> str:
-    output, shape = question.output(), question.value(arguments.x).shape
-    if output is None:
-        return f"{question.node.op} of which only the indices are read"
+    output = next(value for value in question.node.outputs if value is not None)
+    shape = question.value(arguments.x).shape
     if arguments.indices and (other := read_by_others(question, 1, MaxPoolBackward)):
         return other
     sizes = Images.between(shape, output.shape)
