@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands.options import Model, PrecisionName, PrecisionOption, no_stream
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     NetworkFlags,
@@ -76,7 +77,9 @@ def emit(
         threads=default_threads() if execution.threads is None else execution.threads,
         precision=precision.value,
     )
-    for file in _written(prepare(request), level, sizes, out):
+    with prints_to_stderr():
+        written = _written(prepare(request), level, sizes, out)
+    for file in written:
         print(file)
     print(f"To build and run it, see {out / 'README.md'}.")
 

@@ -13,6 +13,7 @@ import typer
 
 from golow.commands import completion
 from golow.commands.options import DeviceName, ReportFile, Trust, names, no_stream
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.splice import splice
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
@@ -259,16 +260,17 @@ def _run(asked: Study, measuring: MeasuringFlags) -> None:
 
     with StudyProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = run_study(
-                asked,
-                out=measuring.out,
-                jobs=measuring.jobs,
-                ray=measuring.ray,
-                skip=not measuring.no_skip,
-                refine=measuring.refine,
-                budget=measuring.budget,
-                observer=display,
-            )
+            with prints_to_stderr():
+                result = run_study(
+                    asked,
+                    out=measuring.out,
+                    jobs=measuring.jobs,
+                    ray=measuring.ray,
+                    skip=not measuring.no_skip,
+                    refine=measuring.refine,
+                    budget=measuring.budget,
+                    observer=display,
+                )
         except KeyboardInterrupt:
             display.close()
             place = measuring.out / asked.name

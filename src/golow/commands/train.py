@@ -26,6 +26,7 @@ from golow.commands.options import (
     require_package,
     workers,
 )
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import OptimizerFlags, optimizer_of
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
@@ -213,7 +214,8 @@ def train(
 
     with TrainingProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = run(display)
+            with prints_to_stderr():
+                result = run(display)
         except api.TrainingInterrupted as stopped:
             display.close()
             stopped.result.table()
@@ -224,7 +226,9 @@ def train(
         result.figures(figures)
     if tensorboard is not None:
         # A model that is named here may be built; one that only the record names may not.
-        for note in result.tensorboard(tensorboard, None if resume else _built(result)):
+        with prints_to_stderr():
+            notes = result.tensorboard(tensorboard, None if resume else _built(result))
+        for note in notes:
             print(f"note: {note}")
     print(f"record: {result.folder}")
     if report is not None:
