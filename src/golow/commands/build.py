@@ -65,9 +65,11 @@ def build(
     """Build a model for these sizes and write it as a file, for golow run and
     golow.load_compiled."""
     from golow.report.progress import ProgressDisplay
+    from golow.workload.inputs import require_batches
     from golow.workload.request import Request
 
     sizes, lengths = _numbers("--batch", batch), _numbers("--sequence", sequence)
+    require_batches(model, sizes)
     inputs = InputFlags(
         batch=sizes[0] if sizes else None,
         sequence=lengths[0] if lengths else None,

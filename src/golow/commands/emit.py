@@ -54,6 +54,7 @@ def emit(
 ) -> None:
     """Write a model as a C++ program: a CMake project that builds and runs without golow."""
     from golow.worker.cores import default_threads
+    from golow.workload.inputs import require_batches
     from golow.workload.prepare import prepare
     from golow.workload.request import Request
 
@@ -68,6 +69,7 @@ def emit(
             f"{level.value} is written for inference alone",
             "leave out --mode, or use --level libtorch.",
         )
+    require_batches(model, sizes)
     options = workload_options(inputs.largest(), network, published, execution)
     if level is EmittedLevel.cudnn:
         options["device"] = "cuda"  # there is no other

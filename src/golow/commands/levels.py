@@ -20,7 +20,7 @@ from golow.commands.options import (
     names,
 )
 from golow.commands.quiet import prints_to_stderr
-from golow.commands.workload_flags import InputFlags, graph_options
+from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_options
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, wide_console
 
@@ -46,6 +46,7 @@ def levels(
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
+    published: PublishedFlags,
     device: Annotated[
         DeviceName | None,
         typer.Option(
@@ -78,7 +79,7 @@ def levels(
     with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         result = api.support(
             support,
-            **graph_options(inputs, channels, classes, loss),
+            **graph_options(inputs, channels, classes, loss, published),
             levels=names(levels),
             device=None if device is None else device.value,
             precision=precision.value,

@@ -22,7 +22,7 @@ from golow.commands.options import (
     Threads,
 )
 from golow.commands.quiet import prints_to_stderr
-from golow.commands.workload_flags import InputFlags, graph_options
+from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_options
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, wide_console
 
@@ -35,6 +35,7 @@ def lower(
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
+    published: PublishedFlags,
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     level: Annotated[
@@ -79,7 +80,7 @@ def lower(
     else:
         _require_no_options(context, level, show, kernels)
     workload = {
-        **graph_options(inputs, channels, classes, loss),
+        **graph_options(inputs, channels, classes, loss, published),
         "device": device.value,
         "precision": precision.value,
     }

@@ -27,7 +27,7 @@ from golow.commands.options import (
     workers,
 )
 from golow.commands.quiet import prints_to_stderr
-from golow.commands.workload_flags import OptimizerFlags, optimizer_of
+from golow.commands.workload_flags import OptimizerFlags, WeightsFlags, optimizer_of
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
@@ -131,6 +131,7 @@ def train(
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     threads: Threads = None,
+    published: WeightsFlags,
     data_root: DataRoot = None,
     voc_label: Annotated[
         VocLabelName, typer.Option(help="Which object's class labels a PASCAL VOC image.")
@@ -209,6 +210,8 @@ def train(
             voc_label=voc_label.value,
             out=out,
             allow_differs=allow_differs,
+            pretrained=published.pretrained,
+            download=published.download,
             observer=observer,
         )
 
