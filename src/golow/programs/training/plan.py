@@ -10,7 +10,7 @@ from pathlib import Path
 from golow import models
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
-from golow.levels.level_selection import choices, command_of
+from golow.levels.level_selection import choices, command_of, require_any
 from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
 from golow.programs.training.bundle import OWN
@@ -52,7 +52,9 @@ def choose(
             for choice in usual
             if choice.level.name not in ladder.OPTIONAL or choice.level.probe_on(device).available
         ]
-    return choices(levels, workers, "train", device)
+    chosen = choices(levels, workers, "train", device)
+    require_any(levels, chosen, device)
+    return chosen
 
 
 def require_possible(request: TrainingRequest) -> None:
