@@ -10,7 +10,7 @@ def doctor() -> None:
     imports beside this torch, and what may disturb timings."""
     from golow.levels.ladder import LADDER
     from golow.measure.environment import environment
-    from golow.programs.companions import companions
     from golow.report.comparison.lists import doctor_report
+    from golow.workload.hub.companions import companions
 
     doctor_report(wide_console(), LADDER, environment(), companions())

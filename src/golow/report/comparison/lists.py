@@ -18,8 +18,8 @@ from golow.report.units import bytes_text
 if TYPE_CHECKING:
     from golow.levels.ladder import Level, Probe
     from golow.models import Entry
-    from golow.programs.companions import Companion
     from golow.programs.comparison.selftest import SelftestResult
+    from golow.workload.hub.companions import Companion
 
 
 BUSY = 0.5  # of the cores: a mean load above it leaves golow too few

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from golow.programs.companions import IMPORTS, Companion, companion
 from golow.report.comparison import lists
+from golow.workload.hub.companions import IMPORTS, Companion, companion
 from support.command import golow
 
 WRONG_BUILD = 'raise RuntimeError("operator torchvision::nms does not exist")\n'
