@@ -22,13 +22,16 @@ GRAPH: dict[str, tuple[str, Any]] = {
     "channels": ("--channels 2", 2),
     "classes": ("--classes 5", 5),
     "loss": ("--loss mse_loss", "mse_loss"),
+    "phase": ("--phase decode", "decode"),
 }
+WEIGHTS: dict[str, tuple[str, Any]] = {
+    "pretrained": ("--random-weights", False),
+    "download": ("--download", True),
+}
+GRAPH |= WEIGHTS
 WORKLOAD = GRAPH | {
     "weights": ("--weights w.safetensors", Path("w.safetensors")),
     "initialisation": ("--init kaiming", "kaiming"),
-    "pretrained": ("--random-weights", False),
-    "download": ("--download", True),
-    "phase": ("--phase decode", "decode"),
     "seed": ("--seed 11", 11),
     "device": ("--device cuda", "cuda"),
     "threads": ("--threads 2", 2),
@@ -76,7 +79,7 @@ COMMANDS = [
     ("profile", ["profile", "mlp"], WORKLOAD),
     ("support", ["levels", "--support", "mlp"], GRAPH),
     ("roof", ["lower", "mlp", "--roof", "--level", "vendor"], GRAPH),
-    ("train", ["train", "mlp", "--dataset", "digits"], OPTIMIZER),
+    ("train", ["train", "mlp", "--dataset", "digits"], WEIGHTS | OPTIMIZER),
 ]
 
 
@@ -99,3 +102,10 @@ def test_every_option_reaches_the_public_function(
 def test_no_option_of_the_public_functions_is_forgotten_here() -> None:
     assert {*GRAPH, "targets"} == {*GraphOptions.__annotations__}
     assert {*WORKLOAD, "targets"} == {*WorkloadOptions.__annotations__, "threads"}
+
+
+def test_an_exported_program_is_not_trained_whatever_the_data(tmp_path: Path) -> None:
+    """Said before the data are looked for."""
+    (tmp_path / "mine.pt2").write_bytes(b"")
+    ended = CliRunner().invoke(app, ["train", str(tmp_path / "mine.pt2"), "--dataset", "mnist"])
+    assert "is an exported program, which cannot be trained" in str(ended.exception)

@@ -180,7 +180,7 @@ def line_below(comparison: Comparison, width: int = 60) -> str:
     """What a user copies from the terminal: it is one line, however narrow that is."""
     text = io.StringIO()
     render(comparison, Console(file=text, width=width))
-    [found] = re.findall(r"^  (f = .*)$", text.getvalue(), re.MULTILINE)
+    [found] = re.findall(r"^  ((?:f|step) = .*)$", text.getvalue(), re.MULTILINE)
     return str(found)
 
 
@@ -209,6 +209,21 @@ def test_it_has_the_precision_and_threads_that_were_measured() -> None:
     assert line_to_paste(found, "cudagraph") == (
         'f = golow.compile(model, x, level="cudagraph", precision="bf16", threads=4000)'
     )
+
+
+@pytest.mark.skipif(not probe().available, reason="oneDNN is not here")
+def test_the_line_of_a_training_step_runs_when_pasted() -> None:
+    line = line_below(compared(run("onednn", ratio(0.5, "faster")), mode="train"))
+    model = network().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    y = torch.zeros_like(model(X))
+    names = {
+        "golow": golow, "model": model, "loss": nn.functional.mse_loss, "optimizer": optimizer,
+        "x": X, "y": y,
+    }  # fmt: skip
+    exec(line, names)  # noqa: S102  # golow's own line
+    first, second = (float(names["step"](X, y)) for _ in range(2))
+    assert second < first
 
 
 @pytest.mark.parametrize(

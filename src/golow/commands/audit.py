@@ -20,6 +20,7 @@ from golow.commands.options import (
     ReportFile,
     names,
 )
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
@@ -30,7 +31,7 @@ from golow.commands.workload_flags import (
     workload_options,
 )
 from golow.records.errors import GolowError
-from golow.report.console import WIDTH, PlainConsole
+from golow.report.console import PlainConsole, wide_console
 
 if TYPE_CHECKING:
     from golow.api import AuditResult
@@ -81,18 +82,19 @@ def audit(
         require_place(Path(json))
     with AuditProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = api.audit(
-                model,
-                levels=names(levels),
-                **workload_options(inputs, network, published, execution),
-                optimizer=optimizer_of(optimizer),
-                threads=execution.threads,
-                precision=precision.value,
-                quick=quick,
-                best=apply == BEST,
-                seconds=seconds,
-                observer=display,
-            )
+            with prints_to_stderr():
+                result = api.audit(
+                    model,
+                    levels=names(levels),
+                    **workload_options(inputs, network, published, execution),
+                    optimizer=optimizer_of(optimizer),
+                    threads=execution.threads,
+                    precision=precision.value,
+                    quick=quick,
+                    best=apply == BEST,
+                    seconds=seconds,
+                    observer=display,
+                )
         except api.AuditInterrupted as stopped:
             display.close()
             _show_and_save(stopped.result, out, json, report)
@@ -108,7 +110,7 @@ def _show(result: AuditResult, json: str | None, searched: bool) -> None:
     from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
-    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    console = wide_console(stderr=True) if to_pipe else None
     render(result.audit, console)
     if searched and all(level.best is None for level in result.audit.levels):
         told = sys.stderr if to_pipe else sys.stdout

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from golow.commands.options import DeviceName, Model, Threads, no_stream
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
@@ -64,9 +65,11 @@ def build(
     """Build a model for these sizes and write it as a file, for golow run and
     golow.load_compiled."""
     from golow.report.progress import ProgressDisplay
+    from golow.workload.inputs import require_batches
     from golow.workload.request import Request
 
     sizes, lengths = _numbers("--batch", batch), _numbers("--sequence", sequence)
+    require_batches(model, sizes)
     inputs = InputFlags(
         batch=sizes[0] if sizes else None,
         sequence=lengths[0] if lengths else None,
@@ -84,15 +87,18 @@ def build(
             from golow.compiled.kept_models import keep_model
 
             _require_one(sizes, lengths, level, tune or without_weights)
-            for file in keep_model(level, request, out, display):
+            with prints_to_stderr():
+                files = keep_model(level, request, out, display)
+            for file in files:
                 print(file)
             return
         from golow.compiled.built_artifact import build_artifact
 
-        build_artifact(
-            request, sizes, lengths, level=level, tune=tune, weights=not without_weights, out=out,
-            observer=display,
-        )  # fmt: skip
+        with prints_to_stderr():
+            build_artifact(
+                request, sizes, lengths, level=level, tune=tune, weights=not without_weights,
+                out=out, observer=display,
+            )  # fmt: skip
     print(f"{out}\nTo run it: golow run {out} --check --time")
 
 

@@ -27,6 +27,7 @@ from golow.commands.options import (
     names,
     workers,
 )
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
@@ -36,7 +37,7 @@ from golow.commands.workload_flags import (
     optimizer_of,
     workload_options,
 )
-from golow.report.console import WIDTH, PlainConsole
+from golow.report.console import PlainConsole, wide_console
 
 if TYPE_CHECKING:
     from golow.api import Result
@@ -131,25 +132,26 @@ def compare(
         require_place(Path(json))
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = api.compare(
-                model,
-                **workload_options(inputs, network, published, execution),
-                levels=names(levels),
-                workers=workers(worker or []),
-                optimizer=optimizer_of(optimizer),
-                threads=execution.threads,
-                precision=precision.value,
-                cold=cold,
-                interval=interval,
-                time_limit=time_limit,
-                allow_differs=allow_differs,
-                locate=locate,
-                by_layer=by_layer,
-                life=life,
-                life_rounds=life_rounds,
-                life_cold=life_cold,
-                observer=display,
-            )
+            with prints_to_stderr():
+                result = api.compare(
+                    model,
+                    **workload_options(inputs, network, published, execution),
+                    levels=names(levels),
+                    workers=workers(worker or []),
+                    optimizer=optimizer_of(optimizer),
+                    threads=execution.threads,
+                    precision=precision.value,
+                    cold=cold,
+                    interval=interval,
+                    time_limit=time_limit,
+                    allow_differs=allow_differs,
+                    locate=locate,
+                    by_layer=by_layer,
+                    life=life,
+                    life_rounds=life_rounds,
+                    life_cold=life_cold,
+                    observer=display,
+                )
         except api.Interrupted as stopped:
             display.close()
             _show_and_save(stopped.result, out, json, look, report)
@@ -171,7 +173,7 @@ def _show(result: Result, json: str | None, look: Look) -> None:
     from golow.report.life import table as life
     from golow.storage.files import write_whole, writing
 
-    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if json == "-" else None
+    console = wide_console(stderr=True) if json == "-" else None
     look.show(result.comparison, console)
     if result.life is not None and not look.is_document:
         life.render(result.life.cycle, console)

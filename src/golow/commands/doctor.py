@@ -6,10 +6,11 @@ from golow.report.console import wide_console
 
 
 def doctor() -> None:
-    """Show which levels can run here, how to install what is missing, and what may disturb
-    timings."""
+    """Show which levels can run here, how to install what is missing, whether what models use
+    imports beside this torch, and what may disturb timings."""
     from golow.levels.ladder import LADDER
     from golow.measure.environment import environment
     from golow.report.comparison.lists import doctor_report
+    from golow.workload.hub.companions import companions
 
-    doctor_report(wide_console(), LADDER, environment())
+    doctor_report(wide_console(), LADDER, environment(), companions())

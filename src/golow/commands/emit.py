@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands.options import Model, PrecisionName, PrecisionOption, no_stream
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     NetworkFlags,
@@ -53,6 +54,7 @@ def emit(
 ) -> None:
     """Write a model as a C++ program: a CMake project that builds and runs without golow."""
     from golow.worker.cores import default_threads
+    from golow.workload.inputs import require_batches
     from golow.workload.prepare import prepare
     from golow.workload.request import Request
 
@@ -67,6 +69,7 @@ def emit(
             f"{level.value} is written for inference alone",
             "leave out --mode, or use --level libtorch.",
         )
+    require_batches(model, sizes)
     options = workload_options(inputs.largest(), network, published, execution)
     if level is EmittedLevel.cudnn:
         options["device"] = "cuda"  # there is no other
@@ -76,7 +79,9 @@ def emit(
         threads=default_threads() if execution.threads is None else execution.threads,
         precision=precision.value,
     )
-    for file in _written(prepare(request), level, sizes, out):
+    with prints_to_stderr():
+        written = _written(prepare(request), level, sizes, out)
+    for file in written:
         print(file)
     print(f"To build and run it, see {out / 'README.md'}.")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
-from golow.report.console import WIDTH, PlainConsole, plain
+from golow.report.console import plain, wide_console
 
 
 class Gate(NamedTuple):
@@ -44,7 +44,7 @@ class Gate(NamedTuple):
         from golow.report.comparison.changes import gate_text, render_changes
 
         store.require_alike([self.baseline, comparison], "take the baseline on this machine.")
-        console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_stderr else None
+        console = wide_console(stderr=True) if to_stderr else None
         found = render_changes(self.baseline, comparison, console)
         if self.limit is None:
             return False

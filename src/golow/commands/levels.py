@@ -19,9 +19,10 @@ from golow.commands.options import (
     PrecisionOption,
     names,
 )
-from golow.commands.workload_flags import InputFlags, graph_options
+from golow.commands.quiet import prints_to_stderr
+from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_options
 from golow.records.errors import GolowError
-from golow.report.console import WIDTH, PlainConsole, wide_console
+from golow.report.console import PlainConsole, wide_console
 
 if TYPE_CHECKING:
     from golow.programs.explain.explain_record import Support
@@ -45,6 +46,7 @@ def levels(
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
+    published: PublishedFlags,
     device: Annotated[
         DeviceName | None,
         typer.Option(
@@ -74,10 +76,10 @@ def levels(
 
     if json not in (None, "-"):
         require_place(Path(json))
-    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+    with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         result = api.support(
             support,
-            **graph_options(inputs, channels, classes, loss),
+            **graph_options(inputs, channels, classes, loss, published),
             levels=names(levels),
             device=None if device is None else device.value,
             precision=precision.value,
@@ -110,7 +112,7 @@ def _show(found: Support, json: str | None, every: bool) -> None:
     from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
-    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    console = wide_console(stderr=True) if to_pipe else None
     render(found, console, every=every)
     if to_pipe:
         sys.stdout.buffer.write(encode(found))

@@ -21,9 +21,10 @@ from golow.commands.options import (
     PrecisionOption,
     Threads,
 )
-from golow.commands.workload_flags import InputFlags, graph_options
+from golow.commands.quiet import prints_to_stderr
+from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_options
 from golow.records.errors import GolowError
-from golow.report.console import WIDTH, PlainConsole, wide_console
+from golow.report.console import PlainConsole, wide_console
 
 
 def lower(
@@ -34,6 +35,7 @@ def lower(
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
+    published: PublishedFlags,
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     level: Annotated[
@@ -78,7 +80,7 @@ def lower(
     else:
         _require_no_options(context, level, show, kernels)
     workload = {
-        **graph_options(inputs, channels, classes, loss),
+        **graph_options(inputs, channels, classes, loss, published),
         "device": device.value,
         "precision": precision.value,
     }
@@ -143,7 +145,7 @@ def _verify(
     request = Request(model, **workload)
     if threads is not None:
         request = replace(request, threads=threads)
-    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+    with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         found = verify(request, level, display)
     render(found, top)
     if found.steps.failed:
@@ -167,7 +169,8 @@ def _lower(
     request = Request(model, **workload)
     if threads is not None:
         request = replace(request, threads=threads)
-    lowered = run(prepare(request), level, kernels=kernels)
+    with prints_to_stderr():
+        lowered = run(prepare(request), level, kernels=kernels)
     if not show:
         wide_console().print(graph_table(lowered.stages[-1]))
         print("To see the graph as Python after each pass, add --show.")
@@ -203,7 +206,7 @@ def _roof(
     from golow.report.progress import ProgressDisplay
     from golow.storage.files import write_whole, writing
 
-    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+    with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         found = api.roof(
             model,
             **workload,
@@ -214,7 +217,7 @@ def _roof(
             observer=display,
         ).roof
     to_pipe = json == "-"
-    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    console = wide_console(stderr=True) if to_pipe else None
     render(found, top, console)
     if to_pipe:
         sys.stdout.buffer.write(encode(found))

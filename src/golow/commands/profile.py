@@ -20,6 +20,7 @@ from golow.commands.options import (
     no_stream,
     workers,
 )
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
@@ -112,20 +113,21 @@ def profile(
     wanted = [_precision(name) for name in names(precision) or []]
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = api.profile(
-                model,
-                **workload_options(inputs, network, published, execution),
-                levels=names(levels),
-                workers=workers(worker or []),
-                threads=execution.threads,
-                precisions=wanted,
-                steps=steps,
-                time_limit=time_limit,
-                by_shape=by_shape,
-                way_down=way_down,
-                folder=save,
-                observer=display,
-            )
+            with prints_to_stderr():
+                result = api.profile(
+                    model,
+                    **workload_options(inputs, network, published, execution),
+                    levels=names(levels),
+                    workers=workers(worker or []),
+                    threads=execution.threads,
+                    precisions=wanted,
+                    steps=steps,
+                    time_limit=time_limit,
+                    by_shape=by_shape,
+                    way_down=way_down,
+                    folder=save,
+                    observer=display,
+                )
         except api.ErrorWithResult as failed:
             display.close()
             failed.result.table(by=by, sort=sort, top=top)

@@ -13,7 +13,9 @@ import typer
 
 from golow.commands import completion
 from golow.commands.options import DeviceName, ReportFile, Trust, names, no_stream
+from golow.commands.quiet import prints_to_stderr
 from golow.commands.splice import splice
+from golow.commands.workload_flags import PublishedFlags
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
 from golow.storage.files import is_file, is_folder, require_place
@@ -122,6 +124,7 @@ def run(
         typer.Option(help="Run on this device instead of the study's own.", show_default=False),
     ] = None,
     *,
+    published: PublishedFlags,
     measuring: MeasuringFlags,
 ) -> None:
     """Measure every cell of a study that has no record yet.
@@ -129,9 +132,17 @@ def run(
     A cell that fails or is skipped gets a record too. To continue after an interruption, run the
     command again. The exit status is 0 when every cell has a record, and 1 when some are left.
     """
+    from golow.programs.study.published import with_published
     from golow.programs.study.run import find_study
 
-    _run(find_study(study, measuring.out, device.value if device else None), measuring)
+    found = find_study(study, measuring.out, device.value if device else None)
+    asked = with_published(
+        found,
+        pretrained=published.pretrained,
+        download=published.download,
+        phase=None if published.phase is None else published.phase.value,
+    )
+    _run(asked, measuring)
 
 
 @study_app.command()
@@ -259,16 +270,17 @@ def _run(asked: Study, measuring: MeasuringFlags) -> None:
 
     with StudyProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = run_study(
-                asked,
-                out=measuring.out,
-                jobs=measuring.jobs,
-                ray=measuring.ray,
-                skip=not measuring.no_skip,
-                refine=measuring.refine,
-                budget=measuring.budget,
-                observer=display,
-            )
+            with prints_to_stderr():
+                result = run_study(
+                    asked,
+                    out=measuring.out,
+                    jobs=measuring.jobs,
+                    ray=measuring.ray,
+                    skip=not measuring.no_skip,
+                    refine=measuring.refine,
+                    budget=measuring.budget,
+                    observer=display,
+                )
         except KeyboardInterrupt:
             display.close()
             place = measuring.out / asked.name

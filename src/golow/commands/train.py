@@ -26,7 +26,8 @@ from golow.commands.options import (
     require_package,
     workers,
 )
-from golow.commands.workload_flags import OptimizerFlags, optimizer_of
+from golow.commands.quiet import prints_to_stderr
+from golow.commands.workload_flags import OptimizerFlags, WeightsFlags, optimizer_of
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
@@ -130,6 +131,7 @@ def train(
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     threads: Threads = None,
+    published: WeightsFlags,
     data_root: DataRoot = None,
     voc_label: Annotated[
         VocLabelName, typer.Option(help="Which object's class labels a PASCAL VOC image.")
@@ -208,12 +210,15 @@ def train(
             voc_label=voc_label.value,
             out=out,
             allow_differs=allow_differs,
+            pretrained=published.pretrained,
+            download=published.download,
             observer=observer,
         )
 
     with TrainingProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
-            result = run(display)
+            with prints_to_stderr():
+                result = run(display)
         except api.TrainingInterrupted as stopped:
             display.close()
             stopped.result.table()
@@ -224,7 +229,9 @@ def train(
         result.figures(figures)
     if tensorboard is not None:
         # A model that is named here may be built; one that only the record names may not.
-        for note in result.tensorboard(tensorboard, None if resume else _built(result)):
+        with prints_to_stderr():
+            notes = result.tensorboard(tensorboard, None if resume else _built(result))
+        for note in notes:
             print(f"note: {note}")
     print(f"record: {result.folder}")
     if report is not None:

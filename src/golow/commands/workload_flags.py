@@ -122,8 +122,8 @@ class NetworkFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedFlags:
-    """How to get a published model."""
+class WeightsFlags:
+    """How to get a published model's weights."""
 
     pretrained: Annotated[
         bool | None,
@@ -142,6 +142,12 @@ class PublishedFlags:
             "only.",
         ),
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFlags(WeightsFlags):
+    """How to get a published model, and the phase of generation."""
+
     phase: Annotated[
         PhaseName | None,
         typer.Option(
@@ -199,7 +205,11 @@ class OptimizerFlags:
 
 
 def graph_options(
-    inputs: InputFlags, channels: int | None, classes: int | None, loss: str | None
+    inputs: InputFlags,
+    channels: int | None,
+    classes: int | None,
+    loss: str | None,
+    published: PublishedFlags,
 ) -> GraphOptions:
     """The keywords of the API for these options. Raises `GolowError` for a shape that is none."""
     return {
@@ -211,6 +221,9 @@ def graph_options(
         "channels": channels,
         "classes": classes,
         "loss": loss,
+        "pretrained": published.pretrained,
+        "download": published.download,
+        "phase": published.phase.value if published.phase is not None else "",
     }
 
 
@@ -219,12 +232,9 @@ def workload_options(
 ) -> WorkloadOptions:
     """The keywords of the API for these options. Raises `GolowError` for a shape that is none."""
     return {
-        **graph_options(inputs, network.channels, network.classes, network.loss),
+        **graph_options(inputs, network.channels, network.classes, network.loss, published),
         "weights": network.weights,
         "initialisation": network.init,
-        "pretrained": published.pretrained,
-        "download": published.download,
-        "phase": published.phase.value if published.phase is not None else "",
         "seed": execution.seed,
         "device": execution.device.value,
     }

@@ -31,13 +31,20 @@ def is_callable(name: str, device: Device) -> bool:
 
 
 def line_to_paste(workload: Workload, level: str) -> str:
-    """The line that gives this level in a program that has the model and an input; empty for eager,
-    which is the model, for a training step, and for a level that is not handed over."""
-    if level == BASELINE or workload.mode != "infer" or not is_callable(level, workload.device):
+    """The line that gives this level in a program that has the model and an input or, for training,
+    also a loss, an optimizer and targets; empty for eager, which is the model, and for a level that
+    is not handed over. Of training steps only those of direct levels are."""
+    if workload.mode == "train":
+        if level not in DIRECT_LEVELS and level not in ALIASES:
+            return ""
+        name = "step"
+        words = ["golow.compile_step(model, loss", "optimizer=optimizer", "example=(x, y)"]
+    elif level == BASELINE or not is_callable(level, workload.device):
         return ""
-    words = ["golow.compile(model, x", f'level="{level}"']
+    else:
+        name, words = "f", ["golow.compile(model, x", f'level="{level}"']
     if workload.precision != "default":
         words.append(f'precision="{workload.precision}"')
     if workload.threads != default_threads():
         words.append(f"threads={workload.threads}")
-    return f"f = {', '.join(words)})"
+    return f"{name} = {', '.join(words)})"

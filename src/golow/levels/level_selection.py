@@ -43,6 +43,20 @@ def choices(
     return chosen + [_own_worker(name, command, taken) for name, command in commands.items()]
 
 
+def require_any(named: Sequence[str] | None, chosen: Sequence[ChosenLevel], device: Device) -> None:
+    """Raise `GolowError` if none of the named levels can run here, so that only the baseline, which
+    nobody named, would be left. Default levels are not asked for."""
+    if named is None or BASELINE in named:
+        return
+    asked = [choice for choice in chosen if choice.name != BASELINE]
+    probes = {choice.level.name: choice.level.probe_on(device) for choice in asked}
+    if not probes or any(probe.available for probe in probes.values()):
+        return
+    reasons = "; ".join(f"{name} cannot run here: {one.missing}" for name, one in probes.items())
+    fixes = dict.fromkeys(probe.fix for probe in probes.values())
+    raise GolowError(reasons, "; ".join(fix for fix in fixes if fix))
+
+
 def command_of(given: str | Sequence[str]) -> tuple[str, ...]:
     """The command of a worker, given as a command line or as a list of arguments."""
     return tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)

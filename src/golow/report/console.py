@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -9,6 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 WIDTH = 100
+PIPED_WIDTH = 80  # where COLUMNS is not set
 LONGEST_VARIANT = 14
 UNLIMITED = 10_000  # columns that no table has
 MOST_LINES, LONGEST_LINE = 60, 500  # of a message
@@ -26,11 +28,20 @@ class PlainConsole(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def wide_console(most: int = WIDTH) -> Console:
-    """Standard output, as wide as the terminal up to so many columns; 100 columns in a file."""
-    console = PlainConsole(markup=False)  # markup would remove the brackets of `golow[cudnn]`
-    console.width = min(most, console.width) if console.is_terminal else WIDTH
+def wide_console(most: int = WIDTH, *, stderr: bool = False) -> Console:
+    """Standard output, or standard error, as wide as the terminal up to so many columns. In a file
+    or a pipe it is as wide as the variable COLUMNS says, 80 columns without it."""
+    # markup would remove the brackets of `golow[cudnn]`
+    console = PlainConsole(markup=False, stderr=stderr)
+    width = console.width if console.is_terminal else _stated_width()
+    console.width = min(most, width)
     return console
+
+
+def _stated_width() -> int:
+    """Not rich's: it takes the terminal of standard input for that of the output."""
+    stated = os.environ.get("COLUMNS", "")
+    return int(stated) if stated.isdecimal() and int(stated) else PIPED_WIDTH
 
 
 def fits(table: Table, console: Console) -> bool:

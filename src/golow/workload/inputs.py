@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ from golow.data import images
 from golow.models import Entry, Field
 from golow.records.errors import GolowError
 from golow.records.workload import ModelSource
+from golow.storage.files import require_file
 from golow.workload.batch import Batch
 from golow.workload.hub import huggingface_inputs, timm_models
-from golow.workload.program import program_inputs
-from golow.workload.request import CALLERS_INPUTS, Request
+from golow.workload.program import program_inputs, program_samples
+from golow.workload.request import CALLERS_INPUTS, PROGRAMS_INPUTS, Request
 from golow.workload.request import Inputs as Given
 from golow.workload.source import locate
 from golow.workload.trial import unusual
@@ -90,17 +91,17 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
     shown = ", ".join(f"{_words(shape)} {str(dtype)[6:]}" for shape, dtype in forms)
     sizes = {shape[0] for shape, _ in forms if shape}
     known = all(shape and None not in shape[1:] and d.is_floating_point for shape, d in forms)
-    if not forms or not known or len(sizes) != 1:
+    stored = () if known else program_samples(Path(source.name))
+    if not forms or len(sizes) != 1 or not (known or stored):
         raise GolowError(
             f"golow cannot make the inputs of {Path(source.name).name}, which takes {shown}",
             "give one sample's shape: --input 3x224x224 (or example_inputs= in Python).",
         )
     [stated] = sizes
-    if stated is not None and request.batch not in (None, stated):
-        raise GolowError(
-            f"{Path(source.name).name} was exported for a batch of {stated}",
-            "leave out --batch, or export it with a free batch.",
-        )
+    if request.batch not in (None, stated or request.batch):
+        raise _fixed_batch(Path(source.name), stated)
+    if stored:
+        return Inputs(source, _stored_batches(stored, request.batch), PROGRAMS_INPUTS)
     batch = stated or request.batch or 8
     samples = [tuple(side or 1 for side in shape[1:]) for shape, _ in forms]
     if len(samples) == 1 and samples[0]:
@@ -113,6 +114,39 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
             yield Batch(tuple(torch.randn((batch, *s), generator=generator) for s in samples))
 
     return Inputs(source, made(), MADE_UP.format("numbers"))
+
+
+def require_batches(model: str, batches: Sequence[int]) -> None:
+    """Raise `GolowError` for an exported program that has a batch of its own, and not these."""
+    if len(batches) < 2 or not model.endswith(".pt2"):
+        return
+    path = Path(model)
+    require_file(path)
+    for shape, _ in program_inputs(path):
+        if shape and shape[0] is not None and {*batches} != {shape[0]}:
+            raise _fixed_batch(path, shape[0])
+
+
+def _fixed_batch(path: Path, stated: int | None) -> GolowError:
+    return GolowError(
+        f"{path.name} was exported for a batch of {stated}",
+        "leave out --batch, or export it with a free batch.",
+    )
+
+
+def _stored_batches(stored: tuple[Tensor, ...], wanted: int | None) -> Iterator[Batch]:
+    """The inputs that an exported program was exported with, and more made from them: samples are
+    rotated and repeated up to the batch size, numbers scaled slightly."""
+    for index in range(BATCHES):
+        yield Batch(tuple(_varied(tensor, index, wanted) for tensor in stored))
+
+
+def _varied(tensor: Tensor, index: int, wanted: int | None) -> Tensor:
+    tensor = tensor.detach()
+    if tensor.dim():
+        rows = len(tensor)
+        tensor = tensor[(torch.arange(wanted or rows) - index) % rows]
+    return tensor * (1 - index / 16) if tensor.is_floating_point() else tensor
 
 
 def _words(shape: tuple[int | None, ...]) -> str:

@@ -25,7 +25,7 @@ from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
 from golow.workload.request import Loss, Request, require_optimizer
-from golow.workload.source import random_layers
+from golow.workload.source import random_layers, require_not_exported
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
@@ -135,11 +135,8 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     training = request.mode == "train"
     if isinstance(request.model, nn.Module):
         require_plain_module(request.model, _name_of(source))
-    if training and source.kind == "program":
-        raise GolowError(
-            f"{source.name} is an exported program, which cannot be trained",
-            "name the model's own source: file.py:Name.",
-        )
+    if training:
+        require_not_exported(source)
     module, how = fresh_module(
         request.model, source, request.weights, request.initialisation, request.seed
     )

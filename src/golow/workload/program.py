@@ -74,6 +74,20 @@ def program_inputs(path: Path) -> list[tuple[tuple[int | None, ...], torch.dtype
     return [(shape(item), item.dtype) for item in found if isinstance(item, torch.Tensor)]
 
 
+def program_samples(path: Path) -> tuple[torch.Tensor, ...]:
+    """The inputs that a program was exported with, which its file holds; none if they are not
+    there, or not all tensors in order. Raises `GolowError` as `load_program`."""
+    _require_plain(path)
+    try:
+        with _log_as_error():
+            stored = torch.export.load(path).example_inputs
+    except Exception as error:
+        raise _unreadable(path, f"{type(error).__name__}: {error}") from error
+    arguments, keywords = stored or ((), {})
+    whole = not keywords and all(isinstance(item, torch.Tensor) for item in arguments)
+    return tuple(arguments) if whole else ()
+
+
 def _require_plain(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Loss = Callable[..., "Tensor"]
 Inputs = Union["Tensor", Sequence["Tensor"], Mapping[str, "Tensor"]]
 
-CALLERS_INPUTS = "the caller's example inputs"  # what `Workload.data` says of them
+# What `Workload.data` says of inputs that golow does not make.
+CALLERS_INPUTS = "the caller's example inputs"
+PROGRAMS_INPUTS = "the inputs that the program was exported with"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ class GraphOptions(TypedDict, total=False):
     classes: int | None
     loss: str | Loss | None
     targets: Tensor | Sequence[Tensor] | None
+    pretrained: bool | None
+    download: bool
+    phase: Phase
 
 
 class WorkloadOptions(GraphOptions, total=False):
@@ -83,9 +88,6 @@ class WorkloadOptions(GraphOptions, total=False):
 
     weights: str | Path | None
     initialisation: str | None
-    pretrained: bool | None
-    download: bool
-    phase: Phase
     seed: int
     device: Device
 

@@ -89,6 +89,15 @@ def locate(
     )
 
 
+def require_not_exported(source: ModelSource) -> None:
+    """Raise `GolowError` for a model that cannot be trained: an exported program."""
+    if source.kind == "program":
+        raise GolowError(
+            f"{source.name} is an exported program, which cannot be trained",
+            "name the model's own source: file.py:Name.",
+        )
+
+
 def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
     """The module, with the weights that its own code gives it; it takes a tuple of inputs, also
     where its code takes them by name.

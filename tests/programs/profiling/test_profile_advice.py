@@ -63,7 +63,7 @@ def names(found: Profile) -> list[str]:
 
 def shown(found: Profile, width: int = 100) -> str:
     text = io.StringIO()
-    texts.render_advice(found.findings, Console(file=text, width=width))
+    texts.render_advice(found.findings, found.workload, Console(file=text, width=width))
     return text.getvalue()
 
 
@@ -91,6 +91,18 @@ def test_a_gpu_that_waits_names_the_graph_that_was_measured() -> None:
     assert finding.figure("ratio") == pytest.approx(0.4)
     assert finding.gain == pytest.approx(0.006)
     assert "(cudagraph) it takes 4.00 ms, 40% of eager's 10.0 ms" in " ".join(shown(made).split())
+
+
+def test_the_faster_level_comes_with_the_line_that_gives_it() -> None:
+    made = found(on_gpu(), on_gpu("cudnn", seconds=0.004))
+    [finding] = made.findings
+    assert finding.faster == "cudnn"
+    assert "\n   step = golow.compile_step(model, loss, optimizer=optimizer" in shown(made)
+    forward = msgspec.structs.replace(made.workload, mode="infer")
+    inferring = shown(msgspec.structs.replace(made, workload=forward))
+    assert '\n   f = golow.compile(model, x, level="cudnn"' in inferring
+    jax = found(on_gpu(), on_gpu("jax", seconds=0.004))
+    assert "golow.compile" not in shown(jax)  # not handed over
 
 
 def test_a_graph_that_was_not_measured_gets_a_command_and_no_figure() -> None:

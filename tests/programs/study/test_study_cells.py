@@ -127,6 +127,8 @@ def test_the_order_of_levels_is_no_part_of_the_key_and_all_else_is() -> None:
         {"interval": 0.01},
         {"seconds": 11.0},
         {"source": "0" * 64},
+        {"pretrained": False},
+        {"phase": "decode"},
     ]
     assert {name for change in changes for name in change} == set(Cell.__struct_fields__)
     others = {key(msgspec.structs.replace(CELL, **change)) for change in changes}

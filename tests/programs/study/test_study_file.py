@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from golow.programs.study.cells import cells, key
 from golow.programs.study.file import built_in, read_study
+from golow.programs.study.published import with_published
 from golow.programs.study.store import to_toml
-from golow.programs.study.study_record import Study, StudyLimits
+from golow.programs.study.study_record import Study, StudyLimits, asks
 from golow.records.errors import GolowError
 
 WHOLE = """\
@@ -193,3 +194,33 @@ def test_the_built_in_studies_are_as_documented() -> None:
     }
     assert found["levental-2020"].classes == 20
     assert found["levental-2020"].batch == tuple(2**n for n in range(3, 11))
+
+
+PUBLISHED = """\
+name = "published"
+model = ["hf:gpt2", "timm:resnet18", "mlp"]
+levels = "vendor"
+batch = 1
+pretrained = false
+phase = "decode"
+"""
+
+
+def test_weights_and_phase_are_those_of_published_models(tmp_path: Path) -> None:
+    study = read_study(written(tmp_path, PUBLISHED))
+    found = {cell.model: (cell.pretrained, cell.phase) for cell in cells(study, 1)}
+    assert found == {
+        "hf:gpt2": (False, "decode"), "timm:resnet18": (False, ""), "mlp": (None, ""),
+    }  # fmt: skip
+    assert all(asks(study, cell) for cell in cells(study, 1))
+    assert read_study(written(tmp_path, to_toml(study))) == study
+
+
+def test_options_of_published_models_replace_the_studys(tmp_path: Path) -> None:
+    study = read_study(written(tmp_path, PUBLISHED))
+    found = with_published(study, pretrained=True, download=False, phase="prefill")
+    assert (found.pretrained, found.phase) == (True, "prefill")
+    assert with_published(study, pretrained=None, download=False, phase=None) == study
+    zoo = read_study(written(tmp_path, WHOLE))
+    with pytest.raises(GolowError, match="mine has no such model"):
+        with_published(zoo, pretrained=False, download=False, phase=None)

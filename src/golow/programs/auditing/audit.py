@@ -19,6 +19,7 @@ import msgspec
 
 from golow.levels import ladder
 from golow.levels.ladder import BASELINE, ChosenLevel
+from golow.levels.level_selection import require_any
 from golow.measure import stats
 from golow.measure.stats import CONFIDENCE
 from golow.measure.words import word
@@ -121,10 +122,13 @@ def _entrants(level: ChosenLevel, bench: Bench, settings: AuditSettings) -> int:
 
 def _levels(request: Request, names: Sequence[str] | None) -> list[ChosenLevel]:
     where = request.mode, request.device
-    if names is None:
-        names = list(dict.fromkeys(n.partition(":")[0] for n in ladder.default(*where)))
-    found = [ladder.choose(name, *where) for name in names]
-    return list({level.name: level for level in found}.values())
+    asked = names
+    if asked is None:
+        asked = list(dict.fromkeys(n.partition(":")[0] for n in ladder.default(*where)))
+    chosen = [ladder.choose(name, *where) for name in asked]
+    found = list({level.name: level for level in chosen}.values())
+    require_any(names, found, request.device)
+    return found
 
 
 class _Auditor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from golow.levels.level_selection import choices
+from golow.levels.level_selection import choices, require_any
 from golow.observer import Observer
 from golow.programs.comparison.bench import open_bench
 from golow.programs.comparison.recording import recorded
@@ -29,6 +29,7 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
     """
     require_sense(request, settings)
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
+    require_any(settings.levels, chosen, request.device)
     with open_bench(request, settings, observer, chosen) as bench:
         raced = bench.race(chosen)
         return recorded(bench.workload, settings, raced, bench.notes)

@@ -12,7 +12,7 @@ from golow.models import ZOO, Entry
 from golow.programs.comparison.repeat_request import sequence_of
 from golow.records.workload import ModelSource, Workload
 from golow.worker.cores import default_threads
-from golow.workload.request import CALLERS_INPUTS
+from golow.workload.request import CALLERS_INPUTS, PROGRAMS_INPUTS
 
 
 def again(
@@ -61,7 +61,7 @@ def _is_named(loss: str) -> bool:
 
 def _has_named_inputs(workload: Workload) -> bool:
     """Whether options describe the inputs: one image a sample, or what a model of the zoo takes."""
-    if workload.source.kind == "huggingface":
+    if workload.source.kind == "huggingface" or workload.data == PROGRAMS_INPUTS:
         return True
     entry = _entry(workload.source)
     return len(workload.inputs) - workload.draws == (
@@ -79,7 +79,9 @@ def _model(workload: Workload) -> Iterator[str]:
     if workload.mode == "train":
         yield from ("--mode", "train")
     entry = _entry(source)
-    if entry is None or entry.takes_images:
+    if workload.data == PROGRAMS_INPUTS:
+        pass
+    elif entry is None or entry.takes_images:
         yield from ("--input", "x".join(map(str, workload.inputs[0].shape[1:])))
     elif (tokens := sequence_of(workload)) is not None:
         yield from ("--sequence", str(tokens))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from golow.levels.ladder import ChosenLevel
-from golow.levels.level_selection import choices
+from golow.levels.level_selection import choices, require_any
 from golow.levels.starter import Starter
 from golow.lower.analysis.arithmetic import work_by_layer
 from golow.measure.peak import Peak, measured_peak
@@ -90,6 +90,7 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
     if comparison.race.stopped_because == "interrupted":
         raise KeyboardInterrupt
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
+    require_any(settings.levels, chosen, request.device)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         starter = stack.enter_context(Starter(turn=settings.turn))

@@ -134,6 +134,8 @@ def _compared(cell: Cell) -> Comparison:
         resolution=cell.resolution,
         channels=cell.channels,
         classes=cell.classes,
+        pretrained=cell.pretrained,
+        phase=cell.phase,
         threads=cell.threads or default_threads(),
         device=cell.device,
         precision=cell.precision,

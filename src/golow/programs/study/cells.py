@@ -6,11 +6,18 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from golow.levels import ladder
-from golow.programs.study.study_record import FORMAT_VERSION, Cell, Study
+from golow.programs.study.study_record import (
+    FORMAT_VERSION,
+    Cell,
+    Study,
+    phase_of,
+    pretrained_of,
+)
 from golow.records.errors import GolowError
 from golow.records.workload import Mode
 
@@ -52,6 +59,8 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             interval=study.limits.interval,
             seconds=study.limits.seconds,
             source=sources[model],
+            pretrained=pretrained_of(study, model),
+            phase=phase_of(study, model),
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
@@ -101,6 +110,11 @@ def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+LATER: dict[str, Any] = {"pretrained": None, "phase": ""}
+"""Fields that cells of earlier versions lack, with what it means that they do: the keys of such
+cells stay what they were."""
+
+
 def key(cell: Cell) -> str:
     """A digest of the cell's content: the request and the format of its record.
 
@@ -111,7 +125,11 @@ def key(cell: Cell) -> str:
         levels=tuple(sorted(cell.levels)),
         model=Path(cell.model).name if cell.source else cell.model,
     )
-    content = msgspec.json.encode([FORMAT_VERSION, asked], order="sorted")
+    fields = msgspec.to_builtins(asked)
+    for name, default in LATER.items():
+        if fields[name] == default:
+            del fields[name]
+    content = msgspec.json.encode([FORMAT_VERSION, fields], order="sorted")
     return hashlib.sha256(content).hexdigest()[:KEY_LENGTH]
 
 

@@ -39,7 +39,8 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 # The allowed values of each key, as errors show them.
 ALLOWED = {
     "name": "up to 100 letters from a to z, digits and -",
-    "model": "names that `golow models` lists, file.py:Name, package.module:name or file.pt2",
+    "model": "names that `golow models` lists, hf:NAME, timm:NAME, "
+    "file.py:Name, package.module:name or file.pt2",
     "mode": "infer, train, or both",
     "levels": "names that `golow levels` lists",
     "device": "cpu or cuda",
@@ -49,6 +50,8 @@ ALLOWED = {
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
+    "pretrained": "true or false, for hf: and timm: models: published weights, or random ones",
+    "phase": "prefill or decode, for causal hf: models",
     "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
     "limits.interval": "a relative width between 0 and 1, such as 0.02",
     "limits.seconds": "seconds of racing per cell, more than 0",

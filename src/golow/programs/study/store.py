@@ -185,11 +185,11 @@ def to_toml(study: Study) -> str:
 
 
 def _lines(fields: dict[str, Any]) -> list[str]:
-    """Text, numbers and lists are written as in JSON; None and empty lists are left out."""
+    """Text, numbers and lists are written as in JSON; None and what is empty is left out."""
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
         for name, value in fields.items()
-        if value not in (None, [])
+        if value not in (None, "", [])
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from golow.records.comparison import Run
 from golow.records.record import Record
-from golow.records.workload import Device, Mode, Precision
+from golow.records.workload import Device, Mode, Phase, Precision
 
 FORMAT_VERSION = 1
 
@@ -47,7 +47,8 @@ class Study(Record, frozen=True, kw_only=True):
 
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
-    classes: for models of the zoo; None means their own.
+    classes: for models of the zoo; None means their own. pretrained and phase: of published models,
+    as in `golow.workload.request.Request`.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Study(Record, frozen=True, kw_only=True):
     threads: tuple[int, ...] | Literal["doubling"] = ()
     channels: int | None = None
     classes: int | None = None
+    pretrained: bool | None = None
+    phase: Phase = ""
     limits: StudyLimits = StudyLimits()
 
 
@@ -86,6 +89,18 @@ class Cell(Record, frozen=True, kw_only=True):
     interval: float
     seconds: float
     source: str = ""
+    pretrained: bool | None = None
+    phase: Phase = ""
+
+
+def pretrained_of(study: Study, model: str) -> bool | None:
+    """The study's weights for a published model; those of any other are its own."""
+    return study.pretrained if model.startswith(("hf:", "timm:")) else None
+
+
+def phase_of(study: Study, model: str) -> Phase:
+    """The study's phase for a model that can have one."""
+    return study.phase if model.startswith("hf:") else ""
 
 
 def asks(study: Study, cell: Cell) -> bool:
@@ -101,6 +116,8 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.precision in study.precision
         and (threads == "doubling" or cell.threads in threads)
         and (cell.channels, cell.classes) == (study.channels, study.classes)
+        and cell.pretrained == pretrained_of(study, cell.model)
+        and cell.phase == phase_of(study, cell.model)
         and (cell.interval, cell.seconds) == (study.limits.interval, study.limits.seconds)
     )
 

@@ -129,6 +129,7 @@ class TrainingBundles:
             threads=plan.threads,
             device=plan.device,
             precision=plan.precision,
+            pretrained=plan.pretrained,
         )
         prepared = prepare(request)
         if draws := prepared.workload.draws:

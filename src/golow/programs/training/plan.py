@@ -10,7 +10,7 @@ from pathlib import Path
 from golow import models
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
-from golow.levels.level_selection import choices, command_of
+from golow.levels.level_selection import choices, command_of, require_any
 from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
 from golow.programs.training.bundle import OWN
@@ -28,7 +28,7 @@ from golow.storage.names import LONGEST_PART, file_name
 from golow.worker.cores import default_threads
 from golow.workload.model_names import is_code
 from golow.workload.request import require_optimizer
-from golow.workload.source import locate
+from golow.workload.source import locate, require_not_exported
 from golow.workload.trial import require_device
 
 DEFAULT_LEVELS = ("eager", "torchscript", "libtorch", "vendor")
@@ -52,12 +52,18 @@ def choose(
             for choice in usual
             if choice.level.name not in ladder.OPTIONAL or choice.level.probe_on(device).available
         ]
-    return choices(levels, workers, "train", device)
+    chosen = choices(levels, workers, "train", device)
+    require_any(levels, chosen, device)
+    return chosen
 
 
 def require_possible(request: TrainingRequest) -> None:
     """Raise `GolowError` for a request that cannot be trained."""
-    locate(request.model)
+    require_not_exported(
+        locate(
+            request.model, mode="train", pretrained=request.pretrained, download=request.download
+        )
+    )
     epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
     if epochs < 1:
         raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
@@ -119,12 +125,13 @@ def make_plan(
         precision=request.precision,
         device=request.device,
         threads=threads,
-        environment=environment_of(locate(model), threads),
+        environment=environment_of(locate(model, pretrained=request.pretrained), threads),
         data_root=str(Path(request.data_root).absolute()) if request.data_root else "",
         voc_label=request.voc_label,
         workers={own: command_of(given) for own, given in request.workers.items()},
         allow_differs=request.allow_differs,
         live=not isinstance(model, str),
+        pretrained=request.pretrained,
     )
 
 

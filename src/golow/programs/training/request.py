@@ -27,7 +27,8 @@ class TrainingRequest:
     side of the images. sequence: tokens of a sample of a text. initialisations: names of golow's,
     or ``own``; None means the model's default. threads: of every level; None means one per physical
     core. data_root: folder of the data set's files; None means golow's own folder. allow_differs:
-    also train levels that fail the check.
+    also train levels that fail the check. pretrained and download: as in
+    `golow.workload.request.Request`.
     """
 
     model: str | nn.Module
@@ -49,6 +50,8 @@ class TrainingRequest:
     data_root: str | Path | None = None
     voc_label: VocLabel = "first"
     allow_differs: bool = False
+    pretrained: bool | None = None
+    download: bool = False
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -67,3 +70,5 @@ class TrainingOptions(TypedDict, total=False):
     data_root: str | Path | None
     voc_label: VocLabel
     allow_differs: bool
+    pretrained: bool | None
+    download: bool

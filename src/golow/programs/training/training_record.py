@@ -71,6 +71,7 @@ class TrainingPlan(Record, frozen=True, kw_only=True):
     model's constructor does. data_root: the folder of the data set's files, empty for the default.
     voc_label: which object of a VOC image gives its label. workers: commands of the user's own
     levels, by name. live: the model was a module object in a running program, not in a file.
+    pretrained: the weights of a published model that was asked for; None is the usual ones.
     """
 
     format_version: int
@@ -95,6 +96,7 @@ class TrainingPlan(Record, frozen=True, kw_only=True):
     workers: dict[str, tuple[str, ...]] = {}
     allow_differs: bool = False
     live: bool = False
+    pretrained: bool | None = None
 
 
 # ---------------------------------------------------------------- the results

@@ -22,7 +22,7 @@ def advice(comparison: Comparison) -> str:
 
 def line_to_paste(comparison: Comparison) -> str:
     """The line that gives the recommended level in the reader's own program; empty where there is
-    none: for eager, which needs no line, a training step, or a level that is not handed over."""
+    none: for eager, which needs no line, and a level that is not handed over."""
     best = recommended(comparison)
     return "" if best is None else callable_levels.line_to_paste(comparison.workload, best.level)
 

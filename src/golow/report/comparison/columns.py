@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from golow.programs.comparison.figures import percentiles, throughput
-from golow.records.comparison import Comparison, Run
+from golow.records.comparison import Comparison, Run, TensorError
 from golow.records.errors import GolowError
 from golow.report.comparison.gpu import is_on_gpu, is_waiting_for_host
 from golow.report.units import (
@@ -30,6 +30,9 @@ STYLES = {
     "same": "",
     "unclear": "dim",
 }
+
+
+MOST_SHOWN = 10.0  # of a limit: how far beyond it something lies says nothing more
 
 
 class Column(NamedTuple):
@@ -69,23 +72,35 @@ def require_columns(names: Sequence[str]) -> None:
         raise GolowError("--columns names no column", f"--columns {','.join(known)}")
 
 
-def verdict_text(run: Run) -> Text:
-    verdict = run.check.verdict
-    return Text(run.check.word + _error_text(run), style=STYLES[verdict])
+def verdict_text(run: Run, what: str = "") -> Text:
+    """The verdict; below it the error and the share of the limit that it used. what: said behind
+    the share, where no title says that it is one of a limit."""
+    text = run.check.word + _error_text(run)
+    if run.check.worst is not None and text.endswith("%"):
+        text += what
+    return Text(text, style=STYLES[run.check.verdict])
 
 
 def _error_text(run: Run) -> str:
-    """The worst tensor's error divided by its size, and by eager's own error. If its exact value is
-    zero, its size is that of what cancels there."""
+    """The worst tensor's error divided by its size, and the share of its limit that it used. If its
+    exact value is zero, its size is that of what cancels there."""
     worst = run.check.worst
     if worst is None:
         return ""
     size = worst.zero_scale or worst.scale
     share = worst.error / size if size else worst.error
     mark = "^" if worst.zero_scale else ""
-    eager = worst.eager_error
-    times = f" {worst.error / eager:.1f}x" if eager and math.isfinite(eager) else ""
-    return f"\n{share:.0e}{mark}{times}"
+    return f"\n{share:.0e}{mark}{_limit_text(worst)}"
+
+
+def _limit_text(worst: TensorError) -> str:
+    """Nothing where there is no limit to have a share of."""
+    if not (worst.limit > 0 and math.isfinite(worst.limit)):
+        return ""
+    used = worst.error / worst.limit
+    if not used <= MOST_SHOWN:  # also what is not a number
+        return f" >{MOST_SHOWN:.0%}"
+    return " <1%" if 0 < used < 0.01 else f" {used:.0%}"
 
 
 def _time_text(run: Run) -> str:

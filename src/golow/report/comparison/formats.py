@@ -23,7 +23,7 @@ from golow.report.comparison.columns import Column, all_columns, chosen_columns,
 from golow.report.comparison.table import conditions, footnotes, heading
 from golow.report.console import visible
 
-WORDS = 2  # columns before those of numbers: the level and the verdict
+FIRST = ("level", "verdict\n(error, of limit)")  # the columns before those of numbers
 CELL = "padding:0.2em 0.7em;vertical-align:top;white-space:nowrap"
 
 Format = Literal["markdown", "csv", "html"]
@@ -64,7 +64,7 @@ def document(comparison: Comparison, form: str, columns: Sequence[str] = ()) -> 
 
 def to_markdown(comparison: Comparison, columns: Sequence[Column]) -> str:
     """A heading, a table as GitHub reads it, and the advice."""
-    titles = ["level", "verdict (error)", *(column.title.replace("\n", " ") for column in columns)]
+    titles = [title.replace("\n", " ") for title in (*FIRST, *(column.title for column in columns))]
     lines = [
         f"**{_markdown(heading(comparison))}**",
         "",
@@ -83,7 +83,7 @@ def to_markdown(comparison: Comparison, columns: Sequence[Column]) -> str:
 
 def to_html(comparison: Comparison, columns: Sequence[Column]) -> str:
     """A piece of a page: a heading, a table and the advice, without a script or a style sheet."""
-    titles = ["level", "verdict\n(error)", *(column.title for column in columns)]
+    titles = [*FIRST, *(column.title for column in columns)]
     head = _html_row("th", titles)
     rows = "\n".join(_html_row("td", _cells(run, columns)) for run in comparison.runs)
     line = line_to_paste(comparison)
@@ -102,7 +102,7 @@ def to_html(comparison: Comparison, columns: Sequence[Column]) -> str:
 def _html_row(kind: str, texts: Sequence[str]) -> str:
     """Words to the left, numbers to the right; the style is in the cells, for pages without one."""
     cells = (
-        f'<{kind} style="{CELL};text-align:{"left" if number < WORDS else "right"}">'
+        f'<{kind} style="{CELL};text-align:{"left" if number < len(FIRST) else "right"}">'
         f"{_html(text)}</{kind}>"
         for number, text in enumerate(texts)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from golow.levels.ladder import Level, Probe
     from golow.models import Entry
     from golow.programs.comparison.selftest import SelftestResult
+    from golow.workload.hub.companions import Companion
+
+
+BUSY = 0.5  # of the cores: a mean load above it leaves golow too few
 
 
 def levels_table(ladder: Sequence[Level]) -> Table:
@@ -67,8 +72,11 @@ def _limit_text(entry: Entry) -> str:
     return f"from {least}" if step == 1 else f"{least}, {least + step}, ..."
 
 
-def doctor_report(console: Console, ladder: Sequence[Level], machine: Environment) -> None:
-    """The probes with the command that installs what is missing, then the machine."""
+def doctor_report(
+    console: Console, ladder: Sequence[Level], machine: Environment, beside: Sequence[Companion]
+) -> None:
+    """The probes with the command that installs what is missing, then the packages beside torch
+    and the machine."""
     table = _table("level", "can run here", "what is missing", "how to fix it")
     for level in ladder:
         table.add_row(level.name, *_answer(level.probe()))
@@ -86,12 +94,31 @@ def doctor_report(console: Console, ladder: Sequence[Level], machine: Environmen
         "GPU": ", ".join(machine.gpu) or "none",
         **({"GPU state": _gpu_state_text()} if machine.gpu else {}),
         "versions": versions,
+        **{one.name: _companion_text(one) for one in beside},
+        "load": _load_text(len(machine.affinity)),
         "waiting for a core": _waiting_text(),
         "free disk here": bytes_text(shutil.disk_usage(".").free),
     }
     for name, value in rows.items():
         console.print(Text(f"{name}: ", style="bold") + Text(value, style="not bold"))
     console.print("`golow selftest` says whether measurements on this machine can be trusted.")
+
+
+def _companion_text(one: Companion) -> str:
+    """Whether a package that models use imports beside this torch, and what makes it."""
+    if not one.version:
+        return "not installed"
+    if not one.fault:
+        return f"{one.version}, imports beside this torch"
+    fix = f"\n  {one.fix}" if one.fix else ""
+    return f"{one.version}, does not import beside this torch: {one.fault}{fix}"
+
+
+def _load_text(cores: int) -> str:
+    """Processes that computed or waited for a core, in the mean of the last minute."""
+    load = os.getloadavg()[0]
+    busy = "; others compute here, which disturbs timings" if load > BUSY * cores else ""
+    return f"{load:.1f} in the last minute, for {cores} cores{busy}"
 
 
 def _answer(probe: Probe) -> tuple[Text, str, str]:
@@ -131,8 +158,6 @@ def _gpu_state_text() -> str:
 
 
 def _waiting_text() -> str:
-    import os
-
     from golow.worker.scheduling import run_queue_wait_ns
 
     if run_queue_wait_ns(os.getpid()) is None:

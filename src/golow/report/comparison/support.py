@@ -12,7 +12,7 @@ from golow.programs.comparison.repeat_command import again
 from golow.programs.explain.explain_record import LevelSupport, OperatorSupport, Refusal, Support
 from golow.report.command import command_lines
 from golow.report.comparison.table import workload_text
-from golow.report.console import WIDTH, level_text, wide_console
+from golow.report.console import level_text, wide_console
 
 SHOWN = 8
 """Rows of operations that nothing is missing for, unless all are asked for."""
@@ -39,7 +39,7 @@ def render(support: Support, console: Console | None = None, *, every: bool = Fa
     for text in (*_others(support), *_missing_here(support)):
         console.print(Text(text))
     console.print()
-    for text in _next(support):
+    for text in _next(support, console.width):
         console.print(Text(text, no_wrap=True), soft_wrap=True)
 
 
@@ -159,7 +159,7 @@ def _missing_here(support: Support) -> Iterator[str]:
         yield f"{_listed(levels)} {verb} not run here: {what}{f'; {fix}' if fix else ''}"
 
 
-def _next(support: Support) -> Iterator[str]:
+def _next(support: Support, width: int) -> Iterator[str]:
     """The command that checks and times the levels that run the model, here or elsewhere."""
     device = support.workload.device
     fit = [v for v in support.levels if v.answer != "lacks" and v.device == device]
@@ -172,7 +172,7 @@ def _next(support: Support) -> Iterator[str]:
     command = again("compare", support.workload, levels=names)
     if command:
         yield f"Next, check and time the levels that lack nothing{where}:"
-        yield from command_lines(command, WIDTH)
+        yield from command_lines(command, width)
     else:
         quoted = ", ".join(f'"{name}"' for name in names)
         yield f"Next{where}: golow.compare(model, ..., levels=[{quoted}])"

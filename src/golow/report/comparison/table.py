@@ -23,6 +23,7 @@ from golow.report.comparison.columns import (
     verdict_text,
 )
 from golow.report.comparison.gpu import gpu_text, is_on_gpu, render_gpu, throttled_share
+from golow.report.comparison.inputs import inputs_text
 from golow.report.console import fits, level_text, wide_console
 from golow.report.layers import has_layers, render_layers
 from golow.report.units import seconds_text, share_text
@@ -54,12 +55,20 @@ def render(
         console.print(Text(f"  {line}", style="bold"), soft_wrap=True)
     for footnote in footnotes(comparison):
         console.print(Text(footnote, style="dim"))
-    remarks = [*comparison.notes, *(f"{r.level}: {n}" for r in comparison.runs for n in r.notes)]
-    for remark in remarks:
+    for remark in [*comparison.notes, *_notes_of_levels(comparison)]:
         console.print(Text(f"note: {remark}", style="dim"))
     render_gpu(comparison, console)
     if has_layers(comparison.runs) if by_layer is None else by_layer:
         render_layers(comparison.runs, console)
+
+
+def _notes_of_levels(comparison: Comparison) -> list[str]:
+    """Each note once, behind the levels that have it."""
+    levels: dict[str, list[str]] = {}
+    for run in comparison.runs:
+        for note in run.notes:
+            levels.setdefault(note, []).append(run.level)
+    return [f"{', '.join(dict.fromkeys(names))}: {note}" for note, names in levels.items()]
 
 
 def heading(comparison: Comparison) -> str:
@@ -69,12 +78,9 @@ def heading(comparison: Comparison) -> str:
 
 
 def workload_text(workload: Workload) -> str:
-    """The model, mode and input in one line."""
-    inputs = workload.inputs[: len(workload.inputs) - workload.draws]
-    shapes = ", ".join("x".join(map(str, t.shape)) for t in inputs)
+    """The model, mode and inputs in one line."""
     what = {"infer": "inference", "train": "training step"}[workload.mode]
-    dtype = workload.inputs[0].dtype
-    return f"{workload.model}, {what}, input {shapes} {dtype}, {workload.parameters:,} parameters"
+    return f"{workload.model}, {what}, {inputs_text(workload)}, {workload.parameters:,} parameters"
 
 
 def conditions(comparison: Comparison) -> str:
@@ -142,7 +148,7 @@ def footnotes(comparison: Comparison) -> list[str]:
 def table(comparison: Comparison, columns: Sequence[Column] = ()) -> Table:
     """One row per level, with these columns; all unless given."""
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for title in ("level", "verdict\n(error)"):
+    for title in ("level", "verdict\n(of limit)"):
         result.add_column(title, no_wrap=True)
     columns = columns or all_columns(comparison)
     for column in columns:
@@ -180,7 +186,9 @@ def blocks(comparison: Comparison, columns: Sequence[Column]) -> Text:
     shown = Text()
     for run in comparison.runs:
         shown.append("\n").append(run.level, style="bold").append("\n  ")
-        shown.append_text(Text(", ").join(verdict_text(run).split("\n"))).append("\n")
+        shown.append_text(Text(", ").join(verdict_text(run, " of its limit").split("\n"))).append(
+            "\n"
+        )
         for column in columns:
             line = column.line(run)
             if line.plain != "-":

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from golow.compiled.callable_levels import line_to_paste
 from golow.programs.profiling.profile_record import Finding
+from golow.records.workload import Workload
 from golow.report.command import INDENT, command_lines
 from golow.report.console import visible
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
@@ -17,9 +19,10 @@ MOST = 5
 CAUTION = "profiler"
 
 
-def render_advice(findings: Sequence[Finding], console: Console) -> None:
-    """Print at most five findings in their order; the same at several levels counts once. A caution
-    about the figures comes last, and always."""
+def render_advice(findings: Sequence[Finding], workload: Workload, console: Console) -> None:
+    """Print at most five findings in their order, each with the line that gives the level that was
+    measured to be faster; the same at several levels counts once. A caution about the figures comes
+    last, and always."""
     rules: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.name in TEXTS:  # a newer golow may have other rules
@@ -31,11 +34,12 @@ def render_advice(findings: Sequence[Finding], console: Console) -> None:
     console.print()
     console.print(Text("What to do about it", style="bold"))
     for number, alike in enumerate(shown, start=1):
-        console.print(Text(_item(number, alike, console.width)), soft_wrap=True)
+        console.print(Text(_item(number, alike, workload, console.width)), soft_wrap=True)
 
 
-def _item(number: int, alike: Sequence[Finding], width: int) -> str:
-    """The text of the first, the other levels' names, and the command, indented below a number."""
+def _item(number: int, alike: Sequence[Finding], workload: Workload, width: int) -> str:
+    """The text of the first, the other levels' names, the line to paste and the command, indented
+    below a number."""
     first, *others = alike
     words = TEXTS[first.name](first)
     names = dict.fromkeys(finding.level for finding in others)
@@ -44,6 +48,8 @@ def _item(number: int, alike: Sequence[Finding], width: int) -> str:
     lines = textwrap.wrap(
         visible(f"{number}. {words}"), width, subsequent_indent=" " * INDENT, break_on_hyphens=False
     )
+    if first.faster and (line := line_to_paste(workload, first.faster)):
+        lines.append(" " * INDENT + visible(line))
     return "\n".join([*lines, *command_lines(visible(first.command), width)])
 
 

@@ -79,7 +79,7 @@ def render(
             )
             table = kernel_table if by == "kernel" else _operator_table
             console.print(table(level, sort, top))
-        render_advice(profile.findings, console)
+        render_advice(profile.findings, profile.workload, console)
     if len(profiles) > 1:
         render_precisions(profiles, by=by, top=top, console=console)
 

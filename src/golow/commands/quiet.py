@@ -1,0 +1,25 @@
+"""Standard output carries golow's own output and nothing else: while a command computes, what the
+model prints goes to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2  # file descriptors
+
+
+@contextmanager
+def prints_to_stderr() -> Iterator[None]:
+    """Send there what Python code, C code and other programs print within the block."""
+    sys.stdout.flush()
+    own = os.dup(STANDARD_OUTPUT)
+    try:
+        os.dup2(STANDARD_ERROR, STANDARD_OUTPUT)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(own, STANDARD_OUTPUT)
+        os.close(own)

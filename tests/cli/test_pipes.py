@@ -1,0 +1,82 @@
+"""Standard output in a pipe: golow's own output and nothing else, as wide as COLUMNS says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from golow import cli
+from golow.report.console import PIPED_WIDTH, WIDTH, wide_console
+from support.command import golow
+
+NOISY = """
+import os
+
+import torch
+
+print("noise of Python")
+os.system("echo noise of a program")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        os.write(1, b"noise of C\\n")
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        print("noise of a pass")
+        return self.layer(x)
+"""
+SMALL = ("noisy.py:Net", "--input", "4")
+COMMANDS = {
+    "emit": ("emit", *SMALL, "--out", "emitted"),
+    "build": ("build", *SMALL, "--out", "net.golow"),
+    "lower": ("lower", *SMALL, "--level", "onednn", "--show"),
+    "support": ("levels", "--support", *SMALL, "--json", "-"),
+    "compare": ("compare", *SMALL, "--levels", "eager", "--time-limit", "0.2", "--json", "-"),
+}
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_model_prints_goes_to_standard_error(
+    tmp_path: Path,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["golow", *COMMANDS[command]])
+    with contextlib.suppress(SystemExit):
+        cli.main()
+    output, error = capfd.readouterr()
+    assert output and "noise" not in output, error
+    for source in ("Python", "a program", "C", "a pass"):
+        assert f"noise of {source}" in error
+    if "--json" in COMMANDS[command]:
+        json.loads(output)
+
+
+@pytest.mark.parametrize(
+    ("columns", "wide"),
+    [("60", 60), ("90", 90), ("500", WIDTH), (None, PIPED_WIDTH), ("", PIPED_WIDTH), ("x", 80)],
+)
+def test_a_pipe_is_as_wide_as_columns_says(
+    columns: str | None, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    ended = golow("levels")
+    assert max(map(len, ended.output.splitlines())) == wide
+
+
+def test_standard_error_is_as_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert wide_console(stderr=True).width == wide_console().width == 72
