@@ -1,5 +1,5 @@
 """How far correct float32 levels are from gradients that cancel in part, in roundings of what they
-sum and of their own size: the table of docs/understand/correctness.md.
+sum and of their own size: the table of docs/understand/check_experiments.md.
 
     python benchmarks/cancelling_gradients.py
 """

@@ -1,5 +1,5 @@
 """What float32 costs in models that amplify rounding, and what the check measures of that: the
-table of docs/understand/correctness.md.
+table of docs/understand/check_experiments.md.
 
     python benchmarks/rounded_operations.py
 """

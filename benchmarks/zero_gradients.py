@@ -1,5 +1,5 @@
 """How far correct float32 levels are from a gradient whose exact value is zero, in roundings of
-what it sums: the table of docs/understand/correctness.md.
+what it sums: the table of docs/understand/check_experiments.md.
 
     python benchmarks/zero_gradients.py
 """
