@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import msgspec
@@ -9,7 +10,9 @@ import pytest
 
 from golow.measure import two_clocks
 from golow.measure.block import warmup_iterations
-from golow.records.comparison import Block
+from golow.measure.race import run_race
+from golow.records.comparison import Block, Sample
+from golow.worker.protocol import Challenge
 
 
 def blocks(share: float, iteration: float, count: int = 10, contended: bool = False) -> list[Block]:
@@ -126,6 +129,41 @@ def test_a_quarter_of_the_blocks_may_stall_for_any_reason() -> None:
         assert "processor time" in two_clocks.refute_busy(stalled(busy(0.6, 1.0), count), 1)
     assert "fill" in two_clocks.refute(stalled(blocks(1.0, 15e-3, 100), 5))
     assert "processor time" in two_clocks.refute_busy(stalled(busy(1.0, 1.0), 5), 1)
+
+
+class Stalling:
+    """A worker whose first blocks in a race of millisecond iterations last for longer than it says,
+    by golow's clock."""
+
+    name = "eager"
+
+    def __init__(self, stalls: int) -> None:
+        self.stalls, self.blocks = stalls, 0
+
+    def time(
+        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+    ) -> Sample:
+        passed = 2_000_000 * (iterations + warmup)
+        if warmup > 1:  # no probe of the calibration
+            self.blocks += 1
+            passed += 5 * 10**9 * (self.blocks <= self.stalls)
+        return Sample(host_ns=(2_000_000,) * iterations, wall_ns=passed, wait_share=0.0)
+
+
+@pytest.mark.parametrize(("stalls", "refuted"), [(0, False), (1, False), (1000, True)])
+def test_a_race_refutes_nobody_for_its_first_block(stalls: int, refuted: bool) -> None:
+    race = run_race([Stalling(stalls)], baseline="eager", seed=0, time_limit=0.3, block_seconds=0.2)
+    assert ("eager" in race.failures) is refuted
+
+
+def test_few_blocks_are_judged_when_the_race_ends() -> None:
+    clock = map(float, itertools.count())
+    race = run_race(
+        [Stalling(1000)], baseline="eager", seed=0, time_limit=1.0, necessary=1, least_rounds=1,
+        clock=lambda: next(clock),
+    )  # fmt: skip
+    assert len(race.rounds) < two_clocks.LEAST_BLOCKS
+    assert "golow's own clock" in str(race.failures["eager"])
 
 
 def test_one_sides_clock_alone_says_nothing() -> None:

@@ -170,6 +170,7 @@ def run_race(
                 break
     except KeyboardInterrupt:
         reason = "interrupted"
+    race = _without_refuted(race, race.racing, setting)
     if proof is not None:
         unmoved = {name: proof.unmoved(name) for name in race.racing}
         race = race.without({name: said for name, said in unmoved.items() if said}, "differs")
@@ -206,18 +207,23 @@ def _run_round(
     if proof is not None and found:
         baseline = next((w for w in racing if w.name == race.baseline), None)
         race = race.without(proof.judge(found, _evaluator(baseline, race)), "differs")
-    if not setting.cold:  # the emptying of a cache is not in the worker's times
-        clocks = {name: _refuted(race, name, setting.threads) for name in blocks}
-        race = race.without({name: said for name, said in clocks.items() if said}, "clock")
-    return race
+    many = [name for name in blocks if len(race.blocks[name]) >= two_clocks.LEAST_BLOCKS]
+    return _without_refuted(race, many, setting)
 
 
-def _refuted(race: Race, name: str, threads: int | None) -> str:
-    """Why the times of a level cannot be true; empty if they can."""
-    trusted = () if name == race.baseline else race.blocks.get(race.baseline, ())
-    return two_clocks.refute(race.blocks[name], trusted) or two_clocks.refute_busy(
-        race.blocks[name], threads, trusted
-    )
+def _without_refuted(race: Race, names: Sequence[str], setting: Setting) -> Race:
+    """The race without those of these levels whose times cannot be true."""
+    if setting.cold:  # the emptying of a cache is not in the worker's times
+        return race
+    refuted = {}
+    for name in names:
+        blocks = race.blocks.get(name, ())
+        trusted = () if name == race.baseline else race.blocks.get(race.baseline, ())
+        said = two_clocks.refute(blocks, trusted)
+        said = said or two_clocks.refute_busy(blocks, setting.threads, trusted)
+        if said:
+            refuted[name] = said
+    return race.without(refuted, "clock")
 
 
 def _evaluator(baseline: Worker | None, race: Race) -> Callable[[Challenge], float | None]:

@@ -61,6 +61,9 @@ WORST_SHARE = 1 / 4
 on a busy machine a single untimed iteration may stand for as long as all blocks take together. The
 median, which is quoted, owes them nothing; who cheats in a quarter of the blocks gains nothing."""
 
+LEAST_BLOCKS = 4
+"""From so many blocks on the worst one is left out: a race that goes on judges no fewer."""
+
 LEAST_SECONDS = 0.2
 """Seconds of blocks beyond what is allowed for, from which on a level is judged."""
 
