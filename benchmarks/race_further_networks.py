@@ -26,7 +26,7 @@ from golow.records.comparison import Run
 from golow.records.workload import Device, Mode, Precision
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
-from networks import OURS, listed, memory, milliseconds, over
+from networks import OURS, listed, memory, over
 
 FILE = Path(__file__).parent / "further_networks.py"
 RIVALS = {
@@ -93,7 +93,7 @@ def raced(name: str, options: argparse.Namespace) -> bool:
     share = f"{held[0] / held[1]:.2f}" if held[0] and held[1] else "-"
     seconds = time.monotonic() - begun
     print(
-        f"{name}: {milliseconds(ours.time.value)} ms; {ratios}; memory {share} [{seconds:.0f} s]",
+        f"{name}: {ours.time.value * 1e3:.3g} ms; {ratios}; memory {share} [{seconds:.0f} s]",
         flush=True,
     )
     return True

@@ -24,6 +24,8 @@ if not torch.cuda.is_available():
     torch.manual_seed = torch.default_generator.manual_seed
 # Inductor compiles and runs a probe of the processor's vectors for each new cache.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+# xdist sets it to the width of its own terminal; commands would print tables of that width.
+os.environ.pop("COLUMNS", None)
 
 # Modules whose fixtures or single tests take half a minute and more. They begin first: one that
 # began last would keep the other process waiting, and processes that share a module build its

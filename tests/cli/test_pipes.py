@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from golow import cli
-from golow.report.console import PIPED_WIDTH, WIDTH, wide_console
+from golow.report.console import WIDTH, wide_console
 from support.command import golow
 
 NOISY = """
@@ -65,7 +65,15 @@ def test_what_a_model_prints_goes_to_standard_error(
 
 @pytest.mark.parametrize(
     ("columns", "wide"),
-    [("60", 60), ("90", 90), ("500", WIDTH), (None, PIPED_WIDTH), ("", PIPED_WIDTH), ("x", 80)],
+    [
+        ("60", 60),
+        ("90", 90),
+        ("500", WIDTH),
+        (None, WIDTH),
+        ("", WIDTH),
+        ("0", WIDTH),
+        ("x", WIDTH),
+    ],
 )
 def test_a_pipe_is_as_wide_as_columns_says(
     columns: str | None, wide: int, monkeypatch: pytest.MonkeyPatch

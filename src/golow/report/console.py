@@ -10,7 +10,6 @@ from rich.segment import Segment
 from rich.table import Table
 
 WIDTH = 100
-PIPED_WIDTH = 80  # where COLUMNS is not set
 LONGEST_VARIANT = 14
 UNLIMITED = 10_000  # columns that no table has
 MOST_LINES, LONGEST_LINE = 60, 500  # of a message
@@ -30,18 +29,18 @@ class PlainConsole(Console):
 
 def wide_console(most: int = WIDTH, *, stderr: bool = False) -> Console:
     """Standard output, or standard error, as wide as the terminal up to so many columns. In a file
-    or a pipe it is as wide as the variable COLUMNS says, 80 columns without it."""
+    or a pipe it is as wide as the variable COLUMNS says, without it of that many columns."""
     # markup would remove the brackets of `golow[cudnn]`
     console = PlainConsole(markup=False, stderr=stderr)
-    width = console.width if console.is_terminal else _stated_width()
+    width = console.width if console.is_terminal else _stated_width() or most
     console.width = min(most, width)
     return console
 
 
 def _stated_width() -> int:
-    """Not rich's: it takes the terminal of standard input for that of the output."""
+    """0 if it is not stated. rich's own width is that of the terminal of standard input."""
     stated = os.environ.get("COLUMNS", "")
-    return int(stated) if stated.isdecimal() and int(stated) else PIPED_WIDTH
+    return int(stated) if stated.isdecimal() else 0
 
 
 def fits(table: Table, console: Console) -> bool:

@@ -358,13 +358,11 @@ def test_without_a_compiler_it_is_unavailable(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    run = golow.compare(
-        "mlp", batch=2, threads=1, levels=["aotinductor"], time_limit=0.1, cache=tmp_path / "cache"
-    ).run("aotinductor")
-    assert run.check.verdict == "unavailable"
-    assert run.check.reason == "no C++ compiler was found; " + (
-        "apt-get install g++ (or set CXX to a compiler)"
-    )
+    with pytest.raises(
+        golow.GolowError, match=r"aotinductor cannot run here: no C\+\+ compiler"
+    ) as e:
+        golow.compare("mlp", batch=2, levels=["aotinductor"], cache=tmp_path / "cache")
+    assert e.value.hint == "apt-get install g++ (or set CXX to a compiler)"
 
 
 def test_training_is_refused() -> None:
