@@ -29,10 +29,10 @@ class PlainConsole(Console):
 
 def wide_console(most: int = WIDTH, *, stderr: bool = False) -> Console:
     """Standard output, or standard error, as wide as the terminal up to so many columns. In a file
-    or a pipe it is as wide as the variable COLUMNS says, without it of that many columns."""
+    or a pipe it is as wide as the variable COLUMNS says, 100 columns without it."""
     # markup would remove the brackets of `golow[cudnn]`
     console = PlainConsole(markup=False, stderr=stderr)
-    width = console.width if console.is_terminal else _stated_width() or most
+    width = console.width if console.is_terminal else _stated_width() or WIDTH
     console.width = min(most, width)
     return console
 
