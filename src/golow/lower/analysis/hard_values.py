@@ -58,18 +58,19 @@ def hard_nodes(graph: Graph, names: Collection[str]) -> list[HardNode]:
     of what was made hard after its operation is not among them: levels may keep more of a result
     than its values, such as where it is zero."""
     found: list[HardNode] = []
-    hard, made, results = set(names), set[str](), set[str]()
+    touched, replaced_results = set(names), set[str]()
     for position, node in enumerate(graph.nodes):
         kind, reads = vocabulary().get(node.op), {*node.references()}
         words = None if kind is None else HARD.get(kind.gradient_of or kind)
-        if kind is None or words is None or (hard | made).isdisjoint(reads):
+        if kind is None or words is None or touched.isdisjoint(reads):
             continue
-        if kind.gradient_of is not None and results & hard & reads:
+        outputs = {value.name for value in node.outputs if value is not None}
+        if kind.gradient_of is None:
+            replaced_results |= outputs & {*names}
+        elif not replaced_results.isdisjoint(reads):
             continue
         found.append(HardNode(position, words))
-        outputs = {value.name for value in node.outputs if value is not None}
-        made |= outputs
-        results |= outputs if kind.gradient_of is None else set()
+        touched |= outputs
     return found
 
 
