@@ -37,5 +37,5 @@ def packed_rows(source: View, target: View, axes: Axes) -> Kernel:
         f"constexpr int VECTOR = {each};",
     )
     grid, block = flat(count, each)
-    scalars = tuple(map(index, (count, length, pitch - length, source.start)))
+    scalars = tuple(index(number) for number in (count, length, pitch - length, source.start))
     return Kernel(FILE, "packed_rows", grid, block, scalars, 0, VECTOR + "\n".join(lines) + "\n\n")
