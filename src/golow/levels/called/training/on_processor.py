@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -106,11 +107,21 @@ class ProcessorPlan:
         """Run the step on a batch at these addresses; returns its loss."""
         set_threads(self._threads)
         self._run(inputs, targets)
-        if self._state is not None:
-            self._state.clear(["gradient_sum"])
+        self._forget_sums()
         loss = torch.empty((), dtype=torch.float32, device="cpu")  # whatever the defaults are
         ctypes.memmove(loss.data_ptr(), self._run.loss_address, LOSS_BYTES)
         return loss
+
+    def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
+        """Run the same step by step; returns loss, outputs and gradients."""
+        set_threads(self._threads)
+        found = self._run.observed(inputs, targets)
+        self._forget_sums()
+        return found
+
+    def _forget_sums(self) -> None:
+        if self._state is not None:
+            self._state.clear(["gradient_sum"])
 
     def reload(self, frozen: Mapping[str, Tensor]) -> None:
         """Nothing: plans read every weight in the state."""
