@@ -115,7 +115,9 @@ class CalledStep(TorchProgram):
     def _reset(self) -> None:
         self.seek(0)
         weights = torch_bundle.tensors(self.bundle, "weights")
-        self._saved.load(self._built, {f"parameter/{n}": t for n, t in weights.items()}, self._scaler)
+        self._saved.load(
+            self._built, {f"parameter/{n}": t for n, t in weights.items()}, self._scaler
+        )
         self._set_learning_rate(self.workload.optimizer.learning_rate)
 
     def _set_learning_rate(self, rate: float) -> None:
