@@ -25,6 +25,7 @@ from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.run.called_plan import set_threads
 from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
 from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.direct.onednn.steps.built_plan import Built
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 
@@ -122,6 +123,15 @@ class ProcessorPlan:
     def _forget_sums(self) -> None:
         if self._state is not None:
             self._state.clear(["gradient_sum"])
+
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._run.built
+
+    def constant(self, kind: str, target: str) -> np.ndarray:
+        """A constant of the graph."""
+        return self._run.constant(kind, target)
 
     def reload(self, frozen: Mapping[str, Tensor]) -> None:
         """Nothing: plans read every weight in the state."""

@@ -13,6 +13,7 @@ from golow.levels.torch.optimizers import NAMES
 from golow.records.workload import Optimizer
 
 WEIGHTS = ("parameter", "buffer")
+STEPS = "steps/steps"
 SCALE, GOOD = "scaler/scale", "scaler/good_steps"
 TRACKER = "_growth_tracker"
 
@@ -40,7 +41,7 @@ class SavedState:
                 yield f"{kind}/{self._names[index]}", _copy(entry[named[kind]])
             steps = entry.get("step")
         if self._optimizer.counts_steps and steps is not None:
-            yield "steps/steps", _copy(steps)
+            yield STEPS, _copy(steps)
 
     def scaler(self, step: TrainingStep) -> Iterator[tuple[str, Tensor]]:
         """The loss scale; nothing if there is none."""
@@ -63,7 +64,7 @@ class SavedState:
         step.load_state_dict(weights, optimizer, scaler)
 
     def _entries(self, state: Mapping[str, Tensor]) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        named, steps = NAMES[self._optimizer.name], state.get("steps/steps")
+        named, steps = NAMES[self._optimizer.name], state.get(STEPS)
         for index, name in enumerate(self._names):
             found = {
                 named[kind]: state[f"{kind}/{name}"]

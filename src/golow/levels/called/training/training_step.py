@@ -206,6 +206,16 @@ class TrainingStep(Uncopied):
 
     # ------------------------------------------------------------ implementation
 
+    @property
+    def parts(self) -> StepParts:
+        """For what writes the step down."""
+        return self._parts
+
+    @property
+    def plans(self) -> Mapping[int, OneBatch]:
+        """Its plans, by batch."""
+        return self._plans
+
     def build(self, rows: int, observer: Observer) -> OneBatch:
         """Build the plans of a batch size, if there are none yet."""
         return self._plans.get(rows) or self._at(rows, observer)

@@ -116,7 +116,7 @@ class TrainingPlan:
     def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
         """Run the same; return loss, outputs and gradients. Each is copied right after its step,
         because a later step may reuse its memory."""
-        outputs, found = self._execution.built.outputs, dict[Key, np.ndarray]()
+        outputs, found = self.built.outputs, dict[Key, np.ndarray]()
         at_step: dict[int, list[Key]] = defaultdict(list)
         for key, (_, position) in outputs.items():
             if key[0] in SEEN:
@@ -130,6 +130,15 @@ class TrainingPlan:
         self._execution.run_watched(see)
         see(-1)
         return clipped(found)
+
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._execution.built
+
+    def constant(self, kind: str, target: str) -> np.ndarray:
+        """A copy of a constant of the graph."""
+        return self._execution.read(self.built.inputs[kind, target])
 
     def _take(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
         at = [*inputs[: self._inputs], *targets[: self._targets]]
