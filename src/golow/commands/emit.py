@@ -95,6 +95,10 @@ def _written(prepared: Prepared, level: EmittedLevel, sizes: list[int], out: Pat
         from golow.levels.libtorch.emission import emit as of_libtorch
 
         return of_libtorch(prepared, out)
+    if prepared.workload.mode == "train":
+        from golow.levels.called.training.emission import emit_training
+
+        return emit_training(prepared, sizes, out)
     from golow.levels.called.emission import emit as of_direct
 
     return of_direct(prepared, level.value, sizes, out)

@@ -28,17 +28,13 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def emit(prepared: Prepared, level: str, sizes: Sequence[int], folder: Path) -> list[Path]:
-    """Write the plans of a workload with its weights, an example and what the plan makes of it;
-    return the files. level: onednn, or cudnn for the first GPU. sizes: batches; empty
+    """Write the plans of a workload in inference with its weights, an example and what the plan
+    makes of it; return the files. level: onednn, or cudnn for the first GPU. sizes: batches; empty
     for that of the workload alone. Raises `GolowError`, before anything is written, for what cannot
     be run or written, and for a folder that holds something else."""
     from golow.levels.called.building import built
 
     workload = prepared.workload
-    if workload.mode == "train":
-        from golow.levels.called.training.emission import emit_training
-
-        return emit_training(prepared, sizes, folder)
     if level == "onednn" and workload.device != "cpu":
         raise GolowError("onednn runs on a CPU", "leave out --device, or use --level cudnn.")
     wanted = Wanted(

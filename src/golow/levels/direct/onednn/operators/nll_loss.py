@@ -28,7 +28,8 @@ def nll_loss(build: Builder, arguments: NllLoss) -> None:
     scalar = Descriptor.plain(())
     results = [build.memory.new(build.current.output_name(i), (), scalar) for i in (0, 1)]
     if build.generates:
-        build.steps.kernel(likelihood(*logs.shape, mean, ignored), [logs, target], results)
+        rows, columns = logs.shape
+        build.steps.kernel(likelihood(rows, columns, mean, ignored), [logs, target], results)
     else:
         build.steps.array_call(run, [logs, target], results)
     for index, result in enumerate(results):
@@ -51,7 +52,9 @@ def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
     weight = build.values.tensor(arguments.total_weight)
     given = [gradient, target, weight]
     if build.generates:
-        build.steps.kernel(likelihood_gradient(*logs.shape, mean, ignored), given, [result])
+        rows, columns = logs.shape
+        kernel = likelihood_gradient(rows, columns, mean, ignored)
+        build.steps.kernel(kernel, given, [result])
     else:
         build.steps.array_call(run, given, [result])
     build.values.define(0, result)
