@@ -134,8 +134,8 @@ function tickTexts(ticks) {
   const [step, last] = [ticks[1] - ticks[0], ticks[ticks.length - 1] - ticks[ticks.length - 2]];
   if (ticks.length < 2 || Math.abs(step - last) > 1e-6 * Math.abs(step) || (most < 1e-3 && most > 0)) return ticks.map(tickText);
   const [prefix, factor] = most >= 1e4 ? PREFIXES.find(([, one]) => most >= one) : ["", 1];
-  const size = step / factor;
-  const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(size) + 1e-9)));
+  const isWhole = (number) => Math.abs(number - Math.round(number)) < 1e-6 * Math.max(1, Math.abs(number));
+  const decimals = [0, 1, 2, 3, 4, 5].find((count) => ticks.every((tick) => isWhole((tick / factor) * 10 ** count))) || 0;
   return ticks.map((tick) => (tick === 0 ? "0" : numberText(tick / factor, decimals) + prefix));
 }
 
