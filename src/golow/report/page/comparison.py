@@ -9,7 +9,7 @@ from rich.text import Text
 
 from golow.programs.comparison.recommended import recommended
 from golow.records.comparison import Comparison, Run, TensorError
-from golow.report.comparison.advice import advice, line_to_paste
+from golow.report.comparison.advice import advice, offers
 from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
 from golow.report.comparison.gpu import gpu_text, is_on_gpu
 from golow.report.comparison.table import conditions, footnotes, workload_text
@@ -42,8 +42,10 @@ def sections(found: Comparison, name: str) -> list[Block]:
 
 def _answer(found: Comparison) -> Iterator[Block]:
     yield blocks.paragraph(advice(found), style="lead")
-    if line := line_to_paste(found):
-        yield blocks.code(line)
+    for said, recipe in offers(found):
+        if said:
+            yield blocks.paragraph(said)
+        yield blocks.code(recipe.lines)
     yield blocks.paragraph(" ".join([_interval(found), _proved(found), _trust(found)]).strip())
     machine = f"{gpu_text(found)}\n" if is_on_gpu(found) else ""
     yield blocks.paragraph(f"{machine}{conditions(found)}", style="note")

@@ -13,7 +13,7 @@ from golow.programs.profiling.summary import ROLES
 from golow.report.comparison.table import workload_text
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
-from golow.report.profiling.advice import TEXTS
+from golow.report.profiling.advice import TEXTS, to_paste
 from golow.report.profiling.figures import ROLE_COLOURS
 from golow.report.profiling.table import GPU_ROWS
 from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
@@ -54,6 +54,8 @@ def _summary(found: Profile) -> Iterator[Block]:
     for finding in found.findings:
         if finding.name in TEXTS:
             yield blocks.paragraph(f"{finding.level}: {TEXTS[finding.name](finding)}")
+            if line := to_paste(finding, found.workload):
+                yield blocks.code(line)
             if finding.command:
                 yield blocks.code(finding.command)
     profiled = [level for level in found.levels if level.summary]

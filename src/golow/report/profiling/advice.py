@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from golow.compiled.callable_levels import line_to_paste
 from golow.programs.profiling.profile_record import Finding
 from golow.records.workload import Workload
 from golow.report.command import INDENT, command_lines
 from golow.report.console import visible
+from golow.report.recipes import lines_to_paste
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
 MOST = 5
@@ -48,9 +48,26 @@ def _item(number: int, alike: Sequence[Finding], workload: Workload, width: int)
     lines = textwrap.wrap(
         visible(f"{number}. {words}"), width, subsequent_indent=" " * INDENT, break_on_hyphens=False
     )
-    if first.faster and (line := line_to_paste(workload, first.faster)):
-        lines.append(" " * INDENT + visible(line))
+    lines += [" " * INDENT + visible(line) for line in to_paste(first, workload).splitlines()]
     return "\n".join([*lines, *command_lines(visible(first.command), width)])
+
+
+def to_paste(finding: Finding, workload: Workload) -> str:
+    """The lines that give the level that was measured to be faster, or that do what the finding
+    says; empty if there are none."""
+    if finding.faster:
+        found = lines_to_paste(workload, finding.faster)
+        return found.lines if found else ""
+    if finding.name == "no tensor cores" and finding.reason not in TF32_HELPS:
+        return ""
+    return SETTINGS.get(finding.name, "")
+
+
+TF32_HELPS = ("ieee", "products in ieee")
+SETTINGS = {
+    "no tensor cores": 'torch.set_float32_matmul_precision("high")',
+    "pageable copies": "loader = DataLoader(samples, ..., pin_memory=True)",
+}
 
 
 # ---------------------------------------------------------------- the texts
@@ -137,7 +154,7 @@ def _pageable_copies(finding: Finding) -> str:
     size, share = bytes_text(finding.figure("copied")), share_text(finding.figure("share"))
     return (
         f"At {finding.level}, a step has {copies} copies of {size} in all from pageable memory, "
-        f"{share} of the profiled step. pin_memory() on the host's tensors makes them pinned."
+        f"{share} of the profiled step, which is the most that pinned memory can save."
     )
 
 
