@@ -4,7 +4,7 @@
 # make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
 # make docs           the documentation as a site in site/; a broken link ends it
-# make figures        the figures, report pages and screenshots of the docs again, from their stored records
+# make figures        figures, tables, report pages and screenshots of the docs again, from their stored records
 # make wheel          the package as one file in dist/
 PYTHON ?= python3
 VENV   ?= .venv
@@ -50,6 +50,7 @@ docs: $(VENV)/.installed
 # A page of golow report has its record inside.
 figures: $(VENV)/.installed
 	$(BIN)/python docs/generate_figures.py
+	PYTHONPATH=benchmarks $(BIN)/python docs/generate_tables.py
 	$(BIN)/python docs/generate_threads_figure.py
 	$(BIN)/python docs/generate_report_levental2020.py
 	for page in resnet50 lenet5-digits; do \
