@@ -10,6 +10,7 @@ from pathlib import Path
 
 from generate_figures import RESULTS, precision_rows
 from generate_report_levental2020 import rows as levental2020_rows
+
 from golow.report.study.rows import StudyRow
 from page_part import put_into
 
