@@ -52,7 +52,7 @@ def section(
 
 
 def paragraph(text: str, *, style: str = "") -> Block:
-    """style: ``lead`` for the answer, ``note`` for what is secondary."""
+    """style: ``lead`` for the answer, ``note`` for what is secondary, ``caption`` above others."""
     return {"kind": "paragraph", "text": visible(text), "style": style}
 
 

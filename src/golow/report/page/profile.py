@@ -13,7 +13,7 @@ from golow.programs.profiling.summary import ROLES
 from golow.report.comparison.table import workload_text
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
-from golow.report.profiling.advice import TEXTS, to_paste
+from golow.report.profiling.advice import TITLE, grouped, to_paste, words
 from golow.report.profiling.figures import ROLE_COLOURS
 from golow.report.profiling.table import GPU_ROWS
 from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
@@ -51,13 +51,6 @@ def sections(found: Sequence[Profile], name: str) -> list[Block]:
 
 
 def _summary(found: Profile) -> Iterator[Block]:
-    for finding in found.findings:
-        if finding.name in TEXTS:
-            yield blocks.paragraph(f"{finding.level}: {TEXTS[finding.name](finding)}")
-            if line := to_paste(finding, found.workload):
-                yield blocks.code(line)
-            if finding.command:
-                yield blocks.code(finding.command)
     profiled = [level for level in found.levels if level.summary]
     longest = max((_seconds(level) for level in profiled), default=1.0)
     if profiled:
@@ -70,6 +63,20 @@ def _summary(found: Profile) -> Iterator[Block]:
         if not level.summary:
             why = level.missing or f"{level.verdict}: {level.reason}"
             yield blocks.paragraph(f"{level.level} has no profile: {why}", style="note")
+    yield from _advice(found)
+
+
+def _advice(found: Profile) -> Iterator[Block]:
+    """What the figures advise, as in the terminal, with lines to paste."""
+    shown = grouped(found.findings)
+    if shown:
+        yield blocks.paragraph(TITLE, style="caption")
+    for alike in shown:
+        yield blocks.paragraph(words(alike))
+        if line := to_paste(alike[0], found.workload):
+            yield blocks.code(line)
+        if alike[0].command:
+            yield blocks.code(alike[0].command)
 
 
 Figure = Callable[[LevelProfile], tuple[str, float | None]]

@@ -19,35 +19,44 @@ MOST = 5
 CAUTION = "profiler"
 
 
-def render_advice(findings: Sequence[Finding], workload: Workload, console: Console) -> None:
-    """Print at most five findings in their order, each with the line that gives the level that was
-    measured to be faster; the same at several levels counts once. A caution about the figures comes
-    last, and always."""
+TITLE = "What to do about it"
+
+
+def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """At most five findings in their order; the same at several levels counts once. A caution about
+    the figures comes last, and always."""
     rules: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.name in TEXTS:  # a newer golow may have other rules
             rules.setdefault(finding.name, []).append(finding)
     cautions = [rules.pop(CAUTION)] if CAUTION in rules else []
-    shown = [*list(rules.values())[: MOST - len(cautions)], *cautions]
+    return [*list(rules.values())[: MOST - len(cautions)], *cautions]
+
+
+def words(alike: Sequence[Finding]) -> str:
+    """The text of the first one, and the other levels' names."""
+    first, *others = alike
+    names = dict.fromkeys(finding.level for finding in others)
+    likewise = f" Likewise at {_listed(list(names))}." if names else ""
+    return f"{TEXTS[first.name](first)}{likewise}"
+
+
+def render_advice(findings: Sequence[Finding], workload: Workload, console: Console) -> None:
+    """Print the findings, each with the line that gives the level that was measured to be
+    faster."""
+    shown = grouped(findings)
     if not shown:
         return
     console.print()
-    console.print(Text("What to do about it", style="bold"))
+    console.print(Text(TITLE, style="bold"))
     for number, alike in enumerate(shown, start=1):
         console.print(Text(_item(number, alike, workload, console.width)), soft_wrap=True)
 
 
 def _item(number: int, alike: Sequence[Finding], workload: Workload, width: int) -> str:
-    """The text of the first, the other levels' names, the line to paste and the command, indented
-    below a number."""
-    first, *others = alike
-    words = TEXTS[first.name](first)
-    names = dict.fromkeys(finding.level for finding in others)
-    if names:
-        words += f" Likewise at {_listed(list(names))}."
-    lines = textwrap.wrap(
-        visible(f"{number}. {words}"), width, subsequent_indent=" " * INDENT, break_on_hyphens=False
-    )
+    """The text, the line to paste and the command, indented below a number."""
+    first, text = alike[0], visible(f"{number}. {words(alike)}")
+    lines = textwrap.wrap(text, width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     lines += [" " * INDENT + visible(line) for line in to_paste(first, workload).splitlines()]
     return "\n".join([*lines, *command_lines(visible(first.command), width)])
 
@@ -57,7 +66,8 @@ def to_paste(finding: Finding, workload: Workload) -> str:
     says; empty if there are none."""
     if finding.faster:
         found = lines_to_paste(workload, finding.faster)
-        return found.lines if found else ""
+        # What is got by commands has them as the finding's own command.
+        return found.lines if found and found.language == "python" else ""
     if finding.name == "no tensor cores" and finding.reason not in TF32_HELPS:
         return ""
     return SETTINGS.get(finding.name, "")
