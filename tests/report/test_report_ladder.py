@@ -235,7 +235,7 @@ def test_the_pointer_shows_a_levels_blocks_and_the_keyboard_too(
     window.run_later("setTimeout(arguments[0], 400)")
     assert window.run(PEEK) is not None
     assert violations(window) == []
-    window.point("h1")
+    window.point("footer")
     window.run_later("setTimeout(arguments[0], 400)")
     assert window.run(PEEK) is None
     window.run("document.querySelectorAll('#r0-ladder .opener')[1].focus()")
