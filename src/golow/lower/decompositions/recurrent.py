@@ -33,7 +33,7 @@ def loop(
     hidden_bias: Tensor | None,
     projection: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`golow.lower.operators.recurrence.Recurrence` as a loop: PyTorch's own, but for the LSTM's."""
+    """`golow.lower.operators.recurrence.Recurrence` as a loop: PyTorch's, but for the LSTM's."""
     biased = input_bias is not None
     found = (input_weight, hidden_weight, input_bias, hidden_bias, projection)
     weights = tuple(weight for weight in found if weight is not None)

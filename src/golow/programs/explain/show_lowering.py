@@ -15,6 +15,7 @@ from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import stages
 from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError
+from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
@@ -50,9 +51,24 @@ def lower(
     graphs = tuple(stages(capture(prepared).graph, CLEAN_UP))
     if choice is None:
         return Lowered(graphs)
+    found = plan_of(graphs[-1], workload, choice, gpu, cache, kernels=kernels)
+    return found._replace(stages=graphs + found.stages[1:])
+
+
+def plan_of(
+    graph: Graph,
+    workload: Workload,
+    choice: ChosenLevel,
+    gpu: str = "",
+    cache: Path | None = None,
+    *,
+    kernels: bool = False,
+) -> Lowered:
+    """Run the level's passes on a cleaned graph, and build its plan; as `lower` does it."""
     chosen = choice.level
+    graphs: tuple[Graph, ...] = (graph,)
     if chosen.passes is not None:
-        graphs += tuple(stages(graphs[-1], chosen.passes(workload)))[1:]
+        graphs = tuple(stages(graph, chosen.passes(workload)))
     if gpu and chosen.plan_for is not None:
         return Lowered(graphs, chosen.plan_for(graphs[-1], workload, choice.variant, named(gpu)))
     if chosen.source is not None:
@@ -61,7 +77,7 @@ def lower(
         return Lowered(graphs)
     probe = chosen.probe()
     if not probe.available:
-        raise GolowError(f"{level}: {probe.missing}", probe.fix)
+        raise GolowError(f"{choice.name}: {probe.missing}", probe.fix)
     given = (graphs[-1], workload, choice.variant, open_cache(cache))
     generated = chosen.kernels(*given) if kernels and chosen.kernels is not None else ()
     return Lowered(graphs, chosen.plan(*given), kernels=generated)
