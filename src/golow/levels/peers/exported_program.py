@@ -150,7 +150,8 @@ def _key(bundle: Bundle, exporter: str, packages: tuple[str, ...], machine: str)
     spec = find_spec(exporter)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(exporter)
-    for file in (Path(spec.origin), HERE / "captured_module.py", HERE / "export_process.py"):
+    shared = ("captured_module.py", "export_process.py", "onnx_export.py")
+    for file in (Path(spec.origin), *(HERE / name for name in shared)):
         digest.update(b"\0" + file.read_bytes())
     return digest.hexdigest()[:32]
 

@@ -76,6 +76,19 @@ TVM = """
     [result] = machine["main"](tvm.runtime.tensor(batch.numpy()))
     """
 
+IREE = """
+    import iree.compiler.tools.import_onnx.__main__ as importer
+    import iree.runtime
+    from iree.compiler import compile_file
+    torch.onnx.export(model.eval(), (batch,), "model.onnx", dynamo=True)
+    importer.main(importer.parse_arguments(["model.onnx", "-o", "model.mlir"]))
+    options = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O2"]
+    target = {"target_backends": ["llvm-cpu"], "input_type": "onnx", "extra_args": options}
+    compile_file("model.mlir", output_file="model.vmfb", **target)
+    compiled = iree.runtime.load_vm_flatbuffer_file("model.vmfb", driver="local-task")
+    result = compiled["main_graph"](batch.numpy())
+    """
+
 
 def getting(workload: Workload, level: str) -> Iterator[Block]:
     """The lines for the level of that name; none for one that is not golow's."""
@@ -116,6 +129,7 @@ def _python(base: str, variant: str, mode: str) -> str:
         "openvino": OPENVINO,
         "executorch": EXECUTORCH,
         "tvm": TVM,
+        "iree": IREE,
     }
     return plain.get(base, "")
 
