@@ -185,7 +185,7 @@ def test_there_is_no_torch_in_the_worker(name: str, workshop: Path) -> None:
     ("model", "batch", "resolution"),
     [
         ("lenet5", 4, None),
-        ("resnet18", 2, 32),
+        ("resnet18", 2, 64),
         ("mobilenet_v2", 2, 64),
     ],
 )
