@@ -151,6 +151,7 @@ FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
     "openvino": lambda names: names["model"]((names["x"].numpy(),))[0],
     "executorch": lambda names: names["result"],
     "tvm": lambda names: names["result"].numpy(),
+    "iree": lambda names: names["result"].to_host(),
 }
 """The output, after the lines for a runtime."""
 

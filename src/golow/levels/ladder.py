@@ -12,7 +12,7 @@ from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.libtorch import level as libtorch
 from golow.levels.named_level import ChosenLevel
-from golow.levels.peers import executorch, onnxruntime, openvino, tensorrt, tvm
+from golow.levels.peers import executorch, iree, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
@@ -48,6 +48,7 @@ LADDER: tuple[Level, ...] = (
     tensorrt.LEVEL,
     executorch.LEVEL,
     tvm.LEVEL,
+    iree.LEVEL,
     jax.LEVEL,
     tensorflow.LEVEL,
     aotinductor.LEVEL,
@@ -58,7 +59,8 @@ LADDER: tuple[Level, ...] = (
 
 # The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,
 # too: it compiles the kernels of compile a second time, and would double the longest build. So is
-# tvm: without tuning one of its iterations takes as long as many of the others.
+# tvm: without tuning one of its iterations takes as long as many of the others. iree only runs when
+# it is named, too: nobody has measured yet whether it costs a comparison as much.
 DEFAULT = (
     "eager",
     "eager:channels_last",

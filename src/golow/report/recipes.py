@@ -91,6 +91,18 @@ TVM = """
     machine = relax.VirtualMachine(tvm.compile(prepared, target=host), tvm.cpu())
     [result] = machine["main"](tvm.runtime.tensor(x.numpy()))
     """
+IREE = """
+    import iree.compiler.tools.import_onnx.__main__ as importer
+    import iree.runtime
+    from iree.compiler import compile_file
+    torch.onnx.export(model.eval(), (x,), "model.onnx", dynamo=True)
+    importer.main(importer.parse_arguments(["model.onnx", "-o", "model.mlir"]))
+    options = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O2"]
+    target = {"target_backends": ["llvm-cpu"], "input_type": "onnx", "extra_args": options}
+    compile_file("model.mlir", output_file="model.vmfb", **target)
+    compiled = iree.runtime.load_vm_flatbuffer_file("model.vmfb", driver="local-task")
+    result = compiled["main_graph"](x.numpy())
+    """
 
 
 def lines_to_paste(workload: Workload, level: str) -> Recipe | None:
@@ -152,6 +164,7 @@ def _python(base: str, variant: str, mode: str) -> str:
         "openvino": OPENVINO,
         "executorch": EXECUTORCH,
         "tvm": TVM,
+        "iree": IREE,
     }
     return plain.get(base, "")
 

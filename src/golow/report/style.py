@@ -47,6 +47,7 @@ LEVELS = {
     "tensorrt": ("#000077", "p"),
     "executorch": ("#BB55FF", "D"),
     "tvm": ("#886633", "v"),
+    "iree": ("#3366AA", "^"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#7700DD", "p"),
 }
