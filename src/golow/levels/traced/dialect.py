@@ -20,7 +20,8 @@ class Dialect(ABC):
     neural networks. array: the function that makes a tensor of nested lists. rsqrt: the function
     ``1 / sqrt(x)``. fold_in: the function that makes keys from a key. truth: the type of truth
     values where a tensor is made. zero: a zero beside floats. activations: those that no two
-    frameworks spell alike, as in `operators.activation`.
+    frameworks spell alike, as in `operators.activation`. channels_last: whether the framework's
+    users choose this order for images; otherwise it is PyTorch's, as that of the filters.
     """
 
     level: ClassVar[str]
@@ -34,6 +35,7 @@ class Dialect(ABC):
     truth: ClassVar[str]
     zero: ClassVar[str]
     activations: ClassVar[Mapping[str, str]]
+    channels_last: ClassVar[bool] = True
 
     # ------------------------------------------------------------ numbers and types
 
@@ -136,3 +138,27 @@ class Dialect(ABC):
     @abstractmethod
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
         """The mean of each window of an image with channels last; windows lie side by side."""
+
+    # ------------------------------------------------------------ what only some frameworks have
+
+    def layer_norm(
+        self, x: str, shape: Sequence[int], weight: str | None, bias: str | None, epsilon: float
+    ) -> str | None:
+        """The framework's own norm over the last axes, of that shape; None if it is written out."""
+        return None
+
+    def adaptive_mean(self, x: str, size: Sequence[int]) -> str | None:
+        """The framework's own adaptive average pooling of an image, to that size; None if it is
+        written out."""
+        return None
+
+
+class StrictDialect(Dialect):
+    """A framework that converts no types by itself. dtypes: in the order of promotion."""
+
+    @abstractmethod
+    def typed(self, value: float, dtype: str) -> str:
+        """A number that says its type."""
+
+    def cast(self, x: str, given: str, wanted: str) -> str:
+        return x if given == wanted else self.converted(x, wanted)
