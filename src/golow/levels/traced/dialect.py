@@ -110,10 +110,16 @@ class Dialect(ABC):
     # ------------------------------------------------------------ along axes
 
     def reduced(
-        self, function: str, x: str, axes: tuple[int, ...], keep: bool, dtype: str = "float32"
+        self,
+        function: str,
+        x: str,
+        axes: tuple[int, ...],
+        keep: bool,
+        dtype: str = "float32",
+        rank: int = 0,
     ) -> str:
         """One number, of elements of that type, for each place outside of these axes. keep: their
-        size becomes one."""
+        size becomes one. rank: how many axes x has, for an extreme."""
         kept = ", keepdims=True" if keep else ""
         return f"{self.reduction(function, dtype)}({x}, axis={axes}{kept})"
 
@@ -138,6 +144,10 @@ class Dialect(ABC):
     @abstractmethod
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
         """The mean of each window of an image with channels last; windows lie side by side."""
+
+    def returned(self, x: str) -> str:
+        """An output of the model, which a training step returns beside the loss."""
+        return x
 
     # ------------------------------------------------------------ what only some frameworks have
 

@@ -265,7 +265,8 @@ class Writer:
             (item for item in self.graph.outputs if item.kind == "output"),
             key=lambda item: int(item.target),
         )
-        found = ", ".join(self.plain(Ref(name=item.name)) for item in outputs)
+        names = [self.plain(Ref(name=item.name)) for item in outputs]
+        found = ", ".join(map(self.dialect.returned, names) if self.trains else names)
         several = f"({found},)" if outputs else "()"
         if not self.trains:
             return several

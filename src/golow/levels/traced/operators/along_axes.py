@@ -22,8 +22,10 @@ def reduce(writer: Writer, given: Reduce) -> None:
     x = writer.image(given.x) if image else writer.plain(given.x)
     if image:
         axes = tuple(sorted(map(image_axis, axes)))
-    dtype = writer.value(given.x).dtype
-    result = writer.dialect.reduced(given.function, x, axes, given.keep, dtype)
+    value = writer.value(given.x)
+    result = writer.dialect.reduced(
+        given.function, x, axes, given.keep, value.dtype, len(value.shape)
+    )
     writer.put(result, image=image and given.keep)
 
 

@@ -96,10 +96,22 @@ class Paddle(StrictDialect):
         return f"{x}[{':, ' * axis}{start}:{stop}{further}]"
 
     def reduced(
-        self, function: str, x: str, axes: tuple[int, ...], keep: bool, dtype: str = "float32"
+        self,
+        function: str,
+        x: str,
+        axes: tuple[int, ...],
+        keep: bool,
+        dtype: str = "float32",
+        rank: int = 0,
     ) -> str:
-        kept = ", keepdim=True" if keep else ""
-        return f"{self.reduction(function, dtype)}({x}, axis={axes}{kept})"
+        """The gradient of `amax` over several of five axes or more is memory that nobody wrote, as
+        seen at PaddlePaddle 3.3, so that one axis goes after another."""
+        name, kept = self.reduction(function, dtype), ", keepdim=True" if keep else ""
+        if name in ("paddle.amax", "paddle.amin") and rank > 4 and 1 < len(axes) < rank:
+            for axis in sorted(axes, reverse=True):  # those before it keep their place
+                x = f"{name}({x}, axis={axis}{kept})"
+            return x
+        return f"{name}({x}, axis={axes}{kept})"
 
     def reduction(self, function: str, dtype: str) -> str:
         """Truth values have no order in Paddle."""
@@ -117,6 +129,11 @@ class Paddle(StrictDialect):
 
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
         return f"F.avg_pool2d({x}, {kernel}, {kernel})"
+
+    def returned(self, x: str) -> str:
+        """A copy: `paddle.jit.to_static` lets the loss be computed in place of an output, as seen
+        at PaddlePaddle 3.3."""
+        return f"paddle.assign({x})"
 
     def layer_norm(
         self, x: str, shape: Sequence[int], weight: str | None, bias: str | None, epsilon: float

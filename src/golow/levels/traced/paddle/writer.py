@@ -18,6 +18,9 @@ from golow.records.workload import Workload
 HEADER = "import math\n\nimport paddle\nimport paddle.nn.functional as F\n"
 
 
+MOST_AXES = 9  # of a tensor, as seen at PaddlePaddle 3.3
+
+
 @cache
 def implemented() -> dict[str, Implementation]:
     """Return every operator of the level, by its name in nodes."""
@@ -26,11 +29,22 @@ def implemented() -> dict[str, Implementation]:
 
 def refused(graph: Graph) -> Iterator[Unsupported]:
     """Yield every node of a lowered graph that the level cannot run."""
-    return refused_nodes(graph, PADDLE, implemented())
+    yield from refused_nodes(graph, PADDLE, implemented())
+    yield from _with_too_many_axes(graph)
 
 
 def written_source(graph: Graph, workload: Workload) -> str:
     """Return the source for a lowered graph. Raises `Unsupported` for the first node that the level
     cannot run."""
+    for refusal in _with_too_many_axes(graph):
+        raise refusal
     written = Writer(graph, PADDLE, implemented())
     return written.source(workload, HEADER, step_source(workload.optimizer))
+
+
+def _with_too_many_axes(graph: Graph) -> Iterator[Unsupported]:
+    for node in graph.nodes:
+        axes = max((len(value.shape) for value in node.outputs if value is not None), default=0)
+        if axes > MOST_AXES:
+            reason = f"a tensor of {axes} axes; PaddlePaddle has at most {MOST_AXES}"
+            yield Unsupported(PADDLE.level, reason, node.name, node.module)

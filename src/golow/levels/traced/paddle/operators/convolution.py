@@ -27,7 +27,7 @@ def transposed(writer: Writer, given: ConvolutionBackward) -> None:
     gradient, weight = writer.image(given.gradient), writer.filter(given.weight)
     call = (
         f"F.conv2d_transpose({gradient}, {weight}, None, {given.stride}, {_padding(given)}, "
-        f"0, {given.groups}, {given.dilation}, {output.shape[2:]})"
+        f"0, {given.dilation}, {given.groups}, {output.shape[2:]})"
     )
     writer.put(call, image=True)
 
