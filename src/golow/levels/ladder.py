@@ -17,6 +17,7 @@ from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
 from golow.levels.traced.jax import level as jax
+from golow.levels.traced.paddle import level as paddle
 from golow.levels.traced.tensorflow import level as tensorflow
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode
@@ -51,6 +52,7 @@ LADDER: tuple[Level, ...] = (
     iree.LEVEL,
     jax.LEVEL,
     tensorflow.LEVEL,
+    paddle.LEVEL,
     aotinductor.LEVEL,
     libtorch.LEVEL,
     with_emitted(with_called(onednn.LEVEL)),
@@ -86,7 +88,8 @@ DEFAULT_ON_CUDA = (
 
 # Levels that need an extra; they run by default only if it is installed.
 OPTIONAL = (
-    "onnxruntime", "openvino", "tensorrt", "executorch", "jax", "tensorflow", "onednn", "cudnn",
+    "onnxruntime", "openvino", "tensorrt", "executorch", "jax", "tensorflow", "paddle", "onednn",
+    "cudnn",
 )  # fmt: skip
 
 # Direct calls of the vendor's library, with no framework; it depends on the device.
