@@ -1,4 +1,4 @@
-"""What is run: a model, its inputs, batch size, precision and mode; and the optimizer."""
+"""The workload: a model, its inputs, batch size, precision and mode; and the optimizer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     @property
     def keeps(self) -> tuple[OptimizerState, ...]:
-        """What it keeps of each parameter: running means of its gradients and of their squares."""
+        """State that it keeps for each parameter: running means of its gradients and of their
+        squares."""
         if self.name in ("adam", "adamw"):
             return ("momentum", "square")
         squares: tuple[OptimizerState, ...] = ("square",) if self.name == "rmsprop" else ()
@@ -87,7 +88,7 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     @property
     def counts_steps(self) -> bool:
-        """Whether its update depends on how many steps it has made."""
+        """True if its update depends on how many steps it has made."""
         return self.name in ("adam", "adamw")
 
     def __str__(self) -> str:
