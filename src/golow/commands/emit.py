@@ -41,9 +41,8 @@ def emit(
         EmittedLevel,
         typer.Option(
             "--level",
-            help="What the program calls: PyTorch's library (libtorch); or, for inference by the "
-            "plan of golow's level of that name, oneDNN alone on a CPU, or cuDNN and cuBLASLt on "
-            "a GPU.",
+            help="Library that the program calls: PyTorch's (libtorch); or, for inference only, "
+            "oneDNN on a CPU (onednn), or cuDNN and cuBLASLt on a GPU (cudnn), without PyTorch.",
         ),
     ] = EmittedLevel.libtorch,
     inputs: SizesFlags,
@@ -66,7 +65,7 @@ def emit(
         )
     if level is not EmittedLevel.libtorch and inputs.mode.value == "train":
         raise GolowError(
-            f"{level.value} is written for inference alone",
+            f"{level.value} programs run inference only",
             "leave out --mode, or use --level libtorch.",
         )
     require_batches(model, sizes)
