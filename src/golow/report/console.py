@@ -22,7 +22,7 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What is printed, in pieces; those of rich's own controls stay."""
+        """Return the printed text, in pieces; rich's control codes stay."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
@@ -44,7 +44,7 @@ def _stated_width() -> int:
 
 
 def fits(table: Table, console: Console) -> bool:
-    """Whether the console shows every cell of the table whole."""
+    """True if the console shows every cell of the table whole."""
     unlimited = console.options.update(width=UNLIMITED)
     return table.__rich_measure__(console, unlimited).maximum <= console.width
 

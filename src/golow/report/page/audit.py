@@ -17,13 +17,13 @@ WIDTH = 96  # characters of a line to paste
 
 
 def title(found: Audit) -> str:
-    """What a page calls it."""
+    """Title of its page."""
     return f"Audit of {workload_text(found.workload)}"
 
 
 def sections(found: Audit, name: str) -> list[Block]:
     """name: prefix of the section's anchor."""
-    return [blocks.section(f"{name}-choices", "Choices that nobody made", _choices(found))]
+    return [blocks.section(f"{name}-choices", "Settings left at their default", _choices(found))]
 
 
 def _choices(found: Audit) -> Iterator[Block]:

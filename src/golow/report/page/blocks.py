@@ -1,4 +1,4 @@
-"""What a page is made of: sections of blocks, as plain data that JSON can hold.
+"""Elements of a page: sections of blocks, as plain data that JSON can hold.
 
 Python writes every text and number; the page's scripts place them, sort, filter and draw. They know
 blocks and nothing of golow's records, so that a new view needs no new script.
@@ -121,7 +121,7 @@ def table_of(shown: Table, caption: str) -> Block:
 
 
 def order_of(text: str) -> float | None:
-    """What a text that begins with a number and a unit is sorted by; None for other texts."""
+    """Sort key of a text that begins with a number and a unit; None for other texts."""
     found = NUMBER.match(text)
     return float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None
 

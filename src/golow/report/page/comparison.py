@@ -23,7 +23,7 @@ MORE = {"energy": _ENERGY, **{one.name: one for one in CPU_COLUMNS}}
 
 
 def title(found: Comparison) -> str:
-    """What a page calls it."""
+    """Title of its page."""
     return workload_text(found.workload)
 
 
@@ -91,7 +91,7 @@ def _ladder(found: Comparison) -> Iterator[Block]:
     heads += [blocks.column(" ".join(one.label.split())) for one in columns]
     yield blocks.table(
         "Levels from the most abstract to the lowest. A bar shows its distribution and its blocks "
-        "under the pointer or the keyboard; click a level for all that stands behind it.",
+        "under the pointer or the keyboard; click a level for its details.",
         heads,
         (_row(run, columns, longest) for run in found.runs),
         [list(details(run)) for run in found.runs],
@@ -146,7 +146,7 @@ def _cell(run: Run, column: Column) -> Block:
 
 
 def _figure(run: Run, column: str) -> float | None:
-    """What a column is sorted by; None if the level has no such figure."""
+    """Sort key of a column; None if the level has no such figure."""
     if column in ("time", "throughput", "percentiles"):
         return run.time.value if run.time else None
     if column == "ratio":

@@ -30,7 +30,7 @@ TRACED = """
     """
 TRACED_TO_TRAIN = "model = torch.jit.trace(model.train(), batch, check_trace=False)"
 REPLAYED = """
-    # after three iterations in a stream of their own, torch.cuda.Stream()
+    # after three iterations in a separate stream, torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = step(batch)  # the whole iteration: inference, or a training step

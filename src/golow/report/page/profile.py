@@ -22,7 +22,7 @@ OTHER = "#9aa3ad"
 
 
 def title(found: Sequence[Profile]) -> str:
-    """What a page calls it."""
+    """Title of its page."""
     return f"Profile of {workload_text(found[0].workload)}"
 
 
@@ -73,7 +73,7 @@ def _summary(found: Profile) -> Iterator[Block]:
         for level in profiled
     ]
     if rows:
-        yield blocks.table("What a step's time goes to", columns, rows)
+        yield blocks.table("Where a step's time goes", columns, rows)
     for level in found.levels:
         if not level.summary:
             why = level.missing or f"{level.verdict}: {level.reason}"
@@ -84,8 +84,8 @@ Figure = Callable[[LevelProfile], tuple[str, float | None]]
 
 
 def _more_figures(found: Profile, levels: Sequence[LevelProfile]) -> dict[str, Figure]:
-    """What else the terminal's summary has of these levels, as far as any has it: why the GPU was
-    idle, how it was used, and the arithmetic of the step."""
+    """Further figures of the terminal's summary, as far as any of these levels has them: why the
+    GPU was idle, how it was used, and the arithmetic of the step."""
     possible: dict[str, Figure] = {}
     for cause in CAUSES:
         possible[f"GPU idle: {cause}"] = lambda level, cause=cause: _as_share(  # type: ignore[misc]
@@ -172,7 +172,7 @@ def _share_cell(share: float | None) -> Block:
 
 
 def _operators(level: LevelProfile) -> Block:
-    titles = ("calls", "own time", "with what it calls", "on the device", "own memory")
+    titles = ("calls", "own time", "including callees", "on the device", "own memory")
     columns = [blocks.column("operator", number=False), *map(blocks.column, titles)]
     rows = [
         [

@@ -43,7 +43,9 @@ def render_difference(
     Raises `GolowError` if a difference cannot be divided by that.
     """
     if by not in DIVIDED:
-        raise GolowError(f"a difference of profiles has no {by!r}", f"--by {', '.join(DIVIDED)}.")
+        raise GolowError(
+            f"a difference of profiles has no {by!r}", f"use one of {', '.join(DIVIDED)}."
+        )
     console = console or wide_console()
     for word, name in zip(("before", "after"), names, strict=True):
         if name != word:

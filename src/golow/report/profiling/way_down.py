@@ -18,7 +18,7 @@ LONGEST_NAME, LONGEST_PLACE = 58, 30
 NOTE = (
     "The layer is lowered alone, on the input that it gets in the network. Instructions are those "
     "of one call of it on one thread, counted by callgrind with AVX2 at most. The time is without "
-    "Valgrind, with all that the processor has."
+    "Valgrind, with all instruction sets of the processor."
 )
 PYTHON = "Python"
 KEPT = {"(anonymous namespace)": "{anonymous}", "operator()": "operator{}"}

@@ -71,7 +71,7 @@ def load(place: Path) -> list[StudyRow]:
     if there is none."""
     file = exported_study(place)
     if file is None:
-        raise GolowError(f"there is no exported study in {place}", HINT)
+        raise GolowError(f"there is not an exported study in {place}", HINT)
     return read_csv(file)
 
 
@@ -82,7 +82,7 @@ def read_csv(file: Path) -> list[StudyRow]:
     missing = {*columns()} - {*(lines.fieldnames or ())}
     if missing:
         first = next(name for name in columns() if name in missing)
-        raise GolowError(f"{file} is no exported study: it has no column {first!r}", HINT)
+        raise GolowError(f"{file} is not an exported study: it has no column {first!r}", HINT)
     found = []
     for row in lines:
         try:

@@ -166,7 +166,7 @@ def colour_bar(
 
 
 def _is_ordered(plane: Plane) -> bool:
-    """Whether a line between cells means something: models and precisions have no order."""
+    """True if a line between cells means something: models and precisions have no order."""
     axes = (plane.x, plane.y)
     return all(plane.is_numeric(axis) or len(plane.places(axis)) == 1 for axis in axes)
 

@@ -128,7 +128,7 @@ class StudyRow(Record, frozen=True, kw_only=True):
 
 
 def has_few_rounds(row: StudyRow) -> bool:
-    """Whether the level was timed in too few rounds for any conclusion."""
+    """True if the level was timed in too few rounds for any conclusion."""
     return row.time is not None and row.rounds is not None and row.rounds < LEAST_ROUNDS
 
 

@@ -35,7 +35,7 @@ EDGE = 0.2  # cells from a label's middle to the outermost ones
 
 
 def has_surface(plane: Plane) -> bool:
-    """Whether both axes are numeric, with enough values to interpolate between."""
+    """True if both axes are numeric, with enough values to interpolate between."""
     numeric = plane.is_numeric(plane.x) and plane.is_numeric(plane.y)
     return numeric and min(len(plane.xs), len(plane.ys)) >= LEAST
 
