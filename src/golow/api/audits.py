@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AuditResult(NamedTuple):
-    """What `audit` returns: the record, and ways to look at it."""
+    """Result of `audit`: the record, with methods to print, plot and save it."""
 
     audit: Audit
 
@@ -41,7 +41,7 @@ class AuditResult(NamedTuple):
         return line(self, about(self.audit.workload), count(len(self.audit.levels), "level"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.audit.table import render
         from golow.report.notebook import as_html
 

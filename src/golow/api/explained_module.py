@@ -1,4 +1,4 @@
-"""What `golow.compile` returns at a direct level: a compiled module that explains its plan."""
+"""Result of `golow.compile` at a direct level: a compiled module that explains its plan."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class TrainingResult(NamedTuple):
-    """What `train` returns: the record, ways to look at it, and the folder that it lies in."""
+    """Result of `train`: the record, its folder, and methods to print, plot and export it."""
 
     training: Training
     folder: Path
 
     @property
     def good(self) -> bool:
-        """Whether no level failed, and none trained another network than eager."""
+        """True if no level failed, and none trained another network than eager."""
         training = self.training
         return not (
             any(run.failure or run.check.verdict in ("differs", "failed") for run in training.runs)
@@ -51,7 +51,7 @@ class TrainingResult(NamedTuple):
         return line(self, what, count(len(plan.levels), "level"), count(len(plan.seeds), "seed"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.notebook import as_html
         from golow.report.training.table import render
 
@@ -171,8 +171,8 @@ def resume(
 
 
 def load_training(place: str | Path) -> TrainingResult:
-    """What `train` returned for that folder, as far as the training has come. Raises `GolowError`
-    for any other folder."""
+    """Load the result of `train` from that folder, as far as the training has come. Raises
+    `GolowError` for any other folder."""
     return TrainingResult(training_store.load(place), Path(place))
 
 
