@@ -157,7 +157,7 @@ class Container:
 
     def _broken(self, what: str) -> GolowError:
         return GolowError(
-            f"{self.file} is no whole artifact of golow: {what}", "save or copy it again."
+            f"{self.file} is not a complete golow artifact: {what}", "save or copy it again."
         )
 
 

@@ -155,7 +155,8 @@ class LoadedContext(Uncopied):
         """
         if not self._lock.acquire(blocking=False):
             raise GolowError(
-                "another thread is calling this context", "give each thread its own: f.context()."
+                "another thread is calling this context",
+                "give each thread its own context: f.context().",
             )
         try:
             return self._called(given, out, named)
