@@ -1,4 +1,4 @@
-"""Whether a training that was timed has left the state that its steps lead to.
+"""Verify that a timed training has left the state that its steps lead to.
 
 The losses of timed steps say little of their backward passes: the check's small learning rate
 hardly moves them. So golow asks for the parameters when the race is over, which no worker knows
@@ -118,7 +118,7 @@ class _Way(NamedTuple):
         )
 
     def is_signal(self, steps: int) -> bool:
-        """Whether eager moved the tensor by more than rounding; not if it is not finite."""
+        """True if eager moved the tensor by more than rounding; not if it is not finite."""
         squares = min(self.squares)
         return math.isfinite(squares) and squares > LEAST_SIGNAL**2 * self.rounding * steps
 

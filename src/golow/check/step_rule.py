@@ -273,7 +273,7 @@ def _without_signs(value: StepValue) -> Tensor:
 def _all_jump(
     value: StepValue, wrong: Tensor, rounded: _Rounded, margin: Tensor | float = 0.0
 ) -> bool:
-    """Whether each of these elements is what a moved computation gives, within a margin."""
+    """True if each of these elements is what a moved computation gives, within a margin."""
     if not bool(wrong.any()):
         return True
     found = value.found.double() if value.wanted.is_floating_point() else value.found

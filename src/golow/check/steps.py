@@ -81,7 +81,7 @@ class _HandedOver:
         return None if place is None else self._tensor(name, place)
 
     def read_later(self, position: int, name: str) -> Tensor | None:
-        """The same as later operations read it."""
+        """The value as later operations read it."""
         made = self(position, name)
         place = self._replaced.get(name)
         return made if place is None else self._tensor(name, place)

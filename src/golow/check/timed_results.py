@@ -1,4 +1,4 @@
-"""Whether the results of timed iterations are those of a level that was proved.
+"""Verify that the results of timed iterations are those of a level that was proved.
 
 The check looks at what a level answers to `outputs`; the race believes what it answers to `time`.
 This file ties the two together. Every block of a race carries a challenge: values, chosen at random
@@ -117,7 +117,7 @@ class Verifier:
             self.span = self._draw.choice(self._draw.choice(self._spans))
 
     def may_end(self) -> bool:
-        """Whether the race may end with this round: in training its last blocks are verified by
+        """True if the race may end with this round: in training its last blocks are verified by
         the state that they leave, and both kinds must be among them."""
         return self.workload.mode == "infer" or self._round > self._proved
 
@@ -133,11 +133,11 @@ class Verifier:
         return steps
 
     def challenge(self, attempt: int) -> Challenge | None:
-        """That of the current round, the same for every level; None if none is made."""
+        """Challenge of the current round, the same for every level; None if none is made."""
         return self._challenge(attempt) if self._proving else None
 
     def _challenge(self, attempt: int) -> Challenge:
-        """That of the latest round in which one was made."""
+        """Challenge of the latest round that had one."""
         train = self.workload.mode == "train"
         return Challenge(reset=train, learning_rate=self.learning_rate, marks=self._marks(attempt))
 
