@@ -105,7 +105,7 @@ def seal(folder: Path) -> None:
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether all files of the sealed folder are as they were; there may be more."""
+    """True if all files of the sealed folder are as they were; there may be more."""
     return _damage(folder) == ""
 
 
@@ -140,5 +140,5 @@ def _digest(file: Path) -> str:
 
 def _note(name: str, folder: Path, notes: list[str]) -> None:
     notes.append(
-        f"{name} in the cache was damaged, or is of an earlier golow, and is made again ({folder})"
+        f"{name} in the cache was corrupt or from an earlier golow; it is built again ({folder})"
     )

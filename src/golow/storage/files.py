@@ -32,7 +32,7 @@ MOST_BYTES = 1 << 26  # of a file that is read whole; the largest records have s
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; raises `GolowError` for a folder, and where the system does not
+    """True if a file is there; raises `GolowError` for a folder, and where the system does not
     say."""
     if is_folder(path):
         raise _folder(path)
@@ -40,7 +40,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there; raises `GolowError` where the system does not say."""
+    """True if a folder is there; raises `GolowError` where the system does not say."""
     try:
         return path.is_dir()
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ def full_disk(error: BaseException) -> OSError | None:
 
 
 def tells_of_full_disk(text: str) -> bool:
-    """Whether a message or a log says that a disk is full."""
+    """True if a message or a log says that a disk is full."""
     return any(os.strerror(number) in text for number in FULL)
 
 

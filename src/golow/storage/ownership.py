@@ -1,4 +1,4 @@
-"""Whether another user may have written a file or a folder: golow executes neither then.
+"""Check whether another user may have written a file or a folder: golow executes neither then.
 
 A folder belongs to whoever can write it or a folder above it, since that user can put another one
 in its place. A folder with the sticky bit, such as /tmp, is harmless above, as nobody can rename
@@ -79,7 +79,7 @@ def require_own(folder: Path, file: str, runs: Sequence[str], trusting: str) -> 
     """
     found = exposed(folder, folder / file) if runs else None
     if found is not None:
-        mine = f"; if it is your own: {found.command}" if found.command else ""
+        mine = f"; if it is yours: {found.command}" if found.command else ""
         raise GolowError(
             f"{found.said()}, so another user may have written the record in {folder}, which would "
             f"run:\n" + "\n".join(f"    {line}" for line in runs),
@@ -119,7 +119,7 @@ def _exposed(place: Path, owners: set[int], may_be_sticky: bool) -> Exposed | No
 
 
 def _is_private(place: Path, status: os.stat_result) -> bool:
-    """Whether the place's group is its owner's alone: many systems give each user a group of the
+    """True if the place's group is its owner's alone: many systems give each user a group of the
     same name, and let groups write. Further users would stand in a list of access."""
     if status.st_uid == ROOT or status.st_gid == 0:
         return False

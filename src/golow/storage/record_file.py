@@ -20,7 +20,7 @@ class RecordFile(NamedTuple):
     hint: str
 
     def is_at(self, place: Path) -> bool:
-        """Whether the folder holds such a record, or the file is one."""
+        """True if the folder holds such a record, or the file is one."""
         return (place / self.name).is_file() if is_folder(place) else place.name == self.name
 
     def at(self, place: Path) -> Path:

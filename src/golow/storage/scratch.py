@@ -134,7 +134,7 @@ def _taken(file: Path) -> FileLock | None:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether it is a real folder of this user, or was not made yet."""
+    """True if it is a real folder of this user, or was not made yet."""
     try:
         status = folder.lstat()
     except FileNotFoundError:

@@ -220,7 +220,7 @@ class Conversation:
             raise self.fail("protocol", message) from None
 
     def _has_come(self, seconds: float) -> bool:
-        """Whether the worker wrote something within that time."""
+        """True if the worker wrote something within that time."""
         try:
             return self.lines.wait(seconds)
         except EOFError:

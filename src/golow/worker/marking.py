@@ -1,4 +1,4 @@
-"""What is written into the batches of a challenged block: every marked element of every iteration
+"""Values written into the batches of a challenged block: every marked element of every iteration
 has its own value, which nobody knows before the block, and with a chain before the iteration.
 
 The values are windows of one long row of random numbers, so that an iteration copies a part of it.

@@ -176,7 +176,7 @@ class HostEvents:
         self.ended[iteration] = time.monotonic_ns()
 
     def nanoseconds(self) -> tuple[int, ...]:
-        """What passed between the two."""
+        """Nanoseconds of each iteration."""
         return tuple(b - a for a, b in zip(self.begun, self.ended, strict=True))
 
 

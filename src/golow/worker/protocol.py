@@ -52,7 +52,7 @@ class KnownBlock(Record, frozen=True, kw_only=True):
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """What a worker holds after an iteration, by the number that the trace gives it.
+    """Tensors that a worker holds after an iteration, by the number that the trace gives it.
 
     allocated, reserved: bytes that the device's allocator has given out and has taken itself; None
     on a CPU.
