@@ -58,10 +58,11 @@ def resolve_loss(
     name = loss or _usual(source)
     found = named_loss(name)
     if found is None:
+        known = f"cross_entropy, nll_loss, mse_loss or l1_loss, or golow's {' or '.join(OWN)}"
         raise GolowError(
             f"torch.nn.functional has no loss {name!r}",
-            f"try cross_entropy, nll_loss, mse_loss or l1_loss, or golow's {' or '.join(OWN)}; in "
-            "Python any function works.",
+            f"try {known}.",
+            python_hint=f"try {known}, or pass a function of the output and the targets.",
         )
     return name, found
 

@@ -118,4 +118,4 @@ def _problems(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
         yield f"--epsilon {optimizer.epsilon:g} is negative", ""
     clip = optimizer.clip
     if clip is not None and not 0 < clip < math.inf:
-        yield f"--clip {clip:g} is no norm to clip to", "use a number above 0."
+        yield f"--clip {clip:g} is not a valid norm", "use a number above 0."

@@ -48,13 +48,13 @@ def download(name: str, patterns: Sequence[str]) -> Path:
         files = " and ".join(file.name for file in damaged)
         raise GolowError(
             f"{name}: {files} arrived damaged: not the bytes of the hub's checksum",
-            "what arrived was removed; run the same command again.",
+            "the file was removed; run the same command again.",
         )
     return folder
 
 
 def _kept(name: str, file: Path) -> bool:
-    """Whether the file is what the hub has; it is removed if not, or if the hub does not say."""
+    """True if the file is what the hub has; it is removed if not, or if the hub does not say."""
     whole = False
     try:
         whole = _is_whole(name, file)
@@ -66,7 +66,7 @@ def _kept(name: str, file: Path) -> bool:
 
 
 def _is_whole(name: str, file: Path) -> bool:
-    """Whether the file has the hub's checksum: SHA-256 of large files, git's of the others."""
+    """True if the file has the hub's checksum: SHA-256 of large files, git's of the others."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     if file.is_symlink():  # to a file that the cache names by its checksum
