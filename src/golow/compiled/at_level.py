@@ -94,7 +94,7 @@ def copied(module: nn.Module) -> nn.Module:
     except Exception as error:  # of the module's own code
         raise GolowError(
             f"the module cannot be copied: {type(error).__name__}: {error}",
-            "build it without what Python cannot copy, such as hooks that hold a lock.",
+            "build it without objects that Python cannot copy, such as hooks that hold a lock.",
         ) from error
 
 

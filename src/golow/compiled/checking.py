@@ -37,7 +37,7 @@ class Checked(NamedTuple):
 
     @property
     def matches(self) -> bool:
-        """Whether rounding explains every error."""
+        """True if rounding explains every error."""
         return self.check.verdict == "match"
 
     def __str__(self) -> str:

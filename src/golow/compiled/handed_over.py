@@ -47,7 +47,7 @@ class HandedOver(Uncopied):
         tensors = self._fitting(given, named)
         if not self._lock.acquire(blocking=False):
             raise GolowError(
-                "another thread is calling this module", "give each thread its own golow.compile."
+                "another thread is calling this module", "call golow.compile once for each thread."
             )
         try:
             if self._run is None:

@@ -70,7 +70,7 @@ class PlannedGraph:
         return found
 
     def is_refused(self) -> bool:
-        """Whether it was called, and has a plan for none of its sizes."""
+        """True if it was called, and has a plan for none of its sizes."""
         known = list(self._sizes.values())
         return bool(known) and not any(known)
 
@@ -175,7 +175,7 @@ class _OneSize:
         to be laid out anew."""
         self._changes += 1
         if self._changes >= RESTLESS:
-            self._record.note("weights change from call to call: read anew in each")
+            self._record.note("weights change from call to call: read again in each")
             self._weights, self._graph, self._plans = (), None, []
             return self._built(given)
         plan.load(given)

@@ -24,7 +24,7 @@ Change = Literal["none", "content", "other tensors"]
 
 
 def is_watchable(item: Any) -> bool:
-    """Whether changes of an input can be seen: autograd counts them, and its elements fill one
+    """True if changes of an input can be seen: autograd counts them, and its elements fill one
     piece of memory."""
     return (
         type(item) in PLAIN
@@ -67,7 +67,7 @@ class WatchedWeights:
         return [np.concatenate(arrays).tobytes() for arrays in self._samples]
 
     def are_in_use(self, given: Sequence[Any]) -> bool:
-        """Whether somebody else still has one of the weights that a call replaces by others: then
+        """True if somebody else still has one of the weights that a call replaces by others: then
         they are another model's, or come back."""
         pairs = zip(self.tensors, self.places, strict=True)
         gone = [item for item, k in pairs if item.data_ptr() != given[k].data_ptr()]

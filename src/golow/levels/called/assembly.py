@@ -187,6 +187,6 @@ def _require_tensors(leaves: Sequence[Any]) -> None:
     other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
     if other:
         raise GolowError(
-            f"the module returns {other[0]}, which is no tensor",
+            f"the module returns {other[0]}, which is not a tensor",
             "wrap the module in one that returns tensors alone.",
         )

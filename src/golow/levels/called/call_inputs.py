@@ -163,7 +163,9 @@ class CallInputs:
         """Raise `GolowError` for an argument that the example did not have, unless it is given as
         what the module takes without it."""
         if name not in self._defaults:
-            raise GolowError(f"{name} is no input; this was compiled for {', '.join(self.names)}")
+            raise GolowError(
+                f"{name} is not an input; this was compiled for {', '.join(self.names)}"
+            )
         default = self._defaults[name]
         if is_default(value, default):
             return
@@ -241,7 +243,7 @@ class CallInputs:
         require_on(form.label, tensor, self.device)
         if tensor.requires_grad and torch.is_grad_enabled():
             raise GolowError(
-                f"{form.label} requires a gradient, and none flows through a compiled module",
+                f"{form.label} requires a gradient, and a compiled module has no backward pass",
                 "call it under torch.no_grad(), or with the tensor's .detach().",
             )
         if tensor.layout is not torch.strided:

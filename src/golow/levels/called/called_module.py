@@ -79,7 +79,7 @@ class CalledModule(Uncopied):
         self._require_open()
         if self.target.shares:
             raise GolowError(
-                "the weights are the module's own (share=True)",
+                "the weights are shared with the module (share=True)",
                 "call the module's load_state_dict.",
             )
         fitting = self._form.fitting(state)

@@ -29,7 +29,7 @@ class StateForm:
         unknown = [name for name in state if name not in self._forms and name not in self._other]
         if missing or unknown:
             what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is not the module's"
-            raise GolowError(f"the state dict is another module's: {what}")
+            raise GolowError(f"the state dict does not fit this module: {what}")
         for name, (shape, _) in self._forms.items():
             _require_fitting(name, state[name], shape, self._forms[name][1].is_floating_point)
         return {

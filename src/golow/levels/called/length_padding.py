@@ -48,7 +48,7 @@ def _require_content(inputs: TextInputs) -> None:
     texts = [item for item, long in zip(inputs.example, inputs.is_long, strict=True) if long]
     if all(torch.equal(item, item[:, :1].expand_as(item)) for item in texts):
         raise GolowError(
-            "all tokens of the example are equal, so that it does not show what padding does",
+            "all tokens of the example are equal, so it cannot show the effect of padding",
             "give an example of several different tokens.",
         )
 

@@ -119,7 +119,7 @@ class Processor:
         found = next(iter(spread), None) or plan.prepared()
         if found is not None:
             raise GolowError(
-                f"share=True needs plans that read every weight where the module has it, and "
+                f"share=True needs plans that read every weight in the module's memory, but "
                 f"{found} is folded or in another layout",
                 "leave share= out, and call f.load_state_dict(model.state_dict()) after a change.",
             )

@@ -17,14 +17,14 @@ def ascending(what: str, asked: int | Sequence[int]) -> tuple[int, ...]:
     for item in listed:
         if not isinstance(item, int) or isinstance(item, bool):
             raise GolowError(
-                f"{what}={item!r} is no whole number", f"give a number or a list: {what}=[1, 8]."
+                f"{what}={item!r} is not a whole number", f"give a number or a list: {what}=[1, 8]."
             )
     found = tuple(sorted(set(listed)))
     if not found:
         raise GolowError(f"there is no {what} to compile for", "give one number or more.")
     if found[0] < 1:
         unit = "sample" if what == "batch" else "token"
-        raise GolowError(f"a {what} of {found[0]} has no {unit} in it", "use 1 or more.")
+        raise GolowError(f"a {what} of {found[0]} has no {unit}", "use 1 or more.")
     return found
 
 

@@ -147,7 +147,7 @@ def roomy() -> Iterator[None]:
     except MemoryError as error:
         raise GolowError(
             f"there is no room on the GPU: {error}" if str(error) else "there is no memory left",
-            "compile for fewer or smaller sizes, or free what else is there.",
+            "compile for fewer or smaller sizes, or free other memory.",
         ) from error
 
 

@@ -18,7 +18,7 @@ class Uncopied:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Raise `GolowError`."""
         raise GolowError(
-            "a compiled module can neither be copied nor pickled: its plan and its weights are in "
-            "the memory of this process",
+            "a compiled module cannot be copied or pickled: its plan and its weights are in the "
+            "memory of this process",
             self.instead,
         )

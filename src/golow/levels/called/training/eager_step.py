@@ -34,7 +34,7 @@ def require_training(module: object) -> None:
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise GolowError(
             "no parameter of the module requires gradients",
-            "call requires_grad_() on what is to be trained.",
+            "call requires_grad_() on the parameters to train.",
         )
 
 

@@ -103,5 +103,5 @@ class ModuleWeights:
 
 def _held(item: Tensor | None) -> Tensor:
     if item is None:
-        raise LookupError("a weight is neither in a plan nor beside it")
+        raise LookupError("a weight belongs to no plan")
     return item

@@ -77,7 +77,7 @@ def settings_of(module: nn.Module, optimizer: Any, clip: float | None, level: st
                 raise GolowError(
                     f"the optimizer has a parameter of {list(parameter.shape)} that is not the "
                     "module's",
-                    "make the optimizer of this module's parameters: model.parameters().",
+                    "construct the optimizer with this module's parameters: model.parameters().",
                 )
             decays[names[id(parameter)]] = float(group["weight_decay"])
             group_of[names[id(parameter)]] = number
@@ -139,7 +139,7 @@ def require_rate(rate: Any) -> float:
     try:
         found = float(rate)
     except (TypeError, ValueError) as error:
-        raise GolowError(f"a learning rate of {rate!r} is no number") from error
+        raise GolowError(f"a learning rate of {rate!r} is not a number") from error
     if not math.isfinite(found):
         raise GolowError(f"a learning rate of {found} is not finite")
     return found

@@ -72,8 +72,8 @@ class OptimizerMemory:
         fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
         if self._settings.optimizer.counts_steps and steps[fewest] != steps[most]:
             raise GolowError(
-                f"the optimizer has made {steps[most]} steps of {most} and {steps[fewest]} of "
-                f"{fewest}; a step of golow's counts them together"
+                f"the optimizer has counted {steps[most]} steps for {most} and {steps[fewest]} for "
+                f"{fewest}; golow's training step has one count for all"
             )
         return Loaded(tensors, steps[most], rates_of(groups))
 
@@ -161,7 +161,7 @@ class OptimizerMemory:
 def _entries(given: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
     found = given.get("state")
     if not isinstance(found, Mapping) or not all(isinstance(e, Mapping) for e in found.values()):
-        raise _no_state("its state is no mapping of mappings")
+        raise _no_state("its state is not a mapping of mappings")
     return found
 
 
@@ -175,8 +175,8 @@ def _steps(entry: Mapping[str, Any]) -> int:
 
 def _no_state(why: str) -> GolowError:
     return GolowError(
-        f"this is no state dict of torch.optim's optimizers: {why}",
-        "give what optimizer.state_dict() returns.",
+        f"not a state dict of an optimizer of torch.optim: {why}",
+        "give the result of optimizer.state_dict().",
     )
 
 

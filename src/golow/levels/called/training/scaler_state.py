@@ -37,8 +37,8 @@ def given_scale(state: Mapping[str, Any], scaled: bool) -> Scale | None:
         value, good = float(state["scale"]), int(state[TRACKER])
     except (LookupError, TypeError, ValueError) as error:
         raise GolowError(
-            f"this is no state dict of torch.amp.GradScaler: {error!r}",
-            "give what scaler.state_dict() returns.",
+            f"not a state dict of torch.amp.GradScaler: {error!r}",
+            "give the result of scaler.state_dict().",
         ) from error
     if factors == FIXED:
         return Scale(value, -1)

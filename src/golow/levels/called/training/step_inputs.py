@@ -28,7 +28,7 @@ class StepInputs(CallInputs):
         if isinstance(example, (Tensor, Mapping, str)) or not isinstance(example, Sequence):
             raise GolowError(
                 f"the example is {type(example).__name__}, not a batch of inputs and targets",
-                "give what the step will be called with: example=(x, y).",
+                "give example arguments of the step: example=(x, y).",
             )
         if not example:
             raise GolowError("the example is empty", "give example=(x, y).")
