@@ -40,7 +40,7 @@ class Price(Record, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> VerdictName:
-        """Of the check."""
+        """Verdict of the check."""
         return self.run.check.verdict
 
 

@@ -40,7 +40,7 @@ MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the larg
 
 
 class Raced(NamedTuple):
-    """What one call of `Bench.race` found.
+    """Result of one call of `Bench.race`.
 
     entrants: every level, the baseline first; their workers have ended. races: one for each group
     of levels that memory had room for. interrupted: by Ctrl-C; what was measured before is there.
@@ -166,13 +166,13 @@ class Bench:
         for level in levels:
             if level.check.verdict != "differs":
                 continue
-            self.observer.stage(f"{level.name}: locating what is off")
+            self.observer.stage(f"{level.name}: locating the first wrong operation")
             again = Level(level.choice, self.bundle, self.cache, self.starter)
             try:
                 found = locate(again, level.check)
                 level.check = msgspec.structs.replace(level.check, located=found)
             except (GolowError, WorkerFailure) as error:
-                level.notes.append(f"what is off could not be located: {error.message}")
+                level.notes.append(f"the wrong operation could not be located: {error.message}")
 
     def _standard(self, eager: CheckedLevel, levels: int) -> Standard:
         """The standard, whose eager is the one of this race."""
@@ -233,7 +233,7 @@ class Bench:
         )
         if race.stopped_because == "interrupted":
             return race
-        self.observer.stage("checking what the race left")
+        self.observer.stage("checking the state after the race")
         differing = self._left_otherwise(group, standard, proof, race)
         for entrant in group:
             racing = entrant.name in race.racing and entrant.name not in differing

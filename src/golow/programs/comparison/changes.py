@@ -29,7 +29,7 @@ class Change(Record, frozen=True, kw_only=True):
 
 
 class Changes(Record, frozen=True, kw_only=True):
-    """What changed between two comparisons, and the levels that only one of them has."""
+    """Changes between two comparisons, and the levels that only one of them has."""
 
     levels: tuple[Change, ...]
     only_before: tuple[str, ...]

@@ -55,7 +55,7 @@ class Life(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """What another batch size cost a level that was running.
+    """Cost of another batch size for a level that was running.
 
     batch: the new size. same_process: whether the running worker took it; else a new one was
     started. seconds, settled_after and iterations: as of a life; a stage that was not needed is

@@ -1,4 +1,5 @@
-"""What makes a stage shorter, as far as golow can try it, with the seconds before and after."""
+"""Settings that shorten a stage, as far as golow can try them, with the seconds before and
+after."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Stages:
 
 
 class _Lived(NamedTuple):
-    """What a worker's life gave beside its stages."""
+    """Results of a worker's life beside its stages."""
 
     iterations: tuple[int, ...]
     settled_after: int | None
@@ -244,7 +244,7 @@ def with_setting(launch: Launch, setting: str) -> Launch:
 
 
 def same_program(running: Launch, wanted: Launch) -> bool:
-    """Whether a process of the one launch can load what the other one is for."""
+    """True if a process of the one launch can load what the other one is for."""
 
     def environment(launch: Launch) -> dict[str, str]:
         return {k: v for k, v in launch.environment.items() if k not in WHERE_CACHES_LIE}

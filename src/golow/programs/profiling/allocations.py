@@ -53,7 +53,7 @@ def memory_of_trace(trace: Trace, *, on_device: bool) -> MemoryProfile:
         if item.on_device == on_device and item.address is not None and item.moment < step.end
     ]
     if not allocations and not before.blocks:
-        raise Unsupported("", "it neither records its allocations nor plans its memory")
+        raise Unsupported("", "it does not record allocations or plan its memory")
     blocks = _Blocks(trace, step, before, after)
     spans = _spans(allocations, before.blocks, step)
     found = [blocks.of(span) for span in spans]
@@ -73,7 +73,7 @@ def memory_of_trace(trace: Trace, *, on_device: bool) -> MemoryProfile:
 def _spans(
     allocations: Sequence[Allocation], known: Sequence[KnownBlock], step: Event
 ) -> list[Span]:
-    """What is allocated at some moment of the step."""
+    """Spans of memory allocated at some moment of the step."""
     held = _held_at(step.start, allocations, known)
     done: list[Span] = []
     for item in allocations:
@@ -95,7 +95,7 @@ def _spans(
 def _held_at(
     start: int, allocations: Sequence[Allocation], known: Sequence[KnownBlock]
 ) -> dict[int, Span]:
-    """What is held when the step starts, by address: what was allocated and not released in the
+    """Blocks held when the step starts, by address: those allocated and not released in the
     trace before, and what the program knows."""
     held = {block.address: Span(block.address, block.bytes, None, None) for block in known}
     for item in allocations:
@@ -147,7 +147,7 @@ class _Blocks:
         return self._held(span) if span.allocated is None else self._made(span, span.allocated)
 
     def unknown(self, size: int) -> Block:
-        """What was held before the step, and nothing in the trace or the snapshots names."""
+        """Bytes held before the step that nothing in the trace or the snapshots names."""
         return Block(bytes=size, category=OTHER, first=0.0, last=self._moment(None))
 
     def _held(self, span: Span) -> Block:

@@ -81,7 +81,7 @@ class ProfileDifference(Record, frozen=True, kw_only=True):
 
 
 def difference(before: Sequence[Profile], after: Sequence[Profile]) -> ProfileDifference:
-    """What changed from one saved profile to another, level by level in each precision."""
+    """Changes from one saved profile to another, level by level in each precision."""
     old, new = _places(before), _places(after)
     return ProfileDifference(
         levels=tuple(
@@ -96,7 +96,7 @@ def difference(before: Sequence[Profile], after: Sequence[Profile]) -> ProfileDi
 
 
 def between_precisions(before: Profile, after: Profile) -> tuple[LevelDifference, ...]:
-    """What changes from one precision to another at each level that has both."""
+    """Changes from one precision to another at each level that has both."""
     new = {level.level: level for level in after.levels}
     precisions = before.workload.precision, after.workload.precision
     return tuple(

@@ -108,7 +108,7 @@ def gpu_summary(trace: Trace) -> GpuSummary | None:
 
 
 def uses_tensor_cores(name: str) -> bool:
-    """Whether a kernel's name says that it uses tensor cores."""
+    """True if a kernel's name says that it uses tensor cores."""
     return ON_TENSOR_CORES.search(name) is not None
 
 

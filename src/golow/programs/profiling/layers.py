@@ -43,7 +43,7 @@ def layers_on_device(trace: Trace, timed: Sequence[LayerTime]) -> tuple[LayerTim
 
 
 def _device_work(trace: Trace) -> Iterator[tuple[int, Row, int]]:
-    """What ran on the device, in order: the number of its step, its layer, its nanoseconds."""
+    """Work on the device, in order: the number of its step, its layer, its nanoseconds."""
     places = Places(trace)
     device = [event for event in trace.events if event.category in ON_DEVICE]
     for number, step in enumerate(trace.steps):

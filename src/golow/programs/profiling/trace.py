@@ -83,7 +83,7 @@ class Trace(NamedTuple):
 
 
 class _File(msgspec.Struct):
-    """What is read of the file."""
+    """Parsed events of the file."""
 
     events: list[dict[str, Any]] = msgspec.field(name="traceEvents")
     devices: list[dict[str, Any]] = msgspec.field(name="deviceProperties", default_factory=list)

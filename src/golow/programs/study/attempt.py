@@ -115,7 +115,7 @@ class Attempt:
         return 1.0 if self._end_of_process is None else math.inf
 
     def is_over(self) -> bool:
-        """Whether the process has ended or has used up its time."""
+        """True if the process has ended or has used up its time."""
         return self._process.poll() is not None or time.monotonic() >= self.deadline
 
     def stages(self) -> list[str]:

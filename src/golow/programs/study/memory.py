@@ -58,7 +58,7 @@ def limit_bytes(text: str, total: int | None) -> int | None:
 
 
 def family(cell: Cell) -> tuple[object, ...]:
-    """What two cells must have in common for one to predict the other."""
+    """Key of cells of which one can predict the others."""
     return cell.model, cell.source, cell.mode, cell.precision, cell.device, cell.threads
 
 
@@ -141,7 +141,7 @@ def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> s
 def too_early(
     cell: Cell, records: Iterable[CellRecord], to_come: Iterable[Cell], limit: int | None
 ) -> bool:
-    """Whether the cell should wait: the guess says that it needs more memory than allowed, and
+    """True if the cell should wait: the guess says that it needs more memory than allowed, and
     smaller cells of its family, which will show whether it does, are not done."""
     if limit is None or guessed_bytes(cell) <= limit or expected_bytes(cell, records) is not None:
         return False

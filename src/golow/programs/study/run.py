@@ -72,7 +72,7 @@ def find_study(
     raise GolowError(
         f"there is no study {str(study)!r}",
         (f"did you mean {near[0]}? " if near else "")
-        + f"built-in studies are {', '.join(known)}; your own is a file that ends with .toml.",
+        + f"built-in studies are {', '.join(known)}; for another study, give a TOML file.",
     )
 
 
@@ -92,7 +92,7 @@ def recorded_study(folder: Path, device: Device | None = None, trust: bool = Fal
 def executor(
     study: Study, folder: StudyFolder, settings: StudySettings, observer: StudyObserver
 ) -> Iterator[Executor]:
-    """What measures the cells: this machine, or a Ray cluster."""
+    """Executor of the cells: this machine, or a Ray cluster."""
     if settings.ray is not None:
         from golow.programs.study.cluster import RayExecutor
 

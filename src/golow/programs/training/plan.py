@@ -71,7 +71,7 @@ def require_possible(request: TrainingRequest) -> None:
     if entry is not None and entry.per_pixel:
         raise GolowError(
             f"{request.model} gives a class for each pixel, and a data set has one for each image",
-            f"time its training step on made-up targets: golow compare {request.model} "
+            f"time its training step on random targets: golow compare {request.model} "
             "--mode train.",
         )
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:

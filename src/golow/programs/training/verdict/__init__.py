@@ -116,7 +116,7 @@ def _consumed_otherwise(pairs: Sequence[Pair]) -> Judgement | None:
 def _not_finite(pairs: Sequence[Pair]) -> Judgement | None:
     for pair in pairs:
         if not pair.eager_is_finite:
-            reason = f"eager's own loss is not finite with seed {pair.seed}"
+            reason = f"eager's loss is not finite with seed {pair.seed}"
             return Judgement("unclear", reason)
         if not pair.level_is_finite:
             reason = f"its loss is not finite with seed {pair.seed}, but eager's is"

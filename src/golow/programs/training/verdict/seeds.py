@@ -60,7 +60,7 @@ def by_seeds(pairs: Sequence[Pair]) -> Judgement:
     """Compare the last epoch's mean loss, and the final loss and accuracy on the test part."""
     if len(pairs) < LEAST_SEEDS:
         count = "one seed gives no spread" if len(pairs) == 1 else "two give hardly any spread"
-        return Judgement("unclear", f"its curve leaves eager's, and {count}; use --seeds 3")
+        return Judgement("unclear", f"its curve leaves eager's, and {count}; use 3 seeds")
     figures: list[Quantity] = []
     judged: list[Judgement] = []
     for measure in _measures(pairs):
