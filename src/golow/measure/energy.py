@@ -1,4 +1,4 @@
-"""What a GPU spends on a level: energy, power and utilization over a window of iterations.
+"""Energy, power and utilization of a GPU over a window of a level's iterations.
 
 The driver counts the GPU's energy and updates the counter about ten times a second, so a block of a
 race is far too short for it. The window is one request of untimed iterations that lasts seconds,

@@ -1,4 +1,4 @@
-"""What a worker holds, seen from outside: memory of the host and of the GPU."""
+"""Memory that a worker holds on the host and the GPU, seen from outside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HeldMemory:
 
     @property
     def has_before(self) -> bool:
-        """Whether the card was read before the worker."""
+        """True if the card was read before the worker."""
         return self._before is not None
 
     def read_before(self) -> None:

@@ -106,7 +106,7 @@ class Race:
         return _share([block.throttled for block in self.blocks[level]])
 
     def has_enough_rounds(self) -> bool:
-        """Whether the race may stop on its intervals: `least_rounds` are done, and are clean.
+        """True if the race may stop on its intervals: `least_rounds` are done, and are clean.
 
         It waits for clean ones up to twice `least_rounds`, then accepts the others.
         """

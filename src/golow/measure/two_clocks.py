@@ -1,4 +1,4 @@
-"""What the parent sees against what a worker says: whether its times fill its blocks, and on a GPU
+"""Compare the parent's clock with a worker's: whether its times fill its blocks, and on a GPU
 whether there was work at all.
 
 A worker times itself. Whoever reports less time than passed can be found out by the parent, which
@@ -133,7 +133,7 @@ def refute_busy(
 
 
 def refute_short(worker: Worker, iteration: float) -> str:
-    """The same for a level on a device whose iterations (seconds) are too short for `refute`, since
+    """Refute a level on a device whose iterations (seconds) are too short for `refute`, since
     marks and results take as long: by a block without them, of which only the clocks count.
 
     Raises WorkerFailure as ``worker.time`` does.
@@ -165,7 +165,7 @@ def _refuted(share: float, least: float) -> str:
     if share >= least:
         return ""
     return (
-        f"by golow's own clock its blocks took longer: the times it reports fill {share:.1%} of "
+        f"by golow's clock its blocks took longer: the times it reports cover {share:.1%} of "
         f"them, at least {least:.0%} is expected"
     )
 
@@ -189,7 +189,7 @@ def _iteration_seconds(blocks: Sequence[Block]) -> float:
 
 
 def _reported_seconds(block: Block) -> float:
-    """Of all iterations; the untimed ones take as long as the timed ones."""
+    """Reported seconds of all iterations; the untimed ones take as long as the timed ones."""
     count = len(block.host_ns)
     return sum(block.quoted_ns) / 1e9 * (count + warmup_iterations(count)) / count
 

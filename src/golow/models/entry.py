@@ -1,4 +1,4 @@
-"""What the zoo knows of a model without building it. Imports no torch."""
+"""Facts about a model of the zoo, without building it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def takes_images(self) -> bool:
-        """Whether its input is one image a sample."""
+        """True if its input is one image a sample."""
         return not self.fields
 
     @property

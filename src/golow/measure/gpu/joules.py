@@ -17,7 +17,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class Joules:
-    """What was spent since this object was made. card: the GPU, None on a CPU."""
+    """Energy spent since this object was constructed. card: the GPU, None on a CPU."""
 
     def __init__(self, card: Card | None, powercap: Path = POWERCAP) -> None:
         self._card = card
@@ -39,7 +39,7 @@ class Joules:
 
 
 def _is_package(zone: Path) -> bool:
-    """Whether it is a processor's package; its cores and memory are zones of their own in it."""
+    """True if it is a processor's package; its cores and memory are zones of their own in it."""
     try:
         return (zone / "name").read_text().startswith("package")
     except OSError:
