@@ -51,7 +51,7 @@ def seen(view: View, ranges: Ranges) -> Ranges | None:
 
 
 def of_part(view: View, after: Ranges, index: int) -> View:
-    """The same view of one of the ranges alone. after: where `seen` found them."""
+    """View of one of the ranges alone. after: where `seen` found them."""
     if isinstance(view, Permute):
         return view
     return msgspec.structs.replace(view, shape=after.part(after.sizes[index]))

@@ -111,7 +111,7 @@ def _made_of(links: Links, name: str) -> list[Node] | None:
 
 
 def _is_known(links: Links, position: int) -> bool:
-    """Whether the node is a function whose values are not too large."""
+    """True if the node is a function whose values are not too large."""
     node = links.nodes[position]
     if node.op.startswith(PREFIX) or changes_in_place(node):
         return False
@@ -139,7 +139,7 @@ def _unrepeated(links: Links, heads: Ref) -> Ref | None:
 
 
 def _repeating(links: Links, heads: Ref) -> Iterator[Ref]:
-    """What a reshape, an expansion and a further axis read, one after the other."""
+    """Source of a reshape, an expansion and a further axis, one after the other."""
     argument: Argument = heads
     for ops in (RESHAPES, ("aten.expand.default",), ("aten.unsqueeze.default",)):
         maker = links.made_by(argument, *ops)

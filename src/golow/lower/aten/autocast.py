@@ -156,7 +156,7 @@ class _Casting:
         self._append_as(halved, torch.float32 if widened else self.half)
 
     def _is_of_a_parameter(self, name: str) -> bool:
-        """Whether the value is a parameter's gradient, or becomes one through views alone."""
+        """True if the value is a parameter's gradient, or becomes one through views alone."""
         while name not in self.gradients:
             reader = self.links.only_reader(name)
             value = None if reader is None else self.graph.nodes[reader].outputs[0]
@@ -182,7 +182,7 @@ class _Casting:
         self._append_as(self._reading(node, torch.float32), wanted)
 
     def _is_transposed_for_products(self, position: int) -> bool:
-        """Whether the node transposes a parameter and only products read the result. The parameter
+        """True if the node transposes a parameter and only products read the result. The parameter
         is then cast once, as under autocast, and backward reads it in half precision, too."""
         node = self.graph.nodes[position]
         if node.op != TRANSPOSE or node.phase != "forward":
@@ -219,7 +219,7 @@ class _Casting:
         )
 
     def _castable(self, name: str) -> bool:
-        """Whether autocast casts the value: it leaves integers and float64 as they are."""
+        """True if autocast casts the value: it leaves integers and float64 as they are."""
         return self._dtype(name) in (torch.float32, self.half)
 
     def _dtype(self, name: str) -> torch.dtype:

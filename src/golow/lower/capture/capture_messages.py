@@ -1,4 +1,4 @@
-"""What torch says while it captures a model: kept for the record, off the terminal."""
+"""Messages of torch during capture: kept for the record, off the terminal."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def exported_graph(
 
 
 def _is_mapped(graph: fx.Graph) -> bool:
-    """Whether it enters and leaves functions of torch.func, such as vmap, which a second trace
+    """True if it enters and leaves functions of torch.func, such as vmap, which a second trace
     resolves; nothing else changes by it."""
     return any(
         getattr(node.target, "__module__", "") == "torch._functorch.predispatch"

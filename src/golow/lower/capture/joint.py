@@ -151,7 +151,7 @@ class _Pass(nn.Module):
         return self.model(*batch)
 
     def target_of(self, position: int) -> tuple[str, str]:
-        """What a result is in the graph."""
+        """Kind of a result in the graph."""
         if position < self.outputs:
             return "output", str(position)
         return "buffer", self.replaced[position - self.outputs]

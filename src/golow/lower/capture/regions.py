@@ -41,7 +41,7 @@ def _refuse_autocast(device: str, dtype: torch.dtype | None, enabled: bool, *_: 
         raise GolowError(
             f"the model turns on autocast to {half} on {device} within its forward pass",
             "the levels that need a graph take the precision from golow: leave the autocast out "
-            "of the model, and give --precision bf16 or fp16.",
+            "of the model, and set the precision to bf16 or fp16.",
         )
 
 
@@ -52,7 +52,7 @@ def _inline(node: fx.Node, inner: fx.GraphModule, arguments: list[Any]) -> None:
         results: Any = node.graph.graph_copy(inner.graph, known)
     for user in list(node.users):
         if user.target is not getitem:
-            raise RuntimeError(f"{user} reads a region as a whole")
+            raise RuntimeError(f"{user} uses a region's outputs as one tuple")
         user.replace_all_uses_with(results[user.args[1]])
         node.graph.erase_node(user)
     node.graph.erase_node(node)

@@ -231,8 +231,8 @@ def _spread(
     geometry: tuple[Any, ...],
     step: int,
 ) -> Tensor:
-    """The same for any step: the gradients of each plane of the kernel are spread over those of the
-    input and its padding, and added."""
+    """Gradient for any stride: the gradients of each plane of the kernel are spread over those of
+    the input and its padding, and added."""
     (size, apart, sides), depth = each, g.shape[0] // count
     whole = [size + 2 * sides, count, *like.shape[1:]]
     total: Any = None

@@ -153,7 +153,7 @@ def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = N
 def _in_order(
     self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> bool:
-    """Whether the strides name all elements in their order."""
+    """True if the strides name all elements in their order."""
     wanted, step = [], 1
     for length in reversed(size):
         wanted.append(step)

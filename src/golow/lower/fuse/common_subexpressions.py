@@ -36,7 +36,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
 
 
 def _key(node: Node) -> Key:
-    """What the node computes. As text, in which 1, 1.0, True and -0.0 are not the same."""
+    """Key of the node's computation. As text, in which 1, 1.0, True and -0.0 differ."""
     keywords = (f"{name}={value!r}" for name, value in sorted(node.keywords.items()))
     return node.op, node.phase, repr(node.arguments), *keywords
 

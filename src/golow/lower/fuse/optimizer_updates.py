@@ -206,7 +206,8 @@ class _Writer:
 
 
 def _kept(optimizer: Optimizer) -> tuple[OptimizerState, ...]:
-    """What each parameter needs: SGD has one form, which keeps momentum even if it is zero."""
+    """State that each parameter needs: SGD has one form, which keeps momentum even if it is
+    zero."""
     return ("momentum",) if optimizer.name == "sgd" else optimizer.keeps
 
 

@@ -53,7 +53,7 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
 
 
 def _is_function(node: Node) -> bool:
-    """Whether it computes elements; adding one to an integer counts batches."""
+    """True if it computes elements; adding one to an integer counts batches."""
     if node.op not in KINDS or len(node.outputs) != 1 or node.outputs[0] is None:
         return False
     return node.op != Binary.op() or node.outputs[0].dtype != "int64"
@@ -79,7 +79,7 @@ class _Groups:
         self.followers = _inverse(self.waits)
 
     def is_function(self, node: Node) -> bool:
-        """Whether it computes elements and may be in a group."""
+        """True if it computes elements and may be in a group."""
         return _is_function(node) and self._joins(node)
 
     def join(self, name: str, reader: int) -> None:
@@ -153,7 +153,7 @@ class _Groups:
         }
 
     def _is_between(self, first: int, second: int) -> bool:
-        """Whether a node outside both groups must follow the first and precede the second."""
+        """True if a node outside both groups must follow the first and precede the second."""
         waiting = [p for p in self._following(first) if self.of[p] != second]
         seen: set[int] = set()
         while waiting:

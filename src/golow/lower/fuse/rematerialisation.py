@@ -98,7 +98,7 @@ class _Recomputation:
         return bool(results) and not stay and self.kept.isdisjoint(results)
 
     def _is_kept(self, position: int, until: int) -> bool:
-        """Whether all that the node reads is there at that position, without the node."""
+        """True if all that the node reads is there at that position, without the node."""
         read = {self._of(name) for name in self.graph.nodes[position].references()}
         return not read & (self.gone | self.changed) and all(
             self.last.get(name, -1) >= until for name in read

@@ -20,7 +20,7 @@ AXES = 3
 
 
 def are_side_by_side(graph: Graph) -> bool:
-    """Whether planes lie one volume after the other: no convolution of volumes will be unfolded."""
+    """True if planes lie one volume after the other: no convolution of volumes will be unfolded."""
     return next(convolutions(graph), None) is None
 
 

@@ -95,8 +95,8 @@ class _Form(NamedTuple):
 
 
 class _Effect(NamedTuple):
-    """What an operation gives (None for what is no tensor), and the tensors that it has read, whose
-    form one in place may change."""
+    """Results of an operation (None for what is not a tensor), and the tensors that it has read,
+    whose form one in place may change."""
 
     results: tuple[_Form | None, ...]
     read: tuple[_Form, ...]
@@ -197,7 +197,8 @@ def _compare(node: Node, results: tuple[_Form | None, ...], tensors: dict[str, _
         )
         if found != value:
             raise GraphError(
-                f"node {node.name}: the graph says {value.name} is {value}, {node.op} gives {found}"
+                f"node {node.name}: {value.name} is {value} in the graph, but {node.op} gives "
+                f"{found}"
             )
         if value.name in tensors:
             raise GraphError(f"node {node.name}: {value.name} is defined twice")

@@ -94,7 +94,7 @@ def _give_parts(
 
 
 def _made_from(links: Links, name: str) -> tuple[str, tuple[View, ...]]:
-    """What a value is a view of, and the views."""
+    """Source of a view, and the views."""
     views: list[View] = []
     while (maker := links.maker.get(name)) is not None:
         view = record_of(links.nodes[maker])
@@ -106,7 +106,7 @@ def _made_from(links: Links, name: str) -> tuple[str, tuple[View, ...]]:
 
 
 def _may_lie(links: Links, maker: int, name: str, joined: int) -> bool:
-    """Whether what a node makes can be written where it will be joined."""
+    """True if what a node makes can be written where it will be joined."""
     between = sum(not is_view(node) for node in links.nodes[maker:joined])
     near = between <= WRITERS.get(links.nodes[maker].op, -1)
     return near and name not in links.returned

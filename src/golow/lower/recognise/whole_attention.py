@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 class Kernels(NamedTuple):
-    """Of which attention there are kernels. width: of a head at most, a multiple of step. rows: of
+    """Attention that the kernels support. width: of a head at most, a multiple of step. rows: of
     the query, at least. every_row: each row of scores has its own of what is added, even if all
     are the same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention,
     but not where a network adds it itself.
@@ -35,7 +35,7 @@ class Kernels(NamedTuple):
     rounds: bool = False
 
     def take(self, query: Shape, key: Shape, value: Shape) -> bool:
-        """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
+        """True if they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
         return (
             query[0] == key[0] == value[0]
             and key[1] == value[1]

@@ -84,7 +84,7 @@ class _Round:
         return all(self._is_range(part.name, position) for part in joined.parts)
 
     def _is_range(self, name: str, reader: int) -> bool:
-        """Whether the value is a range, or a function of ranges that one node alone reads."""
+        """True if the value is a range, or a function of ranges that one node alone reads."""
         maker = self.links.maker.get(name)
         if maker is None:
             return False

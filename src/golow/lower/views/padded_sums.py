@@ -74,7 +74,7 @@ class _Sums:
         return values[add.a.name].shape == values[add.b.name].shape == node.outputs[0].shape
 
     def replaced(self) -> dict[int, tuple[Node, ...]]:
-        """What takes the place of the graph's nodes."""
+        """Nodes that replace those of the graph."""
         found: dict[int, tuple[Node, ...]] = {}
         for position in self._sums:
             name = result(self._links.nodes[position])
@@ -128,7 +128,7 @@ class _Sums:
         return _Padded(operator.x, tuple(moved), ranges, tuple(made_by))
 
     def _joined(self, root: int) -> dict[int, tuple[Node, ...]]:
-        """What takes the place of a sum and of the padding of its terms."""
+        """Nodes that replace a sum and the padding of its terms."""
         terms, additions = self._terms(root)
         padded = [self._padded(name) for name in terms]
         chosen = _largest_group([item for item in padded if item is not None])

@@ -55,7 +55,7 @@ def _keeps_last(links: Links, move: Moving, name: str, width: int) -> bool:
 
 
 def _is_copied(links: Links, x: Ref) -> bool:
-    """Whether the last axis is joined of several that were permuted."""
+    """True if the last axis is joined of several that were permuted."""
     join = links.made_by(x, Reshape.op())
     if join is None:
         return False
