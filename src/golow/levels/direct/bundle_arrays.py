@@ -45,13 +45,13 @@ def weights(bundle: Bundle) -> Iterator[Read]:
 
 @contextmanager
 def graph_weights(bundle: Bundle) -> Iterator[Read]:
-    """The same as graphs take it."""
+    """Weights as graphs take them."""
     with weights(bundle) as read:
         yield lambda kind, target: in_pairs(read(kind, target))
 
 
 def in_pairs(array: np.ndarray) -> np.ndarray:
-    """What a graph takes of an array: complex numbers are pairs of real ones there
+    """An array as a graph takes it: complex numbers are pairs of real ones there
     (`golow.lower.aten.complex_numbers`)."""
     if array.dtype.kind != "c":
         return array

@@ -1,4 +1,4 @@
-"""What a direct level has for an operator: how to build it, and what of it the level cannot run.
+"""Implementation of an operator at a direct level: how to build it, and which cases it refuses.
 
 A level's ``operators/`` folder has a file for each operator, found by listing the folder. A file
 declares its `Implementation` under ``IMPLEMENTATIONS``. Whether a graph can run is checked before

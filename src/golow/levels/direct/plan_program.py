@@ -171,7 +171,7 @@ class PlanProgram(Chooser):
             self._kept.append(weighted_sum([self.result(key) for key in self._output_keys()]))
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         kept, self._kept = self._kept, []
         return kept
 
@@ -251,7 +251,7 @@ class PlanProgram(Chooser):
 
     @property
     def train(self) -> bool:
-        """Whether an iteration is a training step."""
+        """True if an iteration is a training step."""
         return self.workload.mode == "train"
 
     def reset(self, learning_rate: float | None = None) -> None:
@@ -360,7 +360,7 @@ class PlanProgram(Chooser):
 
 
 def _clipped(found: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-    """The same, with the gradients as PyTorch has them after clipping: the plan's updates multiply
+    """State dict with the gradients as PyTorch has them after clipping: the plan's updates multiply
     by the factor, which is no result of the step."""
     factor = found.pop(("clip_factor", ""), None)
     if factor is None:

@@ -127,7 +127,7 @@ def replaceable(graph: Graph, values: Places) -> dict[str, Harder]:
 
 
 def _around(graph: Graph, hard: Collection[str]) -> set[str]:
-    """What operations on these values read and make."""
+    """Inputs and results of operations on these values."""
     found: set[str] = set()
     for position, _ in hard_nodes(graph, hard):
         node = graph.nodes[position]

@@ -19,7 +19,7 @@ REFUSED: dict[tuple[str, Mode], str] = {
     ("data swapped", "infer"): "assigns to a tensor's .data",
     ("data swapped", "train"): "assigns to a tensor's .data",
     ("slice set", "train"): "autograd needs a value that the model overwrites",
-    ("indexed by a row's number", "infer"): "reads a number out of a tensor",
+    ("indexed by a row's number", "infer"): "converts a tensor to a Python number",
 }
 """What each says, where it is no plan."""
 

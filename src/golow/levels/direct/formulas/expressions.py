@@ -126,7 +126,7 @@ def expression(operator: Operator, values: Mapping[str, Name]) -> str:
 
 
 def is_written(node: Node, values: Mapping[str, Value]) -> bool:
-    """Whether there is C for this function of elements: an activation may have none."""
+    """True if there is C for this function of elements: an activation may have none."""
     operator = record_of(node)
     names = {n: Name("x", values[n].dtype, values[n].dtype) for n in node.references()}
     try:

@@ -83,7 +83,7 @@ class Gpu(Stream):
         self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
 
     def properties(self) -> dict[str, int]:
-        """Of the device, by the names that torch.profiler gives them in a trace."""
+        """Properties of the device, by the names that torch.profiler gives them in a trace."""
         return {
             name: int(
                 checked(driver.cuDeviceGetAttribute(wanted, self._ordinal), "cuDeviceGetAttribute")

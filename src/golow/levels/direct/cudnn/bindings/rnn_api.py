@@ -159,7 +159,7 @@ def weight_places(network: RecurrentNetwork, look: Look) -> tuple[dict[Parameter
             elements = shape[0] * (shape[1] if len(shape) > 1 else 1) // count
             wanted = [Lies(parts[0].offset + i * elements * item, elements) for i in range(count)]
             if parts != wanted:
-                raise ValueError(f"cuDNN's {name} lies in another way: {parts}, not {wanted}")
+                raise ValueError(f"cuDNN's {name} has another layout: {parts}, not {wanted}")
             places[name] = parts[0].offset
         found.append(places)
     return tuple(found)

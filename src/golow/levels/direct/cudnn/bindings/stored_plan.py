@@ -1,4 +1,4 @@
-"""What cuDNN's front end stores of a compiled plan, for programs that have the library alone.
+"""Compiled plans as cuDNN's frontend stores them, for programs that have the library alone.
 
 The front end writes one object in UBJSON (https://ubjson.org/type-reference/): the library's own
 plan, which is a text in JSON, and what the front end adds to its operands in each call.
@@ -45,7 +45,7 @@ def stored_plan(data: bytes) -> StoredPlan:
     writes into its workspace, ValueError for other bytes."""
     found = _Reader(data).value()
     if not isinstance(found, dict) or "cudnn_backend_data" not in found:
-        raise ValueError("this is no plan of cuDNN's front end")
+        raise ValueError("not a plan of cuDNN's frontend")
     if found.get("workspace_modifications") or found.get("variant_pack_replacements"):
         raise Unsupported("cudnn", "the front end prepares memory for a plan in each call")
     values = found.get("pass_by_values") or []

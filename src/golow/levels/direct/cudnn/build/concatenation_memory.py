@@ -94,7 +94,7 @@ class Concatenations:
         return view.tensor._replace(shape=shape, layout=layout)
 
     def is_placed(self, place: Home, part: Ref) -> bool:
-        """Whether an earlier concatenation has copied this part there; from now on one has."""
+        """True if an earlier concatenation has copied this part there; from now on one has."""
         known = (place, part.name) in self._placed
         self._placed.add((place, part.name))
         return known
@@ -157,6 +157,6 @@ class Concatenations:
 
 
 def _has_rows(view: Folded, like: Layout, shape: tuple[int, ...]) -> bool:
-    """Whether what lies side by side in a layout does so in a view, too."""
+    """True if what lies side by side in a layout does so in a view, too."""
     pairs = zip(shape, like.strides(shape), view.axes, strict=True)
     return all(axis[-1].step == 1 for size, step, axis in pairs if size > 1 and step == 1)

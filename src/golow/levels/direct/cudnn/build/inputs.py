@@ -1,4 +1,4 @@
-"""What comes from outside the graph: batches, weights, and the state that training changes."""
+"""Values from outside the graph: batches, weights, and the state that training changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Inputs:
         self.tensors: dict[tuple[str, str], Tensor] = {}
 
     def is_outside(self, name: str) -> bool:
-        """Whether no step makes the value."""
+        """True if no step makes the value."""
         return name in self._current.sources or name in self._build.loading.constants
 
     def state(self, reference: Ref) -> Tensor:

@@ -107,7 +107,7 @@ class Values:
         return self._folded.get(reference.name) or folded(self.view(reference))
 
     def dies(self, reference: Ref) -> bool:
-        """Whether the value's memory is free after the current node. A gradient elsewhere is copied
+        """True if the value's memory is free after the current node. A gradient elsewhere is copied
         to its place only when its group is updated."""
         if self._build.training.is_gradient(self._current.group(reference.name)):
             return False

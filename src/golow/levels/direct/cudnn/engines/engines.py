@@ -112,7 +112,7 @@ class MatrixEngine:
 
     @property
     def chosen(self) -> tuple[Problem, Algorithm]:
-        """What it computes, and how."""
+        """Description of the problem and the chosen engine."""
         return self._matmul.problem, self._algorithm
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:

@@ -97,7 +97,7 @@ def _engine(
 
 
 def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
-    """What is added without being rounded: the view, if its last axis is contiguous."""
+    """View of a term that is added without being rounded, if its last axis is contiguous."""
     tensor = build.values.view(reference)
     known = tensor.dtype in ("float32", build.types.computed)
     if known and is_aligned(tensor) and tensor.layout.strides(tensor.shape)[-1] == 1:
@@ -138,7 +138,7 @@ def _heads(build: Builder, reference: Ref) -> Tensor:
 
 
 def _has_rows(tensor: Tensor) -> bool:
-    """Whether a head's rows are contiguous and aligned."""
+    """True if a head's rows are contiguous and aligned."""
     *outer, last = tensor.layout.strides(tensor.shape)
     steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
     fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)

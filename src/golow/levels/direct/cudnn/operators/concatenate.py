@@ -48,7 +48,7 @@ def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
 
 
 def _lies_in(view: Folded, slot: Folded) -> bool:
-    """Whether a part was written where it is joined."""
+    """True if a part was written where it is joined."""
     here, there = view.tensor, slot.tensor
     return (here.buffer, here.offset) == (there.buffer, there.offset)
 

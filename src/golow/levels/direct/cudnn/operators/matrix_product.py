@@ -95,7 +95,7 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
 
 
 def _is_reordered(matrix: Folded, layout: Layout) -> bool:
-    """Whether a view has its rows side by side, but not in its own order."""
+    """True if a view has its rows side by side, but not in its own order."""
     fits = matrix.tensor.dtype == layout.dtype and is_aligned(matrix.tensor)
     return fits and matrix.strides is None and rows_in_memory(matrix) == _shape(matrix)[1]
 

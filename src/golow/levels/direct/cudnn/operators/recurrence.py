@@ -42,7 +42,7 @@ PARAMETERS: tuple[Parameter, ...] = (
 
 
 class Kept(NamedTuple):
-    """What forward saves for backward."""
+    """Tensors that forward saves for backward."""
 
     found: recurrent_training.Layers | recurrent_by_library.Call
 

@@ -27,7 +27,7 @@ FILE = Path(__file__).with_suffix(".cu")
 
 
 class Source(NamedTuple):
-    """What is read: its type, the parts of each axis, and its first element."""
+    """Source of the copy: its type, the parts of each axis, and its first element."""
 
     dtype: str
     axes: tuple[Axis, ...]

@@ -119,7 +119,7 @@ def with_pitch(dtype: str, shape: Sequence[int], pitch: int) -> Layout:
 
 
 def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
-    """Whether its elements lie side by side without gaps, in any order of the axes."""
+    """True if its elements lie side by side without gaps, in any order of the axes."""
     axes = sorted((s, n) for n, s in zip(shape, layout.strides(shape), strict=True) if n > 1)
     step = 1
     for stride, size in axes:
@@ -130,7 +130,7 @@ def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
 
 
 def is_rows_with_gaps(shape: Sequence[int], layout: Layout) -> bool:
-    """Whether a view is in PyTorch's order but for some elements between rows, at most a hundredth
+    """True if a view is in PyTorch's order but for some elements between rows, at most a hundredth
     of all."""
     if layout.order != "strided" or layout.steps[-1:] != (1,):
         return False
@@ -140,7 +140,7 @@ def is_rows_with_gaps(shape: Sequence[int], layout: Layout) -> bool:
 
 
 def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
-    """Whether both layouts give the same bytes."""
+    """True if both layouts give the same bytes."""
     if one.dtype != other.dtype or one.elements(shape) != other.elements(shape):
         return False
     pairs = zip(shape, one.strides(shape), other.strides(shape), strict=True)

@@ -53,12 +53,12 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     @property
     def of_volumes(self) -> bool:
-        """Whether it has three axes."""
+        """True if it has three axes."""
         return len(self.kernel) == 3
 
     @property
     def pointwise(self) -> bool:
-        """Whether it is a product over the pixels: one tap, stride 1, no padding, no groups."""
+        """True if it is a product over the pixels: one tap, stride 1, no padding, no groups."""
         return (
             self.kernel == (1, 1)
             and self.stride == (1, 1)
@@ -68,7 +68,7 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel has its own filters."""
+        """True if every channel has its own filters."""
         return self.groups > 1 and self.groups == self.image[1]
 
     @property

@@ -54,7 +54,7 @@ class RecurrentNetwork(Record, frozen=True, kw_only=True):
 
     @property
     def projected(self) -> bool:
-        """Whether a matrix makes the results of the hidden state."""
+        """True if a matrix makes the results of the hidden state."""
         return self.results != self.hidden
 
     def parameters(self, layer: int) -> dict[Parameter, tuple[int, ...]]:

@@ -53,7 +53,7 @@ def refine(execution: Execution, engines: Engines) -> bool:
 
 
 def _takes_other_operands(engine: Engine, chosen: Engine) -> bool:
-    """Whether their operands differ in type: golow's own convolutions take a bias in float32."""
+    """True if their operands differ in type: golow's own convolutions take a bias in float32."""
     return isinstance(engine, OwnConvolution) != isinstance(chosen, OwnConvolution)
 
 

@@ -100,7 +100,7 @@ class Execution:
             self.gpu.replay(self._graph)
 
     def runs(self, engine: Engine) -> bool:
-        """Whether an iteration runs this engine."""
+        """True if an iteration runs this engine."""
         calls = (call for call in self._calls.values() if isinstance(call, EngineCall))
         return any(call.engine is engine for call in calls)
 

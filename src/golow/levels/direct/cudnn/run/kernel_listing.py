@@ -68,7 +68,7 @@ def _step_text(plan: Plan, step: Step) -> str:
 
 
 def _makes(line: str, name: str) -> bool:
-    """Whether the line is where the kernel first has what belongs to this C name."""
+    """True if the line is where the kernel first has what belongs to this C name."""
     return re.search(rf"\b{name}(_values|_from)?( = |;)", line) is not None
 
 

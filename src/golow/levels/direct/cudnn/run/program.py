@@ -211,7 +211,7 @@ class CuDnn(PlanProgram):
         self._aside.take()
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         aside, self._aside = self._aside, None  # its memory is not the level's
         return aside.empty() if aside is not None else []
 

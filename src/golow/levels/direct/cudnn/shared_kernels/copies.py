@@ -42,7 +42,7 @@ def strided_copy(source: View, target: View, shape: Sequence[int]) -> Kernel:
 
 
 def is_turned(source: View, target: View, shape: Sequence[int]) -> bool:
-    """Whether the copy is made in tiles, since elements lie side by side along different axes."""
+    """True if the copy is made in tiles, since elements lie side by side along different axes."""
     return _beside(merged_axes(shape, (source, target), 1)) is not None
 
 

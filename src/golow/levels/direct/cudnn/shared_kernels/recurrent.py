@@ -61,7 +61,7 @@ class Layer(NamedTuple):
 
     @property
     def step_elements(self) -> int:
-        """Of y in a time step."""
+        """Elements of y in a time step."""
         return self.rows * self.sides * self.units
 
     @property
@@ -83,7 +83,7 @@ class Layer(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """What each block has: units, in tiles of 16 rows; warps, with chunks of the depth."""
+    """Share of each block: units, in tiles of 16 rows; warps, with chunks of the depth."""
 
     units: int
     tiles: int

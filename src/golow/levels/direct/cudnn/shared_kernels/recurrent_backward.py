@@ -29,7 +29,7 @@ MOST_TILES = 4
 
 
 class Columns(NamedTuple):
-    """What each block has: tiles of 8 units, and chunks of the depth for each of its warps."""
+    """Share of each block: tiles of 8 units, and chunks of the depth for each of its warps."""
 
     tiles: int
     chunks: int

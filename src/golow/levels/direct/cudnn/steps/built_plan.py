@@ -42,12 +42,12 @@ class Tensor(NamedTuple):
 
 
 def is_aligned(tensor: Tensor) -> bool:
-    """Whether kernels that load vectors can read it; a view may begin anywhere."""
+    """True if kernels that load vectors can read it; a view may begin anywhere."""
     return tensor.offset % TENSOR_ALIGNMENT == 0
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether kernels that know nothing of views can read it."""
+    """True if kernels that know nothing of views can read it."""
     return tensor.layout.order != "strided" and is_aligned(tensor)
 
 

@@ -180,7 +180,7 @@ from typing import Any
 
 
 class Header:
-    """What the header declares."""
+    """Declarations of the header."""
 
     def __init__(self, folder: Path) -> None:
         from pycparser import CParser, c_ast

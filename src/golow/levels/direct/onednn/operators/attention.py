@@ -22,7 +22,7 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 
 
 class Added(NamedTuple):
-    """What is added to the scores, and its steps by image, head, row and key."""
+    """Term added to the scores, and its steps by image, head, row and key."""
 
     tensor: Tensor
     steps: tuple[int, ...]

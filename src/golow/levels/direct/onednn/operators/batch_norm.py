@@ -69,8 +69,8 @@ SPREAD = {
 
 
 class Saved(NamedTuple):
-    """What forward saves for backward: the groups, if any; mean, variance and scale for the view's
-    channels; the mask of the relu."""
+    """Values that forward saves for backward: the groups, if any; mean, variance and scale for the
+    view's channels; the mask of the relu."""
 
     groups: Groups | None
     mean: Tensor
@@ -102,7 +102,7 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
 
 
 def _is_for_gradient(graph: Graph, node: Node) -> bool:
-    """Whether a gradient in the same graph reads the variance."""
+    """True if a gradient in the same graph reads the variance."""
     value = node.outputs[2]
     gradients = (other for other in graph.nodes if other.op == BatchNormBackward.op())
     return value is not None and any(value.name in other.references() for other in gradients)

@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
     @property
     def are_shared_or_few(self) -> bool:
-        """Whether threads share them, or one copies them soon enough."""
+        """True if threads share them, or one copies them soon enough."""
         return self.number > 1 or sum(self.widths) < MOST_OF_ONE_THREAD
 
 

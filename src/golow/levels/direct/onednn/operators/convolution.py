@@ -45,7 +45,7 @@ class Geometry(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """What describes both backward primitives: layouts of image, weight, bias (None if its gradient
+    """Description of both backward primitives: layouts of image, weight, bias (None if its gradient
     is not wanted) and result; and the forward primitive, their hint."""
 
     source: Descriptor

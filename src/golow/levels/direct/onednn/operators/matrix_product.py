@@ -103,7 +103,7 @@ def _split(view: Folded, batch: Sequence[int]) -> Tensor | None:
 
 
 def _is_as_fast(build: Builder, a: Descriptor, b: Descriptor) -> bool:
-    """Whether the library takes the same code as for row-major operands."""
+    """True if the library takes the same code as for row-major operands."""
     target = Descriptor.plain((*a.shape[:-1], b.shape[-1]))
     plain = (Descriptor.plain(a.shape), Descriptor.plain(b.shape))
     made = [_primitive(build, *given, target, 1.0).implementation for given in ((a, b), plain)]

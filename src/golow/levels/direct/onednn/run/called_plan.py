@@ -196,7 +196,7 @@ class RunningPlan:
 
 
 def is_written_in_place(built: Built, tensor: Tensor) -> bool:
-    """Whether the steps can write an output where the caller wants it: it fills a buffer of its own
+    """True if the steps can write an output where the caller wants it: it fills a buffer of its own
     in PyTorch's order, which no step of NumPy's and no other output has."""
     if tensor.descriptor is not None and not tensor.layout.is_plain:
         return False

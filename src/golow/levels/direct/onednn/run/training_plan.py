@@ -42,7 +42,7 @@ class TrainingPlans:
 
     @property
     def iteration_bytes(self) -> int:
-        """What an iteration of the largest plan needs beside the state."""
+        """Bytes that an iteration of the largest plan needs beside the state."""
         return len(self._arena.bytes)
 
     def add(

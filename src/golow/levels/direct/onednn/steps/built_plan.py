@@ -52,7 +52,7 @@ class Tensor(NamedTuple):
 
     @property
     def operand(self) -> Operand:
-        """What the plan says of it."""
+        """Operand as the plan describes it."""
         layout = str(self.descriptor) if self.descriptor is not None else self.dtype
         return Operand(self.buffer, self.shape, layout, self.bytes)
 
@@ -103,7 +103,7 @@ class Built(NamedTuple):
 
 
 class Switches:
-    """What may change between iterations without building a new plan."""
+    """Switches that may change between iterations without building a new plan."""
 
     dropout = True
 

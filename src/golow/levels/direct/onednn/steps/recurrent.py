@@ -42,7 +42,7 @@ LINE = 16
 
 
 class Sizes(NamedTuple):
-    """Of a layer: time steps L, rows N, inputs I, hidden H, results R, and gates G."""
+    """Sizes of a layer: time steps L, rows N, inputs I, hidden H, results R, and gates G."""
 
     kind: Cell
     backwards: bool
@@ -81,7 +81,7 @@ def sizes_of(build: Builder, arguments: Recurrence | RecurrenceBackward, last: b
 
 
 class _Layouts(NamedTuple):
-    """What describes both directions. A layout is None where the layer has no such argument."""
+    """Layouts of both directions. A layout is None where the layer has no such argument."""
 
     x: Descriptor
     hidden: Descriptor
@@ -96,7 +96,7 @@ class _Layouts(NamedTuple):
 
 
 def state_layout(sizes: Sizes, width: int) -> Descriptor:
-    """Of a state, for one layer and direction."""
+    """Layout of a state, for one layer and direction."""
     return Descriptor.plain((1, 1, sizes.rows, width))
 
 

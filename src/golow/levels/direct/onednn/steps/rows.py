@@ -52,5 +52,5 @@ def as_rows(view: Folded) -> Rows:
 
 
 def _one_after_the_other(view: Folded) -> bool:
-    """Whether the rows follow one another in memory, in any order."""
+    """True if the rows follow one another in memory, in any order."""
     return rows_in_memory(view) == shape_of(view)[-1]
