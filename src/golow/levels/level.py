@@ -93,7 +93,7 @@ class Level:
     unseen: tuple[Device, ...] = ()
 
     def probe_on(self, device: Device) -> Probe:
-        """Whether it can run on this device here."""
+        """Probe of the level on this device and machine."""
         found = self.probe()
         further = self.on_device.get(device)
         return further() if found.available and further is not None else found

@@ -86,5 +86,5 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
     def start(bundle: Bundle, variant: str, cache: Path) -> Launch:
         return Launch(command)
 
-    summary = f"your own: {' '.join(command)}"
+    summary = f"custom: {' '.join(command)}"
     return ChosenLevel(Level(name, summary, "", probe, start, devices=("cpu", "cuda")), "")

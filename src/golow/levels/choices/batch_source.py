@@ -88,7 +88,7 @@ PINNED_LOADERS = (
 
 
 def read(program: Any) -> str:
-    """What the program's source says of its tensors or its loader."""
+    """Report the program's source of tensors or its loader."""
     return str(program.source)
 
 
@@ -132,7 +132,7 @@ CHOICES = (
         name="batch_source",
         summary="where an iteration gets its batch; the price is relative to a batch that is there",
         made_by="golow",
-        where="src/golow/levels/torch/batch_sources.py; users decide it by their own loop",
+        where="src/golow/levels/torch/batch_sources.py; users decide it in their training loop",
         levels=IN_PYTORCH,
         read=read,
         costs="the host's cores and memory; the GPU's memory for the batch that arrives",

@@ -1,4 +1,4 @@
-"""What a choice is: something that a framework, a library or the system decides unless the user
+"""A choice: something that a framework, a library or the system decides unless the user
 does, with its alternatives, how each is set, and how the value in force is read in the worker."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Alternative:
     redundant: Callable[[Workload], str] = never_redundant
 
     def rebuilt_by(self, level: str) -> bool:
-        """Whether that level builds again for it."""
+        """True if that level builds again for it."""
         return self.rebuilds and (not self.built_by or level in self.built_by)
 
 
@@ -96,7 +96,7 @@ class Choice:
     likely: bool = False
 
     def applies(self, level: str, mode: Mode, device: Device) -> bool:
-        """Whether the choice is in force at this level, in this mode, on this device."""
+        """True if the choice is in force at this level, in this mode, on this device."""
         return level in self.levels and mode in self.modes and device in self.devices
 
     def offered(self, level: str, mode: Mode, device: Device) -> tuple[Alternative, ...]:

@@ -339,7 +339,7 @@ class _Network:
         yield from assignments
 
     def _may_share_memory(self, name: str) -> bool:
-        """Whether the value may share memory with another tensor."""
+        """True if the value may share memory with another tensor."""
         node = self.producers.get(name)
         if node is None or node.op in ALIASES:
             return True

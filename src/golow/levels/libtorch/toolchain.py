@@ -126,7 +126,7 @@ def find_toolchain(device: Device = "cpu") -> Toolchain:
 
 
 def probe(device: Device = "cpu") -> Probe:
-    """Whether a C++ compiler, and a torch with headers and built for that device, are installed.
+    """Probe for a C++ compiler, and a torch with headers and built for that device.
 
     CUDA's own headers and libraries are not needed: the program calls only PyTorch.
     """

@@ -1,4 +1,5 @@
-"""What a model makes in its forward pass, in double precision: for the reference of the check.
+"""Run in double precision what a model constructs in its forward pass: for the reference of the
+check.
 
 ``module.to(torch.float64)`` changes weights, not code. A mask that the code makes in float32, or a
 value that it casts to float32, would leave float32's roundings in the reference. Worse, PyTorch's
@@ -40,7 +41,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """What a model compiles itself is not looked into: flex attention cannot do without its
+        """Leave code that a model compiles itself uninspected: flex attention cannot do without its
         compiler, which refuses to work within a mode that wants to see everything."""
         return True
 

@@ -1,4 +1,4 @@
-"""What PyTorch's users decide in their own loop, mostly without knowing: a choice may change it."""
+"""Defaults in the user's PyTorch loop, mostly unnoticed: a choice may change them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Habits:
     casts_kept: bool = True
     frozen: bool = False
     script: Literal["optimized", "frozen", "traced"] = "optimized"
-    threads: Literal["as given", "half of those given", "one", "one a logical CPU"] = "as given"
+    threads: Literal["as given", "half as many", "one", "one a logical CPU"] = "as given"
 
     def thread_count(self, given: int) -> int:
         """The threads of one operation in a workload that asks for so many."""
@@ -39,4 +39,4 @@ class Habits:
             return 1
         if self.threads == "one a logical CPU":
             return len(os.sched_getaffinity(0))
-        return max(1, given // 2) if self.threads == "half of those given" else given
+        return max(1, given // 2) if self.threads == "half as many" else given

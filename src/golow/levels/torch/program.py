@@ -39,7 +39,7 @@ class TorchProgram(TorchStep):
     """A workload run by PyTorch, as a worker serves it."""
 
     builds_on_first_iteration = False
-    indivisible = "what it calls is not a module whose layers can be timed"
+    indivisible = "it does not call a module whose layers can be timed"
 
     def load(self, bundle: Path) -> LoadReport:
         """Build the module, load the bundle's weights, lower it."""
@@ -107,7 +107,7 @@ class TorchProgram(TorchStep):
             self._results.append(self._last.clone() if self.train else self._weighted_sum())
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         if len(self._results) == 1:  # as between two iterations of a chain
             return [self._results.pop().item()]
         numbers: list[float] = torch.stack(self._results).tolist() if self._results else []

@@ -126,7 +126,7 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result if any(aliases) else tree_map(self._rounded, result)
 
     def _called(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What the operation returns, with what its rounding in between may change."""
+        """Result of the operation, with the changes that intermediate rounding may cause."""
         if func._opname.startswith(FACTORISING):
             args = tuple(self._moved(value) if _rounds(value) else value for value in args)
         result = func(*args, **named)

@@ -71,7 +71,7 @@ class Dialect(ABC):
         """0, 1, ... as int64 or float32."""
 
     def key(self, index: int) -> str:
-        """What the draw with that index is made from."""
+        """Key from which the draw with that index is made."""
         return f"{self.fold_in}(key, {index})"
 
     @abstractmethod

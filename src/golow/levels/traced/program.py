@@ -56,7 +56,8 @@ class SourceProgram(PlanProgram):
         return LoadReport(phases={"build": seconds, "load": load})
 
     def allocated_peak(self) -> int | None:
-        """What an iteration allots beside its arguments and results, if the framework tells."""
+        """Bytes that an iteration allocates beside its arguments and results, if the framework
+        reports it."""
         return self.execution.temporary_bytes()
 
     # ------------------------------------------------------------ iterations

@@ -159,7 +159,7 @@ class Writer:
         return self._filter[name]
 
     def is_image(self, reference: Ref) -> bool:
-        """Whether the value is held with its channels last, and only so."""
+        """True if the value is held with its channels last, and only so."""
         return reference.name in self._image and reference.name not in self._plain
 
     def together(self, *given: Ref) -> tuple[list[str], bool]:
@@ -206,7 +206,7 @@ class Writer:
         return f"{cleaned}__" if cleaned in TAKEN | self.dialect.taken else cleaned
 
     def draw(self) -> str:
-        """What the next draw is made from, each time another."""
+        """Key for the next draw, different each time."""
         self._draws += 1
         return self.dialect.key(self._draws)
 
@@ -236,7 +236,7 @@ class Writer:
             self._plain[value.name] = given
 
     def _is_only(self, reads: Callable[[Node, str], bool], value: Value) -> bool:
-        """Whether all nodes read the value in this way, or convert it to what is read so."""
+        """True if all nodes read the value in this way, or convert it to what is read so."""
         readers = [node for node in self.graph.nodes if value.name in node.references()]
         return bool(readers) and all(
             all(self._is_only(reads, cast) for cast in node.outputs if cast is not None)
@@ -294,7 +294,7 @@ def _is_convolved(node: Node, name: str) -> bool:
 
 
 def _filters(node: Node, name: str) -> bool:
-    """Whether the node reads the value as a convolution's weight alone, or makes one of it."""
+    """True if the node reads the value as a convolution's weight alone, or makes one of it."""
     layer = Convolution.of(node)
     if layer is None:
         return False

@@ -70,5 +70,5 @@ def step_source(workload: Workload) -> str:
 
 
 def scales_loss(workload: Workload) -> bool:
-    """Whether the loss is scaled, since gradients in half precision may vanish."""
+    """True if the loss is scaled, since gradients in half precision may vanish."""
     return workload.mode == "train" and workload.precision == "fp16"

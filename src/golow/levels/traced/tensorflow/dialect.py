@@ -101,7 +101,7 @@ class TensorFlow(Dialect):
         return f"tf.matmul({a}, {b})"
 
     def affine(self, x: str, weight: str, bias: str | None, shape: Sequence[int], size: int) -> str:
-        """Of rows, as Keras has it."""
+        """Affine map of rows, as Keras computes it."""
         *outer, width = shape
         rows = x if len(outer) == 1 else self.reshaped(x, (-1, width))
         product = f"tf.matmul({rows}, {weight}, transpose_b=True)"

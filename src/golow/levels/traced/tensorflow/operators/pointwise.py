@@ -76,7 +76,7 @@ def _dtypes(writer: Writer, given: Pointwise) -> tuple[list[str], str]:
 
 
 def _dtype(writer: Writer, item: Ref | float) -> str:
-    """Of a value, or the least of a number."""
+    """Type of a value, or the least of a number."""
     if isinstance(item, Ref):
         return writer.value(item).dtype
     if isinstance(item, float):
