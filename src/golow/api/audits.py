@@ -110,14 +110,15 @@ def audit(
     observer: AuditObserver | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> AuditResult:
-    """Try, at each level, every alternative to what is chosen by default, and say what it brings.
+    """Try, at each level, every alternative to what is chosen by default, and state what it brings.
 
     The workload and levels are those of `compare`; the levels' variants are choices here. quick:
     only the likeliest choices. best: also search the best combination of what makes a level faster,
     and race it against the defaults from the beginning. seconds: of a race for each of its
     entrants.
 
-    Raises `GolowError` for what the caller can mend, `AuditInterrupted` (with what was measured) on
+    Raises `GolowError` for errors that the caller can fix, `AuditInterrupted` (with what was
+    measured) on
     Ctrl-C. What goes wrong at a level, or with an alternative, is its result.
     """
     from golow.programs.auditing.audit import AuditSettings

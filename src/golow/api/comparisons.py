@@ -216,7 +216,8 @@ def compare(
     several comparisons share a GPU, this one's place among them. quiet: show no progress; observer:
     is told of it instead.
 
-    Raises `GolowError` for what the caller can mend, `ErrorWithResult` if that came after the race,
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if that came after the
+    race,
     `Interrupted` (with what was measured) on Ctrl-C. What goes wrong in a level is that level's
     result.
     """

@@ -137,10 +137,10 @@ def profile(
     operators apart by the shapes of their inputs. way_down: instead of a profile, what stands
     between the call of the layer with this path and the vendor's routine. folder: a new one for
     the record, its tables as CSV and the traces; with several precisions, the traces of each have a
-    folder of their own in it.
+    separate folder in it.
 
-    Raises `GolowError` for what the caller can mend, `ErrorWithResult` if the folder cannot be
-    written after all. What goes wrong in a level is that level's result.
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if the folder cannot
+    be written after all. What goes wrong in a level is that level's result.
     """
     from golow.programs.profiling import store as profile_store
     from golow.programs.profiling.profile import ProfileSettings

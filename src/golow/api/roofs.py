@@ -78,7 +78,8 @@ def roof(
     and time its steps; without it, only what they must move and compute. time_limit: of the race,
     in seconds. turn: where several share a GPU, this one's place among them.
 
-    Raises `GolowError` for what the caller can mend, also for a level that does not match eager.
+    Raises `GolowError` for errors that the caller can fix, also for a level that does not match
+    eager.
     """
     from golow.programs.explain.roof import RoofSettings
     from golow.programs.explain.roof import roof as run

@@ -91,7 +91,7 @@ def run_study(
     ``out`` that another user may have written. program: what Python runs for a cell.
 
     Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
-    Raises `GolowError` for what the caller can mend, such as a full disk.
+    Raises `GolowError` for errors that the caller can fix, such as a full disk.
     """
     settings = StudySettings(
         jobs=jobs, ray=ray, skip=skip, refine=refine, budget=budget, program=program

@@ -80,7 +80,8 @@ def support(
     GPU nor the levels' libraries are needed. A level goes by operations, shapes and types; its
     library may still refuse a size when it is built, which `compare` would say.
 
-    Raises `GolowError` for what the caller can mend. A model that cannot be captured is a result.
+    Raises `GolowError` for errors that the caller can fix. A model that cannot be captured is a
+    result.
     """
     from golow.programs.explain.support import support as run
 

@@ -115,7 +115,7 @@ def train(
     observer: TrainingObserver | None = None,
     **options: Unpack[TrainingOptions],
 ) -> TrainingResult:
-    """Train the model at every level on the same batches; say whether they trained the same.
+    """Train the model at every level on the same batches; state whether they trained the same.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module that takes
     [N, C, H, W] and gives one score a class; for a text it takes token ids [N, sequence] and gives
@@ -126,10 +126,10 @@ def train(
     samples where there are fewer. resolution: side of the pictures, the data set's own unless given
     or too small for the model. sequence: tokens of a sample of a text. initialisations: names of
     golow's, or ``own`` for what the model's constructor does. out: the folder in which the training
-    gets a folder of its own.
+    gets a separate folder.
 
-    Raises `GolowError` for what the caller can mend, `TrainingInterrupted` on Ctrl-C. What goes
-    wrong in a level is that level's result.
+    Raises `GolowError` for errors that the caller can fix, `TrainingInterrupted` on Ctrl-C. What
+    goes wrong in a level is that level's result.
     """
     from golow.programs.training.train import train as run
 

@@ -2,7 +2,7 @@
 digests.
 
 Nothing of it is believed before it is verified, and nothing is allocated for a size that it only
-says: without compression, an entry cannot be larger than the file.
+states: without compression, an entry cannot be larger than the file.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Container:
         return data
 
     def mapped(self, name: str) -> memoryview:
-        """The content of an entry where it lies in the file, read when it is used; its digest is
+        """The content of an entry where it is in the file, read when it is used; its digest is
         verified first."""
         if name not in self._digests:
             raise self._broken(f"there is no {name} in it")

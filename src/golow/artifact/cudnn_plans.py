@@ -39,7 +39,7 @@ class Plans:
     """The plans by size, over one memory for weights. notes: what is not as on the machine that
     made them, a sentence each.
 
-    Compiled kernels and chosen engines lie in a folder of the cache that only this artifact uses.
+    Compiled kernels and chosen engines are in a folder of the cache that only this artifact uses.
     Both have the GPU and the libraries in their names, so that those of others are made again.
     """
 
@@ -145,7 +145,7 @@ class Plans:
 
 
 class _Room:
-    """One memory for iterations of all sizes. Tensors on the GPU are used where they lie, on
+    """One memory for iterations of all sizes. Tensors on the GPU are used where they are stored, on
     PyTorch's current stream; arrays of the host are copied there and back."""
 
     def __init__(self, plans: Mapping[Size, CalledPlan], gpu: Gpu) -> None:

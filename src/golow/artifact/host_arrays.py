@@ -1,5 +1,5 @@
 """Arrays of NumPy's as inputs and outputs of a loaded module; tensors of PyTorch's on the CPU are
-taken where they lie, if PyTorch is there: nothing here imports it."""
+taken where they are stored, if PyTorch is there: nothing here imports it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def is_tensor(item: Any) -> bool:
 
 def weight_array(name: str, item: Any) -> np.ndarray:
     """A weight as an array, also of a tensor on a GPU and of bfloat16, which NumPy does not know by
-    itself. Raises `GolowError` for what is no tensor and no array."""
+    itself. Raises `GolowError` for anything but a tensor or an array."""
     if is_tensor(item):
         item = item.detach().cpu().contiguous()
         if str(item.dtype) == "torch.bfloat16":

@@ -20,7 +20,7 @@ from golow.records.errors import GolowError
 
 class Saved:
     """A module whose plans are `CalledPlan` of onednn. Raises `GolowError` for one that has no
-    weights of its own."""
+    separate weights."""
 
     tuned = False  # layouts are in the file
 

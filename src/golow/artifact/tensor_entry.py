@@ -46,7 +46,7 @@ def tensors_of(data: memoryview | bytes, what: str) -> Mapping[str, np.ndarray]:
 
 
 def tensors_in_file(file: Path) -> Mapping[str, np.ndarray]:
-    """The tensors of a file, where they lie in it. Raises `GolowError` if it cannot be read."""
+    """The tensors of a file, where they are in it. Raises `GolowError` if it cannot be read."""
     try:
         data = np.memmap(file, np.uint8, "r").data
     except (OSError, ValueError) as error:

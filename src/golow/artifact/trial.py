@@ -1,4 +1,4 @@
-"""Loads an artifact in a process of its own, before it is handed over: what it needs is compiled
+"""Loads an artifact in a separate process, before it is handed over: what it needs is compiled
 there, and its check must pass.
 
     python -m golow.artifact.trial FILE CACHE

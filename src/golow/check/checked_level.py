@@ -285,7 +285,7 @@ class CheckedLevel:
 
 def _with_steps(check: Check, steps: StepsCheck | None) -> Check:
     """The check with that of the operations. A level whose results match but not its operations
-    differs; a level that differs says which operation is the first to be wrong."""
+    differs; a level that differs states which operation is the first to be wrong."""
     if steps is None or not steps.wrong:
         return msgspec.structs.replace(check, steps=steps)
     reason = f"{check.reason}; {steps.words}" if check.reason else steps.words

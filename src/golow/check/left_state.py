@@ -4,7 +4,7 @@ The losses of timed steps say little of their backward passes: the check's small
 hardly moves them. So golow asks for the parameters when the race is over, which no worker knows
 beforehand, and lets eager make the same steps from the same weights, with the same marks. Rounding
 drives two trainings apart, so that single values say nothing after many steps. How far the level's
-parameters went in the direction in which eager's went says how many of the steps were made.
+parameters went in the direction in which eager's went states how many of the steps were made.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The level is built again with some values of the captured graph among its outputs, as NVIDIA's
 Polygraphy marks tensors of a network. Each build narrows the nodes from which the error may come. A
-value that is returned cannot be fused away, so that a fault which lies in a fusion may vanish: then
+value that is returned cannot be fused away, so that a fault which is in a fusion may vanish: then
 the last value before it is named.
 """
 
@@ -188,7 +188,8 @@ def _result(node: Node) -> str:
 
 
 def _is_seen(node: Node) -> bool:
-    """True if its first result is a tensor of floats of its own: no view, and no new content."""
+    """True if its first result is a tensor of floats in separate memory: no view, and no new
+    content."""
     value = node.outputs[0] if node.outputs else None
     if value is None or value.dtype != "float32" or 0 in value.shape:
         return False

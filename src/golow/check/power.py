@@ -33,7 +33,7 @@ def power_of_outputs(reference: Reference, responses: Path) -> Power | None:
     `layer_responses` gives them. None if no layer's is known."""
     seen: dict[str, float] = {}
     with safe_open(responses, "pt") as file:
-        for key in file.keys():  # noqa: SIM118 (it is no dictionary)
+        for key in file.keys():  # noqa: SIM118 (it is not a dictionary)
             _, _, place, layer = key.split("/", 3)
             response = float(file.get_tensor(key))
             limit = reference.limit(f"0/output/{place}")

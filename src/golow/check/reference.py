@@ -385,8 +385,8 @@ def gentle_rate(rate: float, reference: Reference) -> float:
     """The learning rate for the check's training steps, at most the workload's own.
 
     A step turns the rounding error of the gradients into an error of the weights, and a deep
-    network amplifies that until its second step says nothing. The rate returned keeps the error of
-    every weight at or below half of what the check allows for anyway.
+    network amplifies that until its second step states nothing. The rate returned keeps the error
+    of every weight at or below half of what the check allows for anyway.
     """
     worst = 0.0
     for name, weight in reference.expected.items():

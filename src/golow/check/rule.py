@@ -65,7 +65,7 @@ FACTORS = ((8, 10.0), (1000, 3.0))
 # error of eager's may be so many times as large as those of three draws.
 MOSTLY, TAIL = 0.25, 100.0
 
-MANY = 1000  # times a limit, beyond which the number says nothing more
+MANY = 1000  # times a limit, beyond which the number states nothing more
 
 UNPROVABLE = Check(
     verdict="failed",
@@ -148,7 +148,7 @@ class Reference:
         return not self.unlike and all(within)  # false for NaN
 
     def _tail(self, name: str) -> float:
-        """The largest error of eager that is no proof of a fault. Of a tensor that is mostly
+        """The largest error of eager that is not a proof of a fault. Of a tensor that is mostly
         rounding, one draw is often far from three others."""
         item = self.expected[name]
         return self.limit(name) * (TAIL if item.rounding > MOSTLY * item.scale else 1.0)
@@ -231,7 +231,7 @@ class Reference:
     @property
     def cancels(self) -> bool:
         """True if an output is exactly zero. Rounding may move it at another level, or with other
-        inputs in a race, and neither eager's error nor its size says by how much."""
+        inputs in a race, and neither eager's error nor its size states by how much."""
         return any(
             item.scale == 0 and item.elements and "/output/" in name
             for name, item in self.expected.items()

@@ -4,7 +4,7 @@ The check looks at what a level answers to `outputs`; the race believes what it 
 This file ties the two together. Every block of a race carries a challenge: values, chosen at random
 by the parent, that are written into the inputs before each iteration. The level answers with one
 number for the result of each iteration, a commitment. Eager gets the same challenge in the same
-round, so its numbers say what the level's must be, within what the check allows. A level that
+round, so its numbers state what the level's must be, within what the check allows. A level that
 computes nothing, or only a part, or repeats stored results, cannot know these numbers.
 
 Two questions are asked. Is each number eager's, but for rounding (`Verifier.judge`)? And over the
@@ -63,7 +63,7 @@ of one: noise in eager's moves alone would make the slope of an honest level sma
 
 
 CELLS = 16.0
-"""Width of a cell of the chain, in errors that are allowed to a result: honest results lie in
+"""Width of a cell of the chain, in errors that are allowed to a result: honest results are in
 eager's cell but for one in hundreds."""
 
 

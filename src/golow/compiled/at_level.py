@@ -88,7 +88,7 @@ def compile_at_level(
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """A copy with tensors of its own. Raises `GolowError` for a module that cannot be copied."""
+    """A copy with separate tensors. Raises `GolowError` for a module that cannot be copied."""
     try:
         return copy.deepcopy(module)
     except Exception as error:  # of the module's own code

@@ -32,7 +32,7 @@ class HandedOver(Uncopied):
 
     Call it as the module: tensors in, tensors out. level: its name. called: PyTorch's own object
     (the module, what torch.compile or torch.jit returned), or the session of the runtime. It has
-    weights of its own: one that is changed in the module afterwards does not change it.
+    separate weights: one that is changed in the module afterwards does not change it.
     """
 
     def __init__(self, level: str, inputs: CallInputs, workload: Workload, built: Built) -> None:

@@ -33,7 +33,7 @@ class Launch(NamedTuple):
 
     build_seconds is the time of the original build, even if it comes from the cache (``cached``).
     If the worker builds while it loads, ``built_by_loading`` is the file that stores the seconds,
-    and the worker is started once only to build; ``build_measures`` says that this build times
+    and the worker is started once only to build; ``build_measures`` states that this build times
     alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
     after that build. ``notes`` are for the record, such as a damaged file of the cache. ``choices``
     are the alternatives that the worker makes when it loads, by name: the choice that each belongs
@@ -68,7 +68,7 @@ class Level:
     cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
     exports: whether an exporter turns the module into another format, and decides what is left out.
     probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
-    nobody has run the level yet; it does not run there by default.
+    the level was never tested; it does not run there by default.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `Unsupported` if the level does not support this workload.
     """

@@ -45,7 +45,7 @@ def choices(
 
 def require_any(named: Sequence[str] | None, chosen: Sequence[ChosenLevel], device: Device) -> None:
     """Raise `GolowError` if none of the named levels can run here, so that only the baseline, which
-    nobody named, would be left. Default levels are not asked for."""
+    the user did not name, would be left. Default levels are not asked for."""
     if named is None or BASELINE in named:
         return
     asked = [choice for choice in chosen if choice.name != BASELINE]

@@ -147,7 +147,7 @@ class Race:
         Contention affects levels unequally (one with more threads waits more), as do heat and
         power, so such a round is biased, not just noisy, and more of them do not help. Choosing
         rounds by their disturbance, never by their time, adds no bias. With too few clean rounds
-        all are used, and `rounds_used` says so.
+        all are used, and `rounds_used` reports it.
         """
         together = [blocks for blocks in self.rounds if all(level in blocks for level in levels)]
         clean = [blocks for blocks in together if _is_clean(blocks, *levels)]

@@ -1,9 +1,9 @@
 """Compare the parent's clock with a worker's: whether its times fill its blocks, and on a GPU
 whether there was work at all.
 
-A worker times itself. Whoever reports less time than passed can be found out by the parent, which
-knows how long the whole request took. What the worker does outside its iterations' clock, and what
-the request itself costs, is allowed for.
+A worker times itself. A worker that reports less time than passed can be found out by the parent,
+which knows how long the whole request took. What the worker does outside its iterations' clock, and
+what the request itself costs, is allowed for.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class Field:
 
     kind: ``ids`` are int64 and below ``below``, ``mask`` is bool, ``numbers`` are float32. shape:
     of one sample. below: how many different ids there are, one number for each column or one for
-    all; empty for tokens, of which the vocabulary says it.
+    all; empty for tokens, of which the vocabulary states it.
     """
 
     name: str

@@ -52,7 +52,7 @@ class Located(Record, frozen=True, kw_only=True):
     """Where the results of a level begin to be off.
 
     operation: of the captured graph; empty if every value is right once it is returned, so that the
-    fault lies in how operations behind ``after`` are joined. value: the name of its result. layer:
+    fault is in how operations behind ``after`` are joined. value: the name of its result. layer:
     the path of the layer. after: the last value before it that is right. error, limit: shares of
     the value's size. builds: how often the level was built to find out.
     """

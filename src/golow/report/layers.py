@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 class Column(NamedTuple):
     """One level: seconds by row, in its order; the rows that run inside a step of another row, and
-    which that is; the operation of each row that is a step of its own; and the kernels of each row,
+    which that is; the operation of each row that is a separate step; and the kernels of each row,
     empty if they were not counted."""
 
     level: str

@@ -22,7 +22,7 @@ class RecordKind(NamedTuple):
     ``load(place)``. table: the module with ``render(record)``, which prints it. page: the module
     with ``title(record)`` and ``sections(record, name)``, name being the prefix of their anchors.
     options: of `golow show` and `golow report`, that ``render`` or ``sections`` takes as well.
-    packed: patterns of the files that go into a page. beside: records that may lie in the same
+    packed: patterns of the files that go into a page. beside: records that may be in the same
     folder, and are shown with it. by_file: whether `golow show` takes the file without its folder.
     listed: whether the list of a folder names it.
     """

@@ -27,12 +27,12 @@ class Listed(NamedTuple):
 
 
 def is_folder_of_records(path: Path) -> bool:
-    """True if it is no record itself but a folder with at least one in it."""
+    """True if it is not a record itself but a folder with at least one in it."""
     return is_folder(path) and not kind_of(path, LISTED) and bool(records_in(path, read=False))
 
 
 def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
-    """The records in the folder, by name. read: say what each comparison found."""
+    """The records in the folder, by name. read: also read what each comparison found."""
     found = []
     try:
         paths = sorted(folder.iterdir())

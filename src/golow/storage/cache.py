@@ -1,6 +1,6 @@
 """The cache: a folder that only its user can write, and entries that are read as they were written.
 
-Programs in the cache are executed, so nobody else may write there. What is damaged by accident (a
+Programs in the cache are executed, so no other user may write there. What is damaged by accident (a
 full disk, a broken one, a file that was edited) is noticed by its SHA-256, and made again. An entry
 is a sealed file, which begins with the digest of the rest, or a sealed folder, which has the
 digests of its files beside them.

@@ -1,5 +1,5 @@
-"""The file that makes a folder a record, for records whose format has one version: where it lies,
-and whether this golow reads it."""
+"""The file that makes a folder a record, for records whose format has one version: where it is
+stored, and whether this golow reads it."""
 
 from __future__ import annotations
 

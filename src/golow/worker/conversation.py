@@ -23,7 +23,7 @@ from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 
 SETTLE_SECONDS = 0.03
-NOTICE_SECONDS = 2.0  # after the expected end of a request, until somebody is told
+NOTICE_SECONDS = 2.0  # after the expected end of a request, until the delay is reported
 LATE_LOOK_SECONDS = 1.0  # between looks at a process whose answer is late
 MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is given up
 LOOK_SECONDS = 0.1  # between checks whether others request the GPU
@@ -32,7 +32,7 @@ Report = TypeVar("Report", bound=msgspec.Struct)
 
 
 def _ignore(message: str) -> None:
-    """Tell nobody of a delay."""
+    """Do not report a delay."""
 
 
 class Conversation:
@@ -269,7 +269,7 @@ class Conversation:
         """End the worker and raise; typed as returning so that a caller can write ``raise``."""
         self._kill()
         log = self.log()
-        # The verdict says `failed` in front of it.
+        # The verdict states `failed` in front of it.
         raise WorkerFailure(kind, message if kind == "failed" else f"{kind}: {message}", log)
 
     def _kill(self) -> None:

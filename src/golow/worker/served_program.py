@@ -66,7 +66,8 @@ class VerifiableProgram(Program, Protocol):
 
 @runtime_checkable
 class ChoosingProgram(Program, Protocol):
-    """A program that takes alternatives to what is chosen by default, and says what is in force."""
+    """A program that takes alternatives to what is chosen by default, and states what is in
+    force."""
 
     def choose(self, names: Sequence[str]) -> None:
         """Make these alternatives; called before each `load`."""

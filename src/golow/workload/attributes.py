@@ -57,7 +57,7 @@ def shown(value: Any) -> str:
 
 
 def copied_sharing_weights(module: nn.Module) -> nn.Module | None:
-    """A copy with attributes of its own over the same parameters and buffers; None for a module
+    """A copy with separate attributes over the same parameters and buffers; None for a module
     that Python cannot copy."""
     tensors = (*module.parameters(), *module.buffers())
     try:

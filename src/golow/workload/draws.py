@@ -1,6 +1,6 @@
 """Random numbers that a model draws in its forward pass, as further inputs of the step.
 
-They are drawn once for each batch, when the workload is prepared, and lie in the bundle behind the
+They are drawn once for each batch, when the workload is prepared, and are in the bundle behind the
 model's own inputs. Every level is then given the same numbers, and can be held against the
 reference. Dropout in training is not among them: each level draws its own masks, off in the check.
 
@@ -136,7 +136,7 @@ def _stand_in(original: _Call, answer: str) -> _Call:
 
 def _is_internal(caller: FrameType) -> bool:
     """True if PyTorch itself calls, from the definition of an operator: while it traces dropout, it
-    calls ``rand_like``, which is no draw of the model."""
+    calls ``rand_like``, which is not a draw of the model."""
     return str(caller.f_globals.get("__name__", "")).startswith("torch._")
 
 

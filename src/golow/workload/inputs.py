@@ -119,7 +119,7 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
 
 
 def require_batches(model: str, batches: Sequence[int]) -> None:
-    """Raise `GolowError` for an exported program that has a batch of its own, and not these."""
+    """Raise `GolowError` for an exported program that has a separate batch, and not these."""
     if len(batches) < 2 or not model.endswith(".pt2"):
         return
     path = Path(model)
@@ -218,7 +218,7 @@ def _made_up(
         lengths = torch.randint((sequence + 1) // 2, sequence + 1, (batch, 1), generator=generator)
         return torch.arange(sequence) < lengths
     below = torch.tensor(field.below or (vocabulary,))
-    # The remainder of a large number: each column has a limit of its own.
+    # The remainder of a large number: each column has a separate limit.
     return torch.randint(2**62, shape, generator=generator) % below
 
 

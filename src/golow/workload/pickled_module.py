@@ -72,7 +72,7 @@ def read_pickled(file: Path, sha256: str, what: str) -> Any:
 def unpickled(data: bytes) -> Any:
     """Restore the object from the bytes that `pickled` returned.
 
-    Functions of a script or a notebook come with a scope of their own, which still has the name
+    Functions of a script or a notebook come with their scope, which still has the name
     ``__main__``. That is another module in this process, where torch.compile would look for what
     they read; without the name it looks in the scope itself.
     """
@@ -115,7 +115,7 @@ def _is_imported(scope: dict[str, Any]) -> bool:
 
 
 def without_caches(module: nn.Module) -> tuple[str, ...]:
-    """Let models of transformers return no cache of keys and values, which is no tensor. Returns
+    """Let models of transformers return no cache of keys and values, which is not a tensor. Returns
     notes for the record."""
     found = {
         id(config): config

@@ -55,7 +55,7 @@ def load_program(path: Path) -> nn.Module:
 
 def program_inputs(path: Path) -> list[tuple[tuple[int | None, ...], torch.dtype]]:
     """The shape and type of each input of a program; None for a side that is free. Raises
-    `GolowError` as `load_program`, and if an input is no tensor."""
+    `GolowError` as `load_program`, and if an input is not a tensor."""
     _require_plain(path)
     try:
         with _log_as_error():

@@ -59,7 +59,7 @@ def require_precision(device: Device, precision: Precision) -> None:
 def give_back_memory(device: Device) -> None:
     """Return PyTorch's cached memory to the device.
 
-    A cuBLAS workspace may lie in a large cached block and keep it from being returned, hence the
+    A cuBLAS workspace may be in a large cached block and keep it from being returned, hence the
     first call, which PyTorch's notes on CUDA name. Do not call this in a process that has captured
     a CUDA graph: the graph still uses the workspaces of its capture.
     """

@@ -1,4 +1,4 @@
-"""Requires that the same batch twice gives the same result, and says why it does not."""
+"""Requires that the same batch twice gives the same result, and states why it does not."""
 
 from __future__ import annotations
 

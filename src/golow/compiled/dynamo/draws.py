@@ -108,7 +108,7 @@ def _dropout(node: fx.Node, drawn: fx.Node) -> Callable[[], Tensor]:
 
 class _Form:
     """Makes tensors like a value, without content: only its shape is read, and its order in
-    memory. Now is no time to make one: AOTAutograd compiles among tensors that are none."""
+    memory. Now is not a time to make one: AOTAutograd compiles among tensors that are none."""
 
     def __init__(self, value: Tensor) -> None:
         self.shape, self.stride, self.dtype = tuple(value.shape), value.stride(), value.dtype

@@ -1,4 +1,4 @@
-"""Where an iteration gets its batch. golow's batches lie on the device, so that an iteration is the
+"""Where an iteration gets its batch. golow's batches are on the device, so that an iteration is the
 network alone; a program that trains or serves has to bring them there."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from golow.levels.choices.choice import IN_PYTORCH, Alternative, Choice
 
 
 class FromHost(NamedTuple):
-    """Batches lie in the host's memory, and each iteration sends its own to the device.
+    """Batches are in the host's memory, and each iteration sends its own to the device.
 
     pinned: in memory that the device reads itself. waits: whether the host waits for the copy.
     images: the dtype of pictures on the way. Targets of classes are sent as int64, or with images

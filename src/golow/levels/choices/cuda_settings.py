@@ -23,7 +23,7 @@ SLEEP_CYCLES = 1_000_000  # half a millisecond or more
 
 
 def modules(program: Any) -> str:
-    """When the driver loads kernels, as it says."""
+    """When the driver loads kernels, as it states."""
     return LOADING.get(cuda_driver.module_loading() or 0, cuda_driver.UNKNOWN)
 
 

@@ -14,7 +14,7 @@ RESERVED, AS_NEEDED = "1 KiB or more for each thread", "as much as the kernels n
 
 def read(program: Any) -> str:
     """Report the stack that the context reserves, by the driver. It raises the limit for a kernel
-    that needs more, so any limit below its own is one that somebody lowered."""
+    that needs more, so a limit below the kernel's was lowered by a program."""
     size = cuda_driver.stack_bytes()
     if size is None:
         return cuda_driver.UNKNOWN

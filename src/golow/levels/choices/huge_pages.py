@@ -15,7 +15,7 @@ from golow.levels.choices.choice import WITH_TORCH, Alternative, Choice
 
 MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 BLOCK = 64 << 20  # bytes
-NOBODY, BY_GLIBC, BY_TORCH = "no program requests them", "the C library asks", "PyTorch asks"
+NO_PROGRAM, BY_GLIBC, BY_TORCH = "no program requests them", "the C library asks", "PyTorch asks"
 TUNABLE, VARIABLE = "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE"
 
 
@@ -29,7 +29,7 @@ def read(program: Any) -> str:
         return f"{mode}, by the kernel"
     if _malloc_asks():
         return BY_GLIBC
-    return BY_TORCH if "torch" in sys.modules and _torch_asks() else NOBODY
+    return BY_TORCH if "torch" in sys.modules and _torch_asks() else NO_PROGRAM
 
 
 def _malloc_asks() -> bool:

@@ -9,7 +9,7 @@ from golow.levels.choices.choice import IN_PYTORCH, WITH_PYTHON, Alternative, Ch
 from golow.worker import clock
 
 INFERENCE, NO_GRAD, RECORDED = "inference_mode", "no_grad", "recorded"
-STORING = ("eager", "torchscript", "compile")  # a CUDA graph has gradients of its own
+STORING = ("eager", "torchscript", "compile")  # a CUDA graph has separate gradients
 OFF, ON, FROZEN = "off", "on", "on, living objects left out"
 
 

@@ -32,8 +32,8 @@ def precision(program: Any) -> str:
 
 
 def capacity(program: Any) -> str:
-    """The number of kernels that oneDNN keeps: its own word where it is a library of its own. That
-    in PyTorch's does not export the function; there, what its environment says."""
+    """The number of kernels that oneDNN keeps: its own word where it is a separate library. That
+    in PyTorch's does not export the function; there, what its environment states."""
     if file := mapped("libdnnl"):
         found = ctypes.c_int()
         ctypes.CDLL(file).dnnl_get_primitive_cache_capacity(ctypes.byref(found))

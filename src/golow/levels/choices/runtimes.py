@@ -20,7 +20,7 @@ def spinning(program: Any) -> str:
     """Report whether idle threads spin, by the session's options."""
     try:
         entry = program.session.get_session_options().get_session_config_entry(SPINNING)
-    except Exception:  # the runtime's own way to say that nobody has set it
+    except Exception:  # the runtime raises if it is not set
         return "on"
     return "off" if entry == "0" else "on"
 

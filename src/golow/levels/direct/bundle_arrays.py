@@ -107,7 +107,7 @@ def batches(bundle: Bundle, number: int) -> list[Batch]:
     """Return the arrays of each batch, by kind (input or target) and position."""
     found: list[Batch] = [{} for _ in range(number)]
     with safe_open(bundle.file("batches.safetensors"), framework="numpy") as file:
-        for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+        for name in file.keys():  # noqa: SIM118 (it is not a dictionary)
             index, kind, position = name.split("/")
             found[int(index)][(kind, position)] = file.get_tensor(name)
     return found

@@ -1,4 +1,4 @@
-"""The node that a builder is at: what the graph says about it and about its values, before any
+"""The node that a builder is at: what the graph states about it and about its values, before any
 memory is given to them. Both builders hold one."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CurrentNode:
     # ------------------------------------------------------------ all values
 
     def value(self, reference: Ref) -> Value:
-        """Return what the graph says about a value: its name, shape and dtype."""
+        """Return what the graph states about a value: its name, shape and dtype."""
         return self.links.values[reference.name]
 
     def is_input(self, reference: Ref) -> bool:
@@ -97,7 +97,7 @@ class CurrentNode:
         return self._groups.get(name, name)
 
     def put_into(self, name: str, whole: str) -> None:
-        """Count a value, and its views, among those that lie in the memory of another one."""
+        """Count a value, and its views, among those that are in the memory of another one."""
         liveness.share_memory(self._groups, self._last_reads, name, whole)
 
     def share_memory(self, one: Ref, other: Ref) -> bool:

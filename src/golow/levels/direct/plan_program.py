@@ -361,7 +361,7 @@ class PlanProgram(Chooser):
 
 def _clipped(found: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
     """State dict with the gradients as PyTorch has them after clipping: the plan's updates multiply
-    by the factor, which is no result of the step."""
+    by the factor, which is not a result of the step."""
     factor = found.pop(("clip_factor", ""), None)
     if factor is None:
         return found

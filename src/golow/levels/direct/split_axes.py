@@ -85,7 +85,7 @@ def joined(parts: Iterable[Part]) -> Axis:
 
 
 def rows_in_memory(view: Folded[Held]) -> int | None:
-    """The step between rows if the rows of the last axis lie one after the other in memory, in any
+    """The step between rows if the rows of the last axis follow one another in memory, in any
     order; None otherwise."""
     *outer, last = view.axes
     if len(last) != 1 or last[0].step != 1:

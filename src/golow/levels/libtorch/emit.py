@@ -292,7 +292,7 @@ class _Network:
                 yield f"    {self.names[name]}.reset();"
 
     def operation_lines(self) -> Iterator[str]:
-        """The table that says which operation of which layer each mark follows."""
+        """The table that states which operation of which layer each mark follows."""
         yield f"std::vector<Operation> {self.struct}::operations() const {{"
         yield "  return {"
         for position, node in enumerate(self.nodes):

@@ -59,7 +59,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
         arguments, returns = func._schema.arguments, func._schema.returns
         is_view = any(value.alias_info and not value.alias_info.is_write for value in returns)
         # In inference mode PyTorch has no view of a tensor that was converted within it, so what
-        # reads the view converts. lift_fresh is what torch.tensor calls, which nobody need read.
+        # reads the view converts. torch.tensor calls lift_fresh, whose result needs no reader.
         if is_view and func is not torch.ops.aten.lift_fresh.default:
             return func(*args, **named)
         if any(map(_is_floating, tree_iter((args, named)))):

@@ -16,9 +16,9 @@ class Habits:
     gradients: what surrounds a forward pass in inference. optimizer: which of PyTorch's
     implementations updates the parameters; empty leaves it to PyTorch. set_to_none: what
     ``zero_grad`` does to the gradients. batches: where an iteration's batch comes from; None if it
-    lies where it is used. tf32_products, tf32_convolutions: whether they may compute in TF32; None
-    leaves it to the workload's precision. casts_kept: whether autocast keeps the weights it casts.
-    frozen: whether parameters ask for no gradient in inference. script: how far TorchScript
+    is stored where it is used. tf32_products, tf32_convolutions: whether they may compute in TF32;
+    None leaves it to the workload's precision. casts_kept: whether autocast keeps the weights it
+    casts. frozen: whether parameters ask for no gradient in inference. script: how far TorchScript
     prepares a trace for inference. threads: of one operation.
     """
 

@@ -126,7 +126,7 @@ class TorchProgram(TorchStep):
 
     def allocated_peak(self) -> int | None:
         """Peak bytes that one iteration holds beyond parameters, buffers and what the optimizer
-        keeps, as reported by the GPU's allocator, or on a CPU to the profiler; None where nobody
+        keeps, as reported by the GPU's allocator, or on a CPU to the profiler; None where nothing
         counts. The gradients that the iteration before has left are the iteration's own."""
         left = sum(p.grad.nbytes for p in self.module.parameters() if p.grad is not None)
         if self.device.type == "cuda":

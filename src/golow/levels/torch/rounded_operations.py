@@ -137,8 +137,8 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _within_a_kernel(self, func: Any) -> Iterator[None]:
-        """Round what is called in between. What PyTorch itself defines by other operations is no
-        kernel, and has none of its own where nothing is recorded for a backward pass."""
+        """Round what is called in between. What PyTorch itself defines by other operations is
+        not a kernel, and has none of its own where nothing is recorded for a backward pass."""
         before = self._grid
         if func._opname in STEPS:
             self._grid = FLOAT32_KERNELS

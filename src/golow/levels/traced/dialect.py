@@ -135,4 +135,4 @@ class Dialect(ABC):
 
     @abstractmethod
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
-        """The mean of each window of an image with channels last; windows lie side by side."""
+        """The mean of each window of an image with channels last; windows are adjacent."""

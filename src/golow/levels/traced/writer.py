@@ -192,7 +192,7 @@ class Writer:
         found[value.name] = name
 
     def line(self, name: str, expression: str) -> str:
-        """Write ``name = expression`` for a value that is no result; return the name, which gets
+        """Write ``name = expression`` for a value that is not a result; return the name, which gets
         the first result's in front. Two underscores: the graph's own names have no two in a row."""
         first = next(value.name for value in self.node.outputs if value is not None)
         full = f"{self.identifier(first)}__{name}"

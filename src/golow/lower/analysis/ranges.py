@@ -1,4 +1,4 @@
-"""Ranges that divide an axis of a tensor, and where they lie in a view of it."""
+"""Ranges that divide an axis of a tensor, and where they are in a view of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
 
 
 def seen(view: View, ranges: Ranges) -> Ranges | None:
-    """The ranges in a view of the tensor; None if they are no ranges of one of its axes, as where
+    """The ranges in a view of the tensor; None if they are not ranges of one of its axes, as where
     the axis was joined to be the inner part of another one."""
     shape, axis = ranges.shape, ranges.axis
     if isinstance(view, Permute):

@@ -37,8 +37,8 @@ class View(NamedTuple):
 
 
 class SharedMemory:
-    """Runs nodes on tensors without elements, so that PyTorch says which share memory: ``reshape``
-    may be a view or a copy.
+    """Runs nodes on tensors without elements, so that PyTorch shows which share memory:
+    ``reshape`` may be a view or a copy.
 
     tensors, values: by name, of the inputs and of all nodes that were run. views: the views among
     them.

@@ -1,7 +1,7 @@
 """Simplification of attention calls: drops known masks, shares key and value heads.
 
 Models compute masks from positions alone, and repeat keys and values for query heads that share
-them. What hides nothing, or what lies ahead, needs no mask, and kernels let heads share by
+them. What hides nothing, or what is ahead, needs no mask, and kernels let heads share by
 themselves.
 """
 
@@ -29,7 +29,7 @@ MOST_NODES, MOST_ELEMENTS = 200, 1 << 26  # of what makes a mask, and of each va
 
 def drop_known_masks(graph: Graph) -> Graph:
     """Take away masks that depend on nothing but positions, where they hide nothing, or where row i
-    sees the first i + 1 keys, which attention says in a word."""
+    sees the first i + 1 keys, for which attention has a flag."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     found: dict[str, str] = {}

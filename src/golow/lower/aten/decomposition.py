@@ -79,7 +79,7 @@ def decompose(graph: Graph) -> Graph:
 
 
 def lenient(graph: Graph) -> Graph:
-    """The graph with reshapes for views: what replaces a call may lie in another order."""
+    """The graph with reshapes for views: what replaces a call may be in another order."""
     nodes = (msgspec.structs.replace(n, op=STRICT.get(n.op, n.op)) for n in graph.nodes)
     return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
@@ -249,7 +249,7 @@ def _is_same_call(one: Node, other: Node) -> bool:
 
 def _functional(template: Template | None, given: Sequence[Value]) -> Template | None:
     """The graph without calls that change a tensor in place: the dispatcher's definitions have
-    some, on tensors of their own. given: the call's arguments. None where one remains."""
+    some, on separate tensors. given: the call's arguments. None where one remains."""
     if template is None or not any(changes_in_place(node) for node in template.nodes):
         return template
     graph = make_functional(

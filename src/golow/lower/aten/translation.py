@@ -92,7 +92,7 @@ def translate(
     regions = {name for name, _ in traced.named_modules()}
     for node in traced.graph.nodes:
         if node.op == "get_attr" and str(node.target) in regions:
-            continue  # what calls it is no operation on tensors, and is refused
+            continue  # what calls it is not an operation on tensors, and is refused
         if node.op == "get_attr":
             target = str(node.target)
             if ("constant", target) in taken:  # read once more

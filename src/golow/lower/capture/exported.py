@@ -23,7 +23,7 @@ def exported_graph(
 ) -> Captured:
     """The graph of ``module(*inputs)``, as torch.export sees it before decomposition.
 
-    said: gets what torch says meanwhile. start: when the capture began (`time.perf_counter`).
+    said: receives torch's messages. start: when the capture began (`time.perf_counter`).
     """
     with (
         explained(name),

@@ -1,7 +1,7 @@
 """Outputs of a module as a list of tensors: the one order that every level and the check use.
 
 A module may return a tensor, or any nesting of tuples, named tuples, lists, dicts and dataclasses
-of tensors; None stands for nothing. PyTorch does not look into a dataclass that nobody registered,
+of tensors; None stands for nothing. PyTorch does not look into a dataclass that is not registered,
 so it is registered here when it is first seen.
 """
 

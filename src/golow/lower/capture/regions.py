@@ -1,4 +1,4 @@
-"""Regions of a captured graph that stand in modules of their own, taken back into the graph."""
+"""Regions of a captured graph that stand in separate modules, taken back into the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARGUMENTS_BEFORE_REGION = {torch.ops.higher_order.wrap_with_set_grad_enabled: 1
 
 def inline_regions(traced: fx.GraphModule) -> None:
     """Put the nodes of every ``no_grad`` region, and of every one that turns autocast off, where
-    the region is called. torch.export makes such regions modules of their own; without a backward
+    the region is called. torch.export makes such regions separate modules; without a backward
     pass the first mean nothing, and golow captures a model without autocast.
 
     Raises:

@@ -88,7 +88,7 @@ def _padded(volume: Tensor, sides: int) -> Tensor:
 
 
 def _planes(planes: Tensor, count: int, start: int, depth: int, step: int) -> Tensor:
-    """Every plane of so many volumes that one plane of the kernel meets. They lie side by side for
+    """Every plane of so many volumes that one plane of the kernel meets. They are adjacent for
     a step of one."""
     end = start + (depth - 1) * step + 1
     if step == 1:
@@ -205,7 +205,7 @@ def _beside(
     geometry: tuple[Any, ...],
 ) -> Tensor:
     """The gradient of the planes of the input, for a step of one: those of the gradient that one
-    plane of the kernel meets lie side by side. like: has planes as the input's. each: planes of a
+    plane of the kernel meets are adjacent. like: has planes as the input's. each: planes of a
     volume, between those of the kernel, and added on each side."""
     size, apart, sides = each
     reach = apart * (weight.shape[2] - 1)

@@ -33,7 +33,7 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
 
 
 def decay_apart(graph: Graph, decays: Mapping[str, float]) -> Graph:
-    """Give the updates of these parameters weight decays of their own."""
+    """Give the updates of these parameters separate weight decays."""
     targets = {item.value.name: item.target for item in graph.inputs if item.kind == "parameter"}
 
     def changed(node: Node) -> Node:

@@ -1,5 +1,5 @@
 """Pointwise fusion: makes one operation of functions of elements that follow one another, so that
-what lies between them never reaches memory. A function that stands alone is a group of one."""
+what is between them never reaches memory. A function that stands alone is a group of one."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
     """Put functions of elements that read one another into a `Fused` node.
 
     A function joins the group of what it reads if both are computed at the same indices, or if the
-    group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
-    What others read of a group is one of its results. What depends on weights alone is in groups
-    of its own, which need not run in every iteration. Parts of a concatenation that are computed at
+    group is smaller, is repeated, and nothing else reads it, and if few nodes are between them.
+    What others read of a group is one of its results. What depends on weights alone is in separate
+    groups, which need not run in every iteration. Parts of a concatenation that are computed at
     the same indices are in one group, too. Groups never wait for a node that waits for them, and
     what reads an input stays before the node that changes it. joins: whether a function may be in
     a group at all.
@@ -74,7 +74,7 @@ class _Groups:
             for node in graph.nodes
         ]
         self.readers = _inverse(made)
-        # A level changes an input in place: whoever reads the old content must have done so.
+        # A level changes an input in place: nodes that read the old content must have run.
         self.waits = [one | other for one, other in zip(made, _old_readers(graph), strict=True)]
         self.followers = _inverse(self.waits)
 
@@ -132,7 +132,7 @@ class _Groups:
 
     def _value(self, position: int) -> Value:
         value = self.nodes[position].outputs[0]
-        assert value is not None  # noqa: S101 - as _is_function says
+        assert value is not None  # noqa: S101 - as _is_function states
         return value
 
     def _read_outside(self, members: Iterable[int]) -> list[int]:

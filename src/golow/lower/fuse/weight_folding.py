@@ -128,7 +128,7 @@ def _scaled(match: Match) -> list[Fusion]:
 
 
 def _scales_outputs(found: NodeMatch) -> bool:
-    """True if it multiplies each output of a layer by a number of its own."""
+    """True if it multiplies each output of a layer by a separate number."""
     product = found.arguments
     if not isinstance(product, Binary) or not isinstance(product.b, Ref):
         return False

@@ -1,6 +1,6 @@
 """Lines as images. A layer of one dimension computes on images of one row; between two of them
 stand functions of elements of [N, C, L], which no convolution can absorb, and a copy wherever the
-images lie in blocks."""
+images are in blocks."""
 
 from __future__ import annotations
 

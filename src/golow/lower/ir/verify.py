@@ -1,7 +1,7 @@
 """The graph's verifier: checks names and derives every shape and dtype from the operations.
 
 A graph is verified after every pass, and most nodes stay as they are: what PyTorch gives for an
-operation is kept by all that it depends on, its arguments and how its tensors lie in memory.
+operation is kept by all that it depends on, its arguments and how its tensors are stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from golow.lower.ir.operator import PREFIX, vocabulary
 
 
 class GraphError(Exception):
-    """An invalid graph; the message names the node and says what is wrong."""
+    """An invalid graph; the message names the node and states what is wrong."""
 
 
 def verify(graph: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""Several functions of elements as one operation, which keeps what lies between them out of
+"""Several functions of elements as one operation, which keeps what is between them out of
 memory."""
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from golow.lower.operators.resample import Resample
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.take import Take
 
-# What writes its results with any strides, and how many nodes may lie between it and the
+# What writes its results with any strides, and how many nodes may be between it and the
 # concatenation, whose whole memory the part would hold until then; views do not count. Many tables
 # are looked up one after the other, and all of their rows are kept until they are joined.
 WRITERS = {
@@ -31,7 +31,7 @@ WRITERS = {
 
 class Home(NamedTuple):
     """A place in another value's memory: from this index on, along an axis. views: of the value,
-    one after the other, of which the last one lies there. nested: the value is a concatenation, but
+    one after the other, of which the last one is there. nested: the value is a concatenation, but
     no range of the other one."""
 
     whole: str

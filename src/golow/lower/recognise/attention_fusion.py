@@ -228,7 +228,7 @@ def _heads(links: Links, ref: Ref) -> Value:
 
 
 def _nodes(node: Node, found: _Found, names: Names, exact: bool) -> Iterator[Node]:
-    """The operator in the place of this node, and what it reads. exact: as `Attention` says."""
+    """The operator in the place of this node, and what it reads. exact: as `Attention` states."""
     made = _Making(node, names)
     query, key, value = (
         made.shaped(Ref(name=item.name), item.shape, _four(item.shape))

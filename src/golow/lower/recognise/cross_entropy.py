@@ -15,7 +15,7 @@ from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
 def name_cross_entropy(graph: Graph) -> Graph:
     """Make log softmax over the rows of a matrix and the negative log likelihood one operator, and
-    both of their gradients another one, where nothing else reads what lies between them."""
+    both of their gradients another one, where nothing else reads what is between them."""
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):

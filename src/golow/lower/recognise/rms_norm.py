@@ -161,7 +161,7 @@ def _replaced(links: _Reading, norm: _Norm) -> dict[int, tuple[Node, ...]]:
         gradient = _of_weighed(links, norm, weighing, gradient)
         read = {p for p in links.readers[links.value(norm.normed).name] if p != weighing.position}
         if read - set(() if gradient is None else gradient.of_weight):
-            # The normalised value stays, so its product with the weight is a node of its own.
+            # The normalised value stays, so its product with the weight is a separate node.
             weighing, gradient = None, _gradient(links, norm)
     last = norm.normed if weighing is None else weighing.position
     root, base = links.value(norm.root), links.nodes[norm.normed]

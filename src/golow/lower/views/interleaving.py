@@ -1,4 +1,4 @@
-"""Split of interleaved views: gives interleaved parts an axis of their own.
+"""Split of interleaved views: gives interleaved parts a separate axis.
 
 A rotary embedding that turns neighbours (Su et al. 2021, "RoFormer"), as GPT-J's, is written as
 x cos + stack(-x[1::2], x[0::2]) sin, where the stacked axis is joined with the last one at once.
@@ -56,7 +56,7 @@ def _joins_the_last(links: Links, position: int, flat: int, joined: Concatenate)
 
 
 class _Apart:
-    """Makes nodes with k elements of the last axis as an axis of their own."""
+    """Makes nodes with k elements of the last axis as a separate axis."""
 
     def __init__(self, links: Links, names: Names, k: int) -> None:
         self._links, self._names, self._k = links, names, k

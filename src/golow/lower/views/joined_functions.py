@@ -99,7 +99,7 @@ class _Round:
     def _exchanged(self, position: int, node: Node, before: Node) -> Node:
         """Emit the function of each part; return what joins them."""
         joined, whole = Concatenate.of(before), _result(before).name
-        assert joined is not None  # noqa: S101 - as _joined_before says
+        assert joined is not None  # noqa: S101 - as _joined_before states
         axis, start, parts = len(self._shape(whole)) - joined.axis, 0, []
         for part in joined.parts:
             stop = start + self._shape(part.name)[joined.axis]

@@ -24,8 +24,8 @@ from golow.lower.operators.reshape import Reshape
 
 def join_padded_parts(graph: Graph) -> Graph:
     """Make a sum of tensors that were padded with zeros along one axis, and do not overlap, one
-    concatenation: of the tensors, and of zeros where none of them lies. Those that cover the same
-    range are added before. What else the sum has is added to the whole.
+    concatenation: of the tensors, and of zeros elsewhere. Those that cover the
+    same range are added before. What else the sum has is added to the whole.
 
     Each padded tensor would be as large as the whole, and be written and read again, so that two of
     them are enough. The result is the same but for the sign of zeros, and for the order in which
@@ -99,7 +99,7 @@ class _Sums:
 
     def _operands(self, position: int) -> list[str]:
         add = self._sums[position]
-        assert isinstance(add.b, Ref)  # noqa: S101 - as _adds_alike says
+        assert isinstance(add.b, Ref)  # noqa: S101 - as _adds_alike states
         return [add.b.name, add.a.name]
 
     def _padded(self, name: str) -> _Padded | None:

@@ -247,7 +247,7 @@ class Bench:
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
     ) -> dict[str, str]:
         """Why levels have not trained as long as they say, by name. It comes before anything else
-        is asked of them, and nothing told them that the race would end here. A wrong eager says
+        is asked of them, and nothing told them that the race would end here. A wrong eager proves
         nothing of the others."""
         first = group[0].level
         eager = first.worker
@@ -279,7 +279,7 @@ class Bench:
         self, entrants: Sequence[Entrant], standard: Standard, against: Mapping[str, str]
     ) -> Iterator[list[Entrant]]:
         """Yield groups of loaded entrants that may be timed together, each with the baseline and
-        the others that somebody is compared with.
+        the others that a level is compared with.
 
         Usually memory allows one group. A level that does not fit waits for the next group, which
         starts after the workers of the current one are closed.

@@ -69,7 +69,7 @@ def changes(before: Comparison, after: Comparison) -> Changes:
 
 def slower_than(found: Changes, limit: float) -> Sequence[Change]:
     """The levels that are slower by more than this share with confidence: the whole 95% interval
-    lies beyond it, in enough rounds. What is unclear is not among them."""
+    is beyond it, in enough rounds. What is unclear is not among them."""
     return [
         one
         for one in found.levels

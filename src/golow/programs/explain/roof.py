@@ -56,7 +56,7 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     observer.stage("building the plan")
     prepared = prepare(request)
     plan = lower(prepared, settings.level, settings.cache).plan
-    assert plan is not None  # noqa: S101 - as _with_plan says
+    assert plan is not None  # noqa: S101 - as _with_plan states
     seconds = _seconds(plan, run)
     time = None if run is None or run.time is None else run.time.value
     observer.stage("measuring the machine's peak")

@@ -1,4 +1,4 @@
-"""How long a capture of the graph takes, in a process of its own."""
+"""How long a capture of the graph takes, in a separate process."""
 
 from __future__ import annotations
 

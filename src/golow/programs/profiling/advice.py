@@ -1,8 +1,8 @@
 """Advice: rules that find causes of slow steps, in measured facts only.
 
-A rule says nothing if a fact that it needs is missing, and promises nothing that was not measured:
-a faster level is one that this profile raced, whose 95% interval lies below the other's. Where it
-was not raced, the finding has the command that measures it.
+A rule finds nothing if a fact that it needs is missing, and promises nothing that was not
+measured: a faster level is one that this profile raced, whose 95% interval is below the other's.
+Where it was not raced, the finding has the command that measures it.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def _instead(
 
 
 def _is_faster(one: LevelProfile, other: LevelProfile) -> bool:
-    """True if it matched and its interval lies below the other's."""
+    """True if it matched and its interval is below the other's."""
     if one.time is None or other.time is None or one.verdict != "match":
         return False
     high, low = one.time.high, other.time.low

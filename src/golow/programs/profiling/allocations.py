@@ -82,7 +82,7 @@ def _spans(
         address = item.address or 0
         begun = held.pop(address, None)
         if item.bytes > 0:
-            if begun is not None:  # nobody said that it was released
+            if begun is not None:  # its release was not recorded
                 done.append(begun._replace(released=item.moment))
             held[address] = Span(address, item.bytes, item, None)
         elif begun is not None and begun.allocated is not None:
@@ -107,7 +107,7 @@ def _held_at(
 
 
 def _held_before(before: Snapshot, allocations: Sequence[Allocation], step: Event) -> int:
-    """Bytes that a device's allocator had given out before the step; 0 if it does not say."""
+    """Bytes that a device's allocator had given out before the step; 0 if it does not report it."""
     if before.allocated is not None:
         return before.allocated
     first = next((item for item in allocations if item.moment >= step.start), None)
@@ -164,7 +164,7 @@ class _Blocks:
     def _made(self, span: Span, allocated: Allocation) -> Block:
         operator = self._operator(allocated)
         end = self._step.end if span.released is None else span.released
-        # Some levels release the gradients in the update, and say what they hold before it.
+        # Some levels release the gradients in the update, and state what they hold before it.
         kept = span.released is None or allocated.moment < self._update_start <= end
         known = self._after.get(span.address) if kept else None
         place = self._places.at(allocated.lane, allocated.moment)

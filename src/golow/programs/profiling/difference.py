@@ -48,7 +48,7 @@ class LevelDifference(Record, frozen=True, kw_only=True):
     before, after: the precisions. time: of a step without a profiler, profiled: with one. roles: of
     the execution summary, in its order; they add up to ``profiled``. operators (their own time on
     host and device), kernels and layers: the largest change first. Those of which one profile
-    has none to compare are empty; missing says why.
+    has none to compare are empty; missing states why.
     """
 
     level: str

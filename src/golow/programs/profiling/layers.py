@@ -20,7 +20,7 @@ def layers_on_device(trace: Trace, timed: Sequence[LayerTime]) -> tuple[LayerTim
     """The layers in the order in which they begin; empty if nothing ran on a device.
 
     A layer's time is that of its kernels, copies and memsets, not of the gaps between them. What
-    belongs to no layer is the top of the model. timed: the level's own steps, which say what a
+    belongs to no layer is the top of the model. timed: the level's own steps, which state what a
     layer is called and which others run with it.
     """
     steps = len(trace.steps)

@@ -52,7 +52,7 @@ class Attempt:
     """The process that measures one cell at one place, in the folder ``draft``; it waits for
     `begin`.
 
-    program: what Python runs, followed by the folder; `golow.programs.study.cell` says what a
+    program: what Python runs, followed by the folder; `golow.programs.study.cell` states what a
     program must do. in_company: whether another cell has used the device meanwhile; the executor
     sets it.
     """
@@ -97,7 +97,7 @@ class Attempt:
             write_whole(self.draft / "request.json", encode(cell))
         except OSError as error:
             raise _not_started(self.draft, error) from error
-        with suppress(BrokenPipeError):  # it has died: `finish` says how
+        with suppress(BrokenPipeError):  # it has died: `finish` reports how
             os.write(self._stdin.fileno(), b"\n")
 
     @property

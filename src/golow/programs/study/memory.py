@@ -141,7 +141,7 @@ def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> s
 def too_early(
     cell: Cell, records: Iterable[CellRecord], to_come: Iterable[Cell], limit: int | None
 ) -> bool:
-    """True if the cell should wait: the guess says that it needs more memory than allowed, and
+    """True if the cell should wait: the guess states that it needs more memory than allowed, and
     smaller cells of its family, which will show whether it does, are not done."""
     if limit is None or guessed_bytes(cell) <= limit or expected_bytes(cell, records) is not None:
         return False

@@ -74,7 +74,7 @@ def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
     host, cards = platform.node(), visible_cards()
     if not cards and jobs == 1:
         # GPUs cannot be told apart: whatever is there is one place, and if nothing is there, the
-        # first cell says so.
+        # first cell reports it.
         return [Place(f"cuda-{host}", Machine(host=host, device="GPU"), found, {}, None)]
     if jobs > len(cards):
         raise GolowError(

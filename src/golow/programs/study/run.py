@@ -77,8 +77,9 @@ def find_study(
 
 
 def recorded_study(folder: Path, device: Device | None = None, trust: bool = False) -> Study:
-    """The study in that folder, to be measured. trust: whoever wrote it. Raises `GolowError`, with
-    the models whose code it would run, for one that another user may have written."""
+    """The study in that folder, to be measured. trust: run it even if another user wrote it. Raises
+    `GolowError`, with the models whose code it would run, for one that another user may have
+    written."""
     file = StudyFolder(folder).file
     study = read_study(file, device)
     if not trust:

@@ -104,7 +104,7 @@ def phase_of(study: Study, model: str) -> Phase:
 
 
 def asks(study: Study, cell: Cell) -> bool:
-    """True if the cell lies on the study's axes and has its limits. Levels and doubled thread
+    """True if the cell is on the study's axes and has its limits. Levels and doubled thread
     counts are not compared, because they depend on the machine."""
     threads = study.threads or (None,)
     return (

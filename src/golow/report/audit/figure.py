@@ -36,7 +36,7 @@ ROW, TITLE, AXIS, WIDTH = 0.2, 0.32, 0.5, 7.0  # inches
 MOST_ROWS, CHARACTERS = 24, 40
 MARGIN = 0.01  # a difference must exceed it to be called one
 NARROWEST, ROOM = 0.05, 1.08  # of the axis: at least 5% to each side, and room beside the intervals
-WIDEST = 8.0  # times as slow or fast; what lies beyond is at the edge
+WIDEST = 8.0  # times as slow or fast; what is beyond is at the edge
 READING = "Lines: 95% intervals; grey: within 1%, too small to count as a difference."
 FAR_APART, STEPS, MOST_TICKS = 4.0, (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), 9
 

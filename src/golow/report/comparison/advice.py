@@ -14,7 +14,7 @@ _MODES = {"infer": "inference", "train": "training"}
 
 def advice(comparison: Comparison) -> str:
     """Two or three sentences from the record alone; on a GPU also what slowed it down. If eager is
-    wrong, the first one says so."""
+    wrong, the first one reports it."""
     wrong = wrong_eager(comparison)
     sentences = [_which_level(comparison)] if wrong is None else _instead_of(wrong, comparison)
     return " ".join([*sentences, *gpu_advice(comparison)])

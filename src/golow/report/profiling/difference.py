@@ -87,7 +87,7 @@ def _time_table(level: LevelDifference) -> Table:
     table = _table("a step's time")
     for change in (level.time, level.profiled):
         cells = _cells(change)
-        if None in (change.before, change.after):  # not timed, which is no change
+        if None in (change.before, change.after):  # not timed, which is not a change
             cells[3:] = [Text(MISSING), Text(MISSING)]
         table.add_row(*cells)
     for role in level.roles:

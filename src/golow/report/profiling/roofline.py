@@ -68,7 +68,7 @@ def roofline_figure(profile: Profile) -> Figure:
     legend_of(figure, list(_handles(found)))
     what = f"the roofline, precision {profile.workload.precision}"
     caption(figure, captions([profile], what, _how(profile), *_remarks(found)))
-    figure.draw_without_rendering()  # fixes where the panel lies, in which labels have to fit
+    figure.draw_without_rendering()  # fixes the panel in which labels have to fit
     for label in _labels(panel, found):
         label.draw(panel)
     return figure
@@ -188,7 +188,7 @@ class Box(NamedTuple):
         )
 
     def within(self, other: Box) -> bool:
-        """True if it lies in the other one."""
+        """True if it is in the other one."""
         return (
             other.left <= self.left
             and self.right <= other.right

@@ -138,7 +138,7 @@ def _line(kind: str, frame: Frame) -> Text:
     name, place = frame.name, frame.place
     if kind != PYTHON:
         name = short_name(name)
-    if len(name) > LONGEST_NAME:  # the end says more than the namespaces before it
+    if len(name) > LONGEST_NAME:  # the end is more informative than the namespaces before it
         name = f"..{name[2 - LONGEST_NAME :]}"
     if len(place) > LONGEST_PLACE:
         place = f"..{place[2 - LONGEST_PLACE :]}"

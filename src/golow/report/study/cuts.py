@@ -191,8 +191,8 @@ def _scales(panel: Axes, places: Sequence[Place], measure: Measure) -> None:
     panel.set_xscale("log", base=2)
     if measure.base:
         with warnings.catch_warnings():
-            # Matplotlib says that it widens a range without extent: one value, a power of the base
-            # but for rounding.
+            # Matplotlib states that it widens a range without extent: one value, a power of the
+            # base but for rounding.
             warnings.filterwarnings("ignore", "Attempting to set identical", UserWarning)
             panel.set_yscale("log", base=measure.base)
         panel.set_ylim(*wide(*panel.get_ylim()))

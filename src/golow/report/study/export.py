@@ -58,7 +58,7 @@ def export(folder: Path, format: str, file: Path) -> Path:
 
 
 def exported_study(place: Path) -> Path | None:
-    """The CSV file of an exported study: this file, or the only one in this folder, as it lies in a
+    """The CSV file of an exported study: this file, or the only one in this folder, as it is in a
     page; None if it is neither."""
     if is_folder(place):
         inside = [one for one in place.iterdir() if one.name[:1] != "."]
@@ -67,7 +67,7 @@ def exported_study(place: Path) -> Path | None:
 
 
 def load(place: Path) -> list[StudyRow]:
-    """The rows of the exported study that is this file, or lies in this folder; raises `GolowError`
+    """The rows of the exported study that is this file, or is in this folder; raises `GolowError`
     if there is none."""
     file = exported_study(place)
     if file is None:

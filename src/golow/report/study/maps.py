@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LEAST_SPAN = 1.25  # the colours of ratios span at least this, so that noise stays pale
 BAR = 6.0  # a colour bar's length over its width, for each inch of the figure's height
-BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line lies below golow's
+BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line is below golow's
 
 
 @drawing()

@@ -134,7 +134,7 @@ def has_few_rounds(row: StudyRow) -> bool:
 
 class Measured(NamedTuple):
     """A cell as stored on disk, with a comparison if it is done. environment: that of its folder,
-    None if the folder does not say."""
+    None if the folder does not report it."""
 
     record: CellRecord
     comparison: Comparison | None

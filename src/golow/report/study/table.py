@@ -35,7 +35,7 @@ MEANINGS: dict[Outcome, str] = {
 
 
 UNCLEAR = "?"  # in text, because a dim number looks like any other in a file
-FEW = "unclear"  # in place of a number from too few rounds, which is no result
+FEW = "unclear"  # in place of a number from too few rounds, which is not a result
 
 
 def render(rows: Sequence[StudyRow], console: Console | None = None) -> None:

@@ -54,7 +54,8 @@ def download(name: str, patterns: Sequence[str]) -> Path:
 
 
 def _kept(name: str, file: Path) -> bool:
-    """True if the file is what the hub has; it is removed if not, or if the hub does not say."""
+    """True if the file is what the hub has; it is removed if not, or if the hub does not report
+    it."""
     whole = False
     try:
         whole = _is_whole(name, file)
@@ -95,7 +96,7 @@ def _git_digest(opened: BinaryIO, size: int) -> str:
 
 def _explained(name: str, error: Exception) -> GolowError:
     """An error of huggingface_hub as a fact and what to do about it."""
-    # Where the hub is not reached, the first error is about the cache, and its cause says why.
+    # Where the hub is not reached, the first error is about the cache, and its cause states why.
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     status = getattr(getattr(cause, "response", None), "status_code", 0)
     first = str(cause).strip().partition("\n")[0]

@@ -23,7 +23,7 @@ from golow.storage.files import read_text
 from golow.workload.hub import downloads
 
 PREFIX = "hf:"
-# The first table that has the configuration's type gives the class, where nobody names one.
+# The first table that has the configuration's type gives the class, if the user names none.
 TASKS = (
     "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM", "SEMANTIC_SEGMENTATION",
     "IMAGE_CLASSIFICATION",

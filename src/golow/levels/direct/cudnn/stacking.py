@@ -127,7 +127,7 @@ class _Readers:
 
 
 def _layers(graph: Graph, readers: _Readers) -> Iterator[Layer]:
-    """The layers whose cell's last state nobody reads, in the graph's order: in both directions, or
+    """The layers whose last cell state is unused, in the graph's order: in both directions, or
     in the direction of time."""
     sides = _sides(graph, readers)
     used: set[int] = set()

@@ -51,7 +51,7 @@ class TensorFlow(Dialect):
         return x if given == wanted else self.converted(x, wanted)
 
     def typed(self, value: float, dtype: str) -> str:
-        """A number that says its type."""
+        """A number that states its type."""
         return f"tf.constant({self.number(value)}, {DTYPES[dtype]})"
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> str:

@@ -193,7 +193,7 @@ class Gpu(Stream):
         checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
         try:
             enqueue()
-        except BaseException:  # it says more than the status of the capture that it ended
+        except BaseException:  # it states more than the status of the capture that it ended
             driver.cuStreamEndCapture(self.stream)
             raise
         captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")

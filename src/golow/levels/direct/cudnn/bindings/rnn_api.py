@@ -38,7 +38,7 @@ INFERENCE, TRAINING = 0, 1  # cudnnForwardMode_t
 ADD = 0  # cudnnWgradMode_t; the other is not implemented
 PROJECTION = 8  # the number of an LSTM's projection among its matrices
 MESSAGE_BYTES = 512
-# Where a space of weights is said to begin, to learn where each of them lies in it.
+# Where a space of weights is stated to begin, to learn where each of them is in it.
 ANY_ADDRESS = 1 << 32
 
 

@@ -15,7 +15,7 @@ from golow.records.errors import Unsupported
 # Numbers by their mark: int8, uint8, int16, int32, int64, float32, float64. Big-endian.
 NUMBERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q", b"d": ">f", b"D": ">d"}
 WORDS = {b"Z": None, b"T": True, b"F": False}
-KEPT = "surrogateescape"  # bytes that are no text come back as they were
+KEPT = "surrogateescape"  # bytes that are not text come back as they were
 # Types of numbers that are given by value, in the front end's order.
 SCALARS = ("int64", "int32", "float16", "float32", "bfloat16")
 

@@ -51,7 +51,7 @@ def counters(graph: Graph) -> dict[str, str]:
 
 def _sums(links: Links, new: str, counter: str) -> list[str]:
     """The values from the new content back to the old one, each one more than the next; none if the
-    new content is no count."""
+    new content is not a count."""
     found = []
     while new != counter:
         maker = links.maker.get(new)

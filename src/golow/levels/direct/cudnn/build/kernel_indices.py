@@ -1,5 +1,5 @@
 """The indices at which a generated kernel computes, divided so that it reads views in parts as they
-lie."""
+are stored."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 its gradient and half-precision copy. All have the same offset in flat places, so that one step
 updates many parameters: all vectors, and the weights in parts, in the order in which the backward
 pass makes their gradients. A part's gradients need no memory before the first of them and after its
-update. Parameters whose updates have other settings are in groups of their own."""
+update. Parameters whose updates have other settings are in separate groups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TrainingState:
     what the optimizer keeps of each, and sums of gradients, by its kind among the graph's inputs.
 
     held: of another plan with the same state, by target, in the order in which it allocated the
-    parameters: then this one's lie at the same offsets of the same places.
+    parameters: then this one's are at the same offsets of the same places.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TrainingState:
             self._master(target, value, Layout("float32"))
 
     def has_place(self, name: str) -> bool:
-        """True if the value lies where the plan keeps the gradient of a parameter."""
+        """True if the value is stored where the plan keeps the gradient of a parameter."""
         return name in self._gradient_of
 
     def is_gradient(self, name: str) -> bool:

@@ -1,5 +1,5 @@
-"""Where the values of the graph lie, in which layouts and types, and the copies that their readers
-need."""
+"""Where the values of the graph are stored, in which layouts and types, and the copies that their
+readers need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from golow.lower.plan.plan import Place
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
 
-# Places whose content a step of training changes where it lies.
+# Places whose content a step of training changes where it is stored.
 CHANGED: tuple[Place, ...] = ("state", "counter")
 # Outputs of the graph that steps write when all gradients are there.
 AT_THE_END: tuple[OutputKind, ...] = (

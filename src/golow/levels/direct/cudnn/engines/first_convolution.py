@@ -1,5 +1,5 @@
 """A network's first convolution by golow's own kernels, which read the current batch where all
-batches lie: no step copies it, and no tensor core multiplies channels that only fill up."""
+batches are stored: no step copies it, and no tensor core multiplies channels that only fill up."""
 
 from __future__ import annotations
 

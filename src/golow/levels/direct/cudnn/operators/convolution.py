@@ -112,7 +112,7 @@ def _saves_time(build: Builder, first: InPlace, whole: products.Convolution) -> 
 
 
 def _read_in_place(build: Builder, arguments: Convolution, operations: InPlace) -> None:
-    """The convolution by a kernel that reads the input's batches where they lie."""
+    """The convolution by a kernel that reads the input's batches where they are stored."""
     done = operations.forward.convolution
     layout = Layout(done.result, "channels_last", done.output[1])
     result = build.memory.new(build.current.output().name, build.current.output().shape, layout)

@@ -94,8 +94,8 @@ def inputs_of(
     shape: tuple[int, ...],
     indices: Indices | None = None,
 ) -> tuple[list[Tensor], list[View], dict[str, Name]]:
-    """Inputs that a kernel reads at the indices of this shape, as it lies: the tensors, how they
-    are seen, and their names in the program."""
+    """Inputs that a kernel reads at the indices of this shape, as it is stored: the tensors, how
+    they are seen, and their names in the program."""
     vectors, indices = _of_channels(parts), indices or whole_indices(shape)
     seen: list[Tensor] = []
     views: list[View] = []
@@ -224,7 +224,7 @@ def statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
 
 
 def _stored(operator: Operator, part: Node, values: Mapping[str, Name]) -> str:
-    """The type in which a step of its own would store the value."""
+    """The type in which a separate step would store the value."""
     dtype = part.outputs[0].dtype if part.outputs[0] is not None else ""
     if isinstance(operator, Pointwise):
         references = [item for item in operator.operands if isinstance(item, Ref)]

@@ -103,7 +103,7 @@ def _one_step(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
 
 
 def add_to_rows(build: Builder, arguments: AddRows) -> None:
-    """In place where nothing else reads x, or where it lies is where the sum is wanted."""
+    """In place where nothing else reads x, or if it is stored where the sum is wanted."""
     x, place = build.values.view(arguments.x), build.training.place()
     at_place = place is not None and place.buffer == x.buffer
     in_order = x.layout.order == "rows" and is_aligned(x)

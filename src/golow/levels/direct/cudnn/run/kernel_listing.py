@@ -89,7 +89,7 @@ def _expanded(kernel: Kernel) -> Iterator[str]:
 
 
 def _parted(code: str) -> tuple[list[str], dict[str, list[str]]]:
-    """The generated lines that are no macros, and the lines of each macro."""
+    """The generated lines that are not macros, and the lines of each macro."""
     before: list[str] = []
     macros: dict[str, list[str]] = {}
     last: list[str] | None = None

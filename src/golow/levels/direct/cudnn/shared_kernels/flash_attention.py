@@ -118,7 +118,7 @@ def _require(problem: AttentionProblem) -> None:
 
 
 def _places(problem: AttentionProblem) -> tuple[Placed, ...]:
-    """Where everything lies, in the kernels' order."""
+    """Where everything is stored, in the kernels' order."""
     inputs = (problem.query, problem.key, problem.value, problem.added or NOWHERE, problem.output)
     if problem.gradient is None:
         return inputs

@@ -92,8 +92,8 @@ class Slices(NamedTuple):
 
 
 def slices(layer: Layer, multiprocessors: int) -> Slices | None:
-    """Return how the units are shared so that all blocks run at once, each on a multiprocessor of
-    its own; None if they have too many weights for its registers."""
+    """Return how the units are shared so that all blocks run at once, each on a
+    separate multiprocessor; None if they have too many weights for its registers."""
     chunks = layer.width // WORDS
     warps = WARPS[chunks > FEW_CHUNKS]
     each = ceiling(chunks, warps)

@@ -1,4 +1,4 @@
-"""Convolutions whose windows lie side by side, and the gradients of their weights, as a product of
+"""Convolutions whose windows are adjacent, and the gradients of their weights, as a product of
 patches: the first layers of vision transformers. cuDNN's engines take several times as long."""
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def forward(
     last_hidden: Tensor | None = None,
 ) -> tuple[Tensor, Call]:
     """Add the library's step; return the results. ends: the parameters of each layer and side. y:
-    where they are to lie. Raises `Unsupported` if the library does not have the network."""
+    where they are to be stored. Raises `Unsupported` if the library does not have the network."""
     try:
         network = build.engines.recurrent(problem)
     except CudnnError as error:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 class Passed(NamedTuple):
     """Tensors that a layer read and left for its gradients. given: with its gates where its input's
-    part was; memory: in which y lies."""
+    part was; memory: in which y is stored."""
 
     x: Tensor
     given: Weighed

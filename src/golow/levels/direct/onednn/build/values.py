@@ -1,4 +1,5 @@
-"""Where the values of the graph lie, in which layouts, and the reorders that their readers need."""
+"""Where the values of the graph are stored, in which layouts, and the reorders that their readers
+need."""
 
 from __future__ import annotations
 

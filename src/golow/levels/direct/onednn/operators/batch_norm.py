@@ -109,7 +109,7 @@ def _is_for_gradient(graph: Graph, node: Node) -> bool:
 
 
 def _define_deviation(build: Builder, variance: Tensor, epsilon: float) -> None:
-    """Define 1 / sqrt(variance + epsilon), for the backward pass in a graph of its own."""
+    """Define 1 / sqrt(variance + epsilon), for the backward pass in a separate graph."""
     name = f"{build.current.name}_inverse_deviation"
     deviation, small = _channels(build, name, variance.shape[0]), np.float32(epsilon)
 
@@ -251,7 +251,7 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
 
 
 def _given(build: Builder, arguments: BatchNormBackward) -> Saved:
-    """Return what forward saved in a graph of its own: the variance comes back from its root."""
+    """Return what forward saved in a separate graph: the variance comes back from its root."""
     mean = build.values.plain(arguments.mean)
     deviation = build.values.plain(arguments.inverse_deviation)
     variance = _channels(build, f"{build.current.name}_variance", deviation.shape[0])

@@ -66,7 +66,8 @@ class Rows(NamedTuple):
 
 
 def _rows(sources: Sequence[Tensor], shape: tuple[int, ...], axis: int) -> Rows | None:
-    """The parts as rows, if all lie alike: row-major, with channels last or in blocks of them."""
+    """The parts as rows, if all have the same layout: row-major, with channels last or in blocks of
+    them."""
     layouts, shapes = [source.layout for source in sources], [source.shape for source in sources]
     if all(layout.is_plain for layout in layouts):
         widths = [math.prod(part[axis:]) for part in shapes]

@@ -85,7 +85,7 @@ def _given(build: Builder, reference: Ref, layout: Descriptor, by_channel: bool)
 
 
 def _new(build: Builder, index: int, dtype: str, layout: Descriptor) -> Tensor:
-    """Memory for a result; what is no float is row-major."""
+    """Memory for a result; non-float tensors are row-major."""
     name, shape = build.current.output_name(index), build.current.output().shape
     return build.memory.new(name, shape, layout if dtype == "float32" else None, dtype)
 

@@ -52,7 +52,7 @@ class Execution:
         arena: the memory of an iteration, at least as large as the plan's; plans that never run at
         the same time may share it. weights: an execution of the same plan whose weights this one
         reads, too; it must live as long. given: buffers of outputs that are the caller's memory, as
-        inputs are: `pointing_to` says where. elsewhere: buffers that are not in its own memory.
+        inputs are: `pointing_to` states where. elsewhere: buffers that are not in its own memory.
         """
         self.built, self.engine = built, engine
         self._functions = workshop.functions(built.codes) if workshop is not None else {}

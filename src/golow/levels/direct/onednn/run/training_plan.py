@@ -77,7 +77,7 @@ class TrainingPlans:
         return TrainingPlan(execution)
 
     def _tuned(self, graph: Graph, read: Read, example: Batch) -> tuning.Layouts:
-        """Choose the layouts with steps on a state of their own."""
+        """Choose the layouts with steps on a separate state."""
 
         def loaded(layouts: tuning.Layouts) -> Execution:
             generates = self._workshop is not None

@@ -84,7 +84,7 @@ Call = PrimitiveCall | ArrayCall | KernelCall
 class Built(NamedTuple):
     """A plan and what executes it: graph, as the plan follows it; calls, one for each step; nodes,
     the position in the graph of each step's node; the inputs and outputs of the graph; values,
-    those that lie in memory after the step of that position (-1: after loading)."""
+    those that are in memory after the step of that position (-1: after loading)."""
 
     graph: Graph
     plan: Plan

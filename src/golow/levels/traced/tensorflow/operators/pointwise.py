@@ -85,7 +85,7 @@ def _dtype(writer: Writer, item: Ref | float) -> str:
 
 
 def _literal(item: float, dtype: str, alone: bool) -> str:
-    """A number in that type. alone: where no value beside it says which type it has."""
+    """A number in that type. alone: where no value beside it states which type it has."""
     number = bool(item) if dtype == "bool" else float(item) if dtype == "float32" else int(item)
     return TENSORFLOW.typed(number, dtype) if alone else TENSORFLOW.operand(number)
 
