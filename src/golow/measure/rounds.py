@@ -92,7 +92,7 @@ class Race:
         return stats.difference(own, base, self.seed) if len(own) >= 2 else None
 
     def rounds_used(self, level: str) -> RoundsUsed:
-        """Whether the ratio uses only clean rounds, or all because too few were clean."""
+        """State if the ratio uses only clean rounds, or all because too few were clean."""
         levels = (level, self._base(level)) if self._is_comparable(level) else (level,)
         used = self._rounds_with(*levels)
         return "clean" if all(_is_clean(blocks, *levels) for blocks in used) else "all"

@@ -54,7 +54,7 @@ class Assembly:
 
     def run_module(self, size: Size) -> None:
         """Run the module once: what it returns is what its plan must return. Raises `GolowError`
-        if it does not take the example, or returns what is no tensor."""
+        if it does not take the example, or returns what is not a tensor."""
         if size in self._outputs:
             return
         self._observer.stage(f"running the module on {in_words(size)}")

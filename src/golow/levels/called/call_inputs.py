@@ -47,7 +47,7 @@ class CallInputs:
     ) -> None:
         """example: as `listed_example` returns it.
         sizes: batch sizes, or None for the example's alone. device: of every input. Raises
-        `GolowError` for inputs that are no tensors, or elsewhere, and for sizes of a batch that is
+        `GolowError` for inputs that are not tensors, or elsewhere, and for sizes of a batch that is
         in no first axis, or in several."""
         parameters, self._defaults = parameters_of(module), defaults_of(module)
         if isinstance(example, Mapping):
@@ -98,7 +98,7 @@ class CallInputs:
 
     def exact(self, given: Sequence[Any]) -> tuple[Size, list[int]] | None:
         """Return the size of these inputs and their addresses, if a plan can read each as it is: a
-        short way for the common case. None says nothing."""
+        short way for the common case. None adds nothing."""
         try:
             size = self._exact.get(tuple([item.shape for item in given]))
             if size is None or self.keywords:
@@ -202,7 +202,7 @@ class CallInputs:
         return found, (rows, 0)
 
     def padded(self, tensors: Sequence[Tensor], size: Size) -> list[Tensor]:
-        """The same with the last row repeated up to that size."""
+        """Repeat the last row up to that size."""
         index = torch.arange(size[0], device=self.device).clamp_(max=self._rows_of(tensors) - 1)
         return [
             item.index_select(0, index) if form.batched else item
@@ -299,7 +299,7 @@ def parameters_of(module: nn.Module) -> list[str]:
 
 
 def defaults_of(module: nn.Module) -> dict[str, Any]:
-    """What the forward pass takes for the parameters that a call leaves out."""
+    """Defaults of the forward pass for parameters that a call leaves out."""
     found = inspect.signature(module.forward).parameters
     return {
         name: parameter.default

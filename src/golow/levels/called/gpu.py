@@ -57,7 +57,7 @@ class OneGpu:
 
     @property
     def engines(self) -> Engines:
-        """Of all sizes. Raises LookupError before the first `build`."""
+        """Engines of all sizes. Raises LookupError before the first `build`."""
         if self._chosen is None:
             raise LookupError("no plan was built")
         return self._chosen

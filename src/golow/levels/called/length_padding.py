@@ -135,7 +135,7 @@ class _Trial:
         return first_difference(alone, padded, self._agree)
 
     def _agree(self, one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-        """Whether tokens are equal; tensors whose padding cannot be told from tokens count as
+        """True if tokens are equal; tensors whose padding cannot be told from tokens count as
         equal."""
         for a, b in zip(one, other, strict=False):
             axes = _long_axes(a, b, self._real, self._length)

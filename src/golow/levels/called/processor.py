@@ -146,7 +146,7 @@ class Processor:
     def step_seconds(
         self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> dict[int, float]:
-        """The medians of some iterations, over a memory of their own."""
+        """The medians of some iterations, over a separate memory."""
         self.building()
         run = plan.running(self.arena(plan.plan.sizes["arena"], 1))
         run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])

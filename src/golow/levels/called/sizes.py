@@ -12,7 +12,7 @@ Size = tuple[int, int]
 
 def ascending(what: str, asked: int | Sequence[int]) -> tuple[int, ...]:
     """Return the numbers that were asked for, each once. Raises `GolowError` for none, for what is
-    no whole number, and for one below 1; what: a word for the message, such as ``batch``."""
+    not a whole number, and for one below 1; what: a word for the message, such as ``batch``."""
     listed = list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else [asked]
     for item in listed:
         if not isinstance(item, int) or isinstance(item, bool):

@@ -1,4 +1,5 @@
-"""What lives in the memory of one process, and says so instead of being copied or pickled."""
+"""Base of objects in the memory of one process: they refuse to be copied or pickled, with an
+error."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def dots(
     texts: Iterable[str],
     marked: Mapping[int, str] = {},
 ) -> dict[str, Any]:
-    """Dots without a line. sizes: their radius in pixels. texts: what each says. marked: as of a
+    """Dots without a line. sizes: their radius in pixels. texts: what each states. marked: as of a
     line."""
     made = line(name, points, marked=marked)
     return {**made, "sizes": list(sizes), "texts": [visible(text) for text in texts]}

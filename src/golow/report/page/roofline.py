@@ -60,7 +60,7 @@ def _roof(peak: Peak, levels: Sequence[LevelRoofline]) -> Iterator[Block]:
 
 
 def _dots(level: LevelRoofline, most: float) -> Block:
-    """The largest first, so that no dot lies under another one."""
+    """The largest first, so that no dot is hidden under another one."""
     dots = sorted(level.dots, key=lambda dot: -dot.seconds)
     radius = [sqrt(dot.seconds / level.seconds / most) for dot in dots]
     return blocks.dots(

@@ -19,8 +19,8 @@ from golow.workload.source import random_layers_off
 
 
 def require_training(module: object) -> None:
-    """Raise `GolowError` for what is no module, for one that infers, and for one without anything
-    to train."""
+    """Raise `GolowError` for what is not a module, for one that infers, and for one without
+    anything to train."""
     if not isinstance(module, nn.Module):
         raise GolowError(
             f"the model is {type(module).__name__}, not a torch.nn.Module",

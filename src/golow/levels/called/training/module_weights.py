@@ -61,7 +61,7 @@ class ModuleWeights:
 
     @property
     def beside(self) -> Mapping[str, Tensor]:
-        """What no plan changes."""
+        """Weights that no plan changes."""
         return self._beside
 
     def read(self) -> dict[str, Tensor]:

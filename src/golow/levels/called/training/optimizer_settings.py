@@ -1,4 +1,5 @@
-"""What a step takes from an optimizer: golow's record of one, or one of torch.optim's itself."""
+"""Settings that a step takes from an optimizer: golow's record of one, or one of torch.optim
+itself."""
 
 from __future__ import annotations
 

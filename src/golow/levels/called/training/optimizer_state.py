@@ -1,4 +1,4 @@
-"""What the optimizer keeps, as torch.optim's own state dict: out of the plans' memory and into
+"""State of the optimizer as torch.optim's state dict: out of the plans' memory and into
 it."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Loaded(NamedTuple):
 
 
 class OptimizerMemory:
-    """What the optimizer keeps of each parameter in the plans' memory. steps: how many updates were
+    """State of the optimizer for each parameter in the plans' memory. steps: how many updates were
     asked for; those that a loss scale skips count here."""
 
     def __init__(self, settings: Settings, state: StepState, level: str) -> None:
@@ -181,5 +181,5 @@ def _no_state(why: str) -> GolowError:
 
 
 def _kind(group: Mapping[str, Any]) -> tuple[set[str], bool]:
-    """What tells optimizers apart: the settings that a group has, and how weights decay."""
+    """Key that tells optimizers apart: the settings that a group has, and how weights decay."""
     return set(group) & set(FIELDS), bool(group.get("decoupled_weight_decay"))

@@ -24,7 +24,7 @@ class StepInputs(CallInputs):
 
     def __init__(self, module: nn.Module, example: Sequence[Any], device: torch.device) -> None:
         """example: the module's inputs as `golow.compile` takes them, then each target. Raises
-        `GolowError` for what is no tensor, or elsewhere."""
+        `GolowError` for what is not a tensor, or elsewhere."""
         if isinstance(example, (Tensor, Mapping, str)) or not isinstance(example, Sequence):
             raise GolowError(
                 f"the example is {type(example).__name__}, not a batch of inputs and targets",

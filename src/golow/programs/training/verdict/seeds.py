@@ -2,7 +2,7 @@
 
 The means of each number are compared. The 95% interval of their difference is held against a
 tolerance: two runs that differ only in their seed stay within it in 98 of 100 cases. ``same`` means
-that the whole interval lies within the tolerance, ``differs`` that all of it lies outside. The
+that the whole interval is within the tolerance, ``differs`` that all of it is outside. The
 spread over seeds is estimated from both levels together.
 """
 

@@ -124,7 +124,7 @@ class Layouts:
 
 
 def _expected(descriptor: Descriptor) -> str:
-    """What the library said of a layout, which the program requires again."""
+    """Properties of a layout as the library reported them, which the program requires again."""
     if descriptor.is_opaque:
         return f"{{{descriptor.bytes}, {{}}, {{}}}}"
     blocks = listed(listed(block) for block in descriptor.blocks)

@@ -64,7 +64,7 @@ def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, n
 
 
 def _words(network: Network[CalledPlan], plans: list[str], kernels: list[str]) -> dict[str, str]:
-    """What takes the place of the words in templates."""
+    """Replacements of the words in templates."""
     built = [sized.plan.built for sized in network.plans.values()]
     read = dict.fromkeys(
         target for one in built for kind, target in one.inputs if kind in ("parameter", "buffer")
