@@ -259,7 +259,7 @@ def compare(
     if life:
         require_rounds(life_rounds)
         if turn is not None and turn.is_shared:
-            raise GolowError("lives cannot be measured while others use the GPU", "leave out turn.")
+            raise GolowError("life=True needs an exclusive GPU", "drop turn=.")
     with shown_progress("comparison", observer, quiet) as display:
         result = Result(run(request, settings, display), request=request)
     if result.comparison.race.stopped_because == "interrupted":

@@ -32,7 +32,7 @@ _BROKEN = (
     zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, IndexError, OverflowError,
     NotImplementedError, RuntimeError, struct.error, msgspec.MsgspecError,
 )  # fmt: skip
-"""What `zipfile` raises for archives that are none."""
+"""Errors that `zipfile` raises for files that are not archives."""
 
 
 class Writer:

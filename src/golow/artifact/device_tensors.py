@@ -18,7 +18,7 @@ class DeviceTensors:
         self._device = self._torch.device("cuda", ordinal)
 
     def taken(self, label: str, item: Any) -> Any:
-        """The tensor. Raises `GolowError` for what is none, or elsewhere."""
+        """The tensor. Raises `GolowError` for anything else, or a tensor on another device."""
         if not is_tensor(item) or item.device != self._device:
             where = f"on {item.device}" if is_tensor(item) else f"{type(item).__name__}"
             raise GolowError(

@@ -63,7 +63,7 @@ class CheckedLevel:
         self.name = choice.name
         self.observer: Observer = observer or Silent()
         self.card = card
-        self.check = known or Check(verdict="failed", reason="it was not reached")
+        self.check = known or Check(verdict="failed", reason="the run ended before this level")
         self.launch: Launch | None = None
         self.worker: Worker | None = None
         self.notes: list[str] = []

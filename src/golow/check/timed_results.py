@@ -252,7 +252,7 @@ class Limit(NamedTuple):
             size = max((tensor.scale for tensor in losses), default=0.0)
             rounding = max((tensor.eager_error for tensor in losses), default=0.0)
             return cls(4 * error, size, 1.0, rounding)
-        # Of each output the largest of all batches: squares of limit, size and eager's error.
+        # For each output, the largest of all batches: squares of limit, size and eager's error.
         largest: dict[str, tuple[float, ...]] = {}
         for tensor in check.tensors:
             _, kind, position = tensor.name.split("/", 2)

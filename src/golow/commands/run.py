@@ -12,7 +12,7 @@ import typer
 from golow.records.errors import GolowError
 
 SECONDS = 2.0
-"""Of timing."""
+"""Duration of timing."""
 
 
 def run(

@@ -19,7 +19,7 @@ WINDOW_SECONDS = 2.0
 """Length of the window in seconds: about twenty counter updates, an error of a few percent."""
 
 BRIEF_SECONDS = 0.8
-"""The same for one of many comparisons, with an error of about ten percent."""
+"""Window for one of many comparisons, with an error of about ten percent."""
 
 _SHORT = 0.7  # of its length; a window that was shorter is repeated
 

@@ -31,10 +31,11 @@ AROUND_SECONDS, AROUND_ON_DEVICE_SECONDS = 20e-6, 100e-6
 some kernels, which are launched one by one, and two events."""
 
 LEAST_SHARE = 0.75
-"""Of the time that passed and is not allowed for, the times of a level must be at least this."""
+"""Least share of the time that passed and is not allowed for that the times of a level must
+cover."""
 
 SHORT_SECONDS, LEAST_SHORT_SHARE = 1e-3, 0.25
-"""The same for iterations shorter than this, on a device and if no block is clean: what is done
+"""Limits for iterations shorter than this, on a device and if no block is clean: what is done
 around them takes a share of the time, and a worker waits for a core there, too. On a device a block
 without marks tells more (`refute_short`)."""
 
@@ -46,18 +47,18 @@ BUSY_BASELINE = 0.02
 """Share of the time from which on a baseline tells an idle GPU from one that rounds down to 0%."""
 
 LEAST_BUSY_SHARE = 0.85
-"""Of processor time that is not allowed for, the times of all threads must be at least this. It is
+"""Least share of processor time not allowed for that the times of all threads must cover. It is
 closer to one than `LEAST_SHARE`, since nothing that other programs do adds to it."""
 
 BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
-"""Of processor time this many times as much is allowed around iterations, since it takes longer on
+"""Factor of the processor time allowed around iterations, and its bound, since it takes longer on
 busy cores; and so many seconds for each further thread, which may wait actively for a while."""
 
 MOST_AROUND_SECONDS = 10 * AROUND_SECONDS
 """So many around an iteration at most, however many the baseline takes."""
 
 WORST_SHARE = 1 / 4
-"""Of a level's blocks, those with the most time that nothing explains are left out, rounded down:
+"""Share of a level's blocks, those with the most unexplained time, that are left out, rounded down:
 on a busy machine a single untimed iteration may stand for as long as all blocks take together. The
 median, which is quoted, owes them nothing; who cheats in a quarter of the blocks gains nothing."""
 

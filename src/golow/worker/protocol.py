@@ -28,7 +28,7 @@ VERSION = 3
 
 
 STEP, PHASE, LAYER, SITE = "golow step ", "golow phase ", "golow layer ", "golow line "
-"""What the annotations in a trace begin with that a worker writes when it is profiled: the number
+"""Beginnings of the annotations in a trace that a worker writes when it is profiled: the number
 of an iteration, a phase (forward, backward, update), the path of a module, or file and line of the
 user's code follow."""
 

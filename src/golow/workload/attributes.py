@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 Attributes = dict[str, Any]
-"""What each attribute holds, by its path: ``layer.calls``."""
+"""Content of each attribute, by its path: ``layer.calls``."""
 
 OF_EVERY_MODULE = frozenset(vars(nn.Module())) | {"_flat_weights"}
 LARGEST, DEEPEST = 10_000, 4

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Loss = Callable[..., "Tensor"]
 Inputs = Union["Tensor", Sequence["Tensor"], Mapping[str, "Tensor"]]
 
-# What `Workload.data` states of inputs that golow does not make.
+# Values of `Workload.data` for inputs that golow does not make.
 CALLERS_INPUTS = "the caller's example inputs"
 PROGRAMS_INPUTS = "the inputs that the program was exported with"
 

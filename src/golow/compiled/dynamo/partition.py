@@ -14,7 +14,7 @@ POOLS: dict[Any, Any] = {
     ATEN.max_pool2d_with_indices_backward.default: ATEN.max_pool2d_with_indices.default,
     ATEN.max_pool3d_with_indices_backward.default: ATEN.max_pool3d_with_indices.default,
 }
-"""What computes the places again, by the gradient that reads them."""
+"""Operation that computes the places again, by the gradient that reads them."""
 INDICES = 7  # the argument of the gradient
 
 

@@ -350,7 +350,7 @@ def as_tensor(label: str, item: Any) -> Tensor:
     if hasattr(item, "__dlpack__"):
         with suppress(BufferError, RuntimeError, TypeError):
             return from_dlpack(item)
-        # What is read-only, or in a type of NumPy's alone, is copied if it can be.
+        # Arrays that are read-only, or in a type of NumPy alone, are copied if possible.
         with suppress(RuntimeError, TypeError, ValueError):
             return torch.tensor(item)
         raise GolowError(f"{label} is an array that PyTorch cannot read")

@@ -14,7 +14,7 @@ from golow.levels.called.text_inputs import TextInputs
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.errors import GolowError
 
-# Of an output's largest element: what roundings of float64 explain.
+# Share of an output's largest element that roundings of float64 explain.
 LIMIT = 1e-10
 ALONE = "leave sequence= out, and compile for each length alone."
 

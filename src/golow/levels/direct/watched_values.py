@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from golow.levels.direct.plan_program import PlanProgram
 
 BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1}
-"""Of an element in the file, where 16-bit floats are written as float32."""
+"""Bytes of an element in the file, where 16-bit floats are written as float32."""
 ALIGNMENT = 64
 """Bytes: where values begin in the file."""
 Places = Mapping[str, tuple[Any, int]]
 """Where each value is stored, and the step after which it is there."""
 Watch = Callable[[int], None]
-"""What is called with the position of each step after it."""
+"""Callback that gets the position of each step after it."""
 Take = Callable[[str, np.ndarray], None]
-"""What gets each value by its name. The array is the level's own memory: it is to be copied."""
+"""Callback that gets each value by its name. The array is the level's memory: it is to be
+copied."""
 NONE_HARDER: Mapping[str, Harder] = {}
 
 

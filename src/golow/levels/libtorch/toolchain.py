@@ -26,7 +26,7 @@ from golow.records.workload import Device
 SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"
 
-# What builds and runs the project of golow emit, in its folder.
+# Commands that build and run the project of golow emit, in its folder.
 CONFIGURE = (
     "cmake -S . -B build -DCMAKE_PREFIX_PATH="
     "\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\""

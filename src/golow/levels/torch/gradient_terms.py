@@ -28,8 +28,8 @@ CANCELLED = 2.0**-20
 them in float32."""
 
 SUMMATION = 64 * 2.0**-23
-"""What another order of summation may cost, as a share of the terms: 64 roundings of float32, in
-which every level sums in every precision."""
+"""Error that another order of summation may cause, as a share of the terms: 64 roundings of
+float32, in which every level sums in every precision."""
 
 MOVED = "moved"
 """A file of a bundle in whose steps the reference moves the gradients, as `move` does."""

@@ -23,7 +23,8 @@ ROUNDED = "rounded"
 """A file of a bundle whose reference rounds: it holds a `Grid`."""
 
 KERNELS_ROUNDED = "kernels-rounded"
-"""That of one whose reference rounds within kernels in which numbers cancel, and nowhere else."""
+"""A file of a bundle whose reference rounds within kernels in which numbers cancel, and nowhere
+else."""
 
 DOUBLE_DIGITS = 52
 

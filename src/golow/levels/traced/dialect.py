@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-# Of an axis: its size, and how many elements to add before and after it; less than zero takes away.
+# Padding of an axis: its size, and how many elements to add before and after it; less than zero
+# takes away.
 Side = tuple[int, int, int]
 
 

@@ -81,7 +81,7 @@ class SourceProgram(PlanProgram):
 
     def arena(self) -> ArenaReport:
         """The framework plans its memory itself."""
-        raise Unsupported(self.level, "it plans the memory of an iteration and does not tell it")
+        raise Unsupported(self.level, "it plans the memory of an iteration and does not report it")
 
     def run_fed(self, execution: SourceExecution, fed: Fed, feed: Feed) -> None:
         """Run one iteration on a batch of a data set, normalised with NumPy."""

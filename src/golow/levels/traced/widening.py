@@ -13,7 +13,7 @@ from golow.lower.operators.pointwise import Pointwise
 
 HALF_TYPES = ("bfloat16", "float16")
 
-# What computes in half precision, with sums in float32, or only moves numbers.
+# Operators that compute in half precision, with sums in float32, or only move numbers.
 NARROW = frozenset(
     f"golow.{name}"
     for name in "convolution convolution_backward linear matrix_product max_pool concatenate copy "

@@ -52,7 +52,7 @@ WIDENED_BACKWARD = frozenset(
     "huber_loss_backward mse_loss_backward multi_margin_loss_backward "
     "multilabel_margin_loss_backward soft_margin_loss_backward".split()
 )
-# The same, but the second argument is the forward's result instead of its input.
+# Gradients whose second argument is the forward's result instead of its input.
 FROM_RESULT = frozenset("_softmax_backward_data _log_softmax_backward_data".split())
 
 

@@ -20,7 +20,7 @@ from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.slice import Slice
 
-# What reads a slice of a row as it is stored, or copies its operand in any case.
+# Operators that read a slice of a row as it is stored, or copy their operand in any case.
 READ_SLICES = {*KINDS, *(kind.op() for kind in (Attention, Concatenate, MatrixProduct))}
 ALIGNED = 8  # outputs of each layer are a multiple of it, so that slices begin at whole vectors
 

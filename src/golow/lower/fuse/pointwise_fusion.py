@@ -179,7 +179,7 @@ class _Groups:
         nodes: list[Node] = []
 
         def emit(group: int) -> None:
-            # What it waits for first; groups do not wait for one another, so this ends.
+            # Groups that it waits for come first; groups do not wait for one another, so this ends.
             waiting = [group]
             while waiting:
                 this = waiting[-1]

@@ -23,7 +23,7 @@ from golow.lower.ir.rewriting import Links, rewritten, with_names
 from golow.lower.operators.fused import Fused
 
 LEAST_SHARE = 1 / 256
-"""Of the elements that functions leave for the backward pass: less is not worth a launch."""
+"""Share of the elements that functions leave for the backward pass: less is not worth a launch."""
 
 
 def recompute(graph: Graph) -> Graph:
@@ -39,7 +39,7 @@ class _Recomputation:
         self.graph, self.links = graph, Links(graph)
         self.base, self.last = last_reads(graph)
         self.changed = {i.value.name for i in graph.inputs if i.kind in ("parameter", "buffer")}
-        # What backward nodes read of each value: names of the value or its views, and positions.
+        # Reads of each value by backward nodes: names of the value or its views, and positions.
         self.read: dict[str, dict[str, int]] = defaultdict(dict)
         self.kept: set[str] = set()  # what has to stay where it is until then
         for position, node in enumerate(graph.nodes):

@@ -17,7 +17,7 @@ from golow.lower.operators.resample import Resample
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.take import Take
 
-# What writes its results with any strides, and how many nodes may be between it and the
+# Operators that write their results with any strides, and how many nodes may be between it and the
 # concatenation, whose whole memory the part would hold until then; views do not count. Many tables
 # are looked up one after the other, and all of their rows are kept until they are joined.
 WRITERS = {

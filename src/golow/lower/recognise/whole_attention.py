@@ -53,10 +53,11 @@ CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%
 of their size then."""
 LOWEST = -1e30
-"""What is added where a network hides scores itself, in float32: nothing is left of a score beside
-it, so that a row in which everything is hidden has equal weights, as by the network's number."""
+"""Term that networks add where they hide scores themselves, in float32: nothing is left of a score
+beside it, so that a row in which everything is hidden has equal weights, as by the network's
+number."""
 HIDDEN = -3e4
-"""What is added to a score that must not be seen: no weight is left of it. Finite in every type, so
+"""Term added to a score that must not be seen: no weight is left of it. Finite in every type, so
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
 
 

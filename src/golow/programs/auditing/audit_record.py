@@ -9,7 +9,7 @@ from golow.records.record import Record
 from golow.records.workload import Workload
 
 Finding = Word | Literal["refuted"]
-"""What an audit states of an alternative: the word for its ratio, or ``refuted`` if its first race
+"""Verdict of an audit on an alternative: the word for its ratio, or ``refuted`` if its first race
 called it faster or slower and the second race, in new processes, did not."""
 
 

@@ -20,7 +20,7 @@ Stage = Literal[
     "import", "capture", "build", "load", "first_iteration", "settling", "steady_iteration", "end"
 ]
 START: tuple[Stage, ...] = ("capture", "build", "import", "load")
-"""What passes before the first iteration, in the order of a life."""
+"""Stages before the first iteration, in the order of a life."""
 
 
 class Life(Record, frozen=True, kw_only=True):

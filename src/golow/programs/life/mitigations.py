@@ -27,7 +27,7 @@ KEPT = {
     "onednn": "lowered graph and layouts are kept",
     "cudnn": "kernels and engines are kept",
 }
-"""What of a level golow's cache keeps."""
+"""Parts of a level that golow's cache keeps."""
 
 
 class Mitigation(NamedTuple):

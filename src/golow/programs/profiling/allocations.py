@@ -23,7 +23,8 @@ from golow.records.errors import Unsupported
 from golow.worker.protocol import PHASE, KnownBlock, Snapshot
 
 RUNNERS = ("autograd::", "torch::autograd::", "torch::jit::")
-"""What runs operators and is none: autograd's engine, its nodes, TorchScript's graphs."""
+"""Names of code that runs operators and is not one: autograd's engine, its nodes, TorchScript's
+graphs."""
 
 NOTHING = Snapshot(step=0)
 

@@ -1,5 +1,5 @@
 """Profiles a workload at every level: first the check and a short race, then, in separate
-workers, steps under a profiler. What is timed is never profiled."""
+workers, steps under a profiler. Timed iterations are never profiled."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from golow.worker.dead_worker import out_of_memory_kills
 from golow.worker.process import pipes
 
 PROGRAM = ("-m", "golow.programs.study.cell")
-"""What Python runs for a cell; tests replace it."""
+"""Arguments with which Python runs a cell; tests replace them."""
 
 LOG_BYTES = 4096
 PATIENCE = 10.0  # seconds for a process that is told to end to end its workers first
@@ -177,7 +177,7 @@ class Attempt:
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            # What it leaves there is removed with the draft.
+            # Files that it leaves there are removed with the draft.
             "TMPDIR": str((self.draft / "scratch").resolve()),
             MARK: str(self.draft),
             **self.place.variables,

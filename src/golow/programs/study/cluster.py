@@ -35,7 +35,8 @@ from golow.storage.scratch import scratch_folder
 
 RETRIES = 3  # times that Ray itself retries a task whose node or process has died
 
-# What Ray prints when a node dies: a page of the node's log, and that the task is tried again.
+# Messages that Ray prints when a node dies: a page of the node's log, and that the task is tried
+# again.
 PRINTED_BY_RAY = r"Raylet is terminated|Task \w+ failed\. There are \d+ retries remaining"
 PATIENCE = 5.0  # seconds between checks whether nodes have joined the cluster
 

@@ -29,7 +29,7 @@ MARGIN = 1.5
 # of 128x128, which have twice the pixels.
 REACH = 16
 
-# What a worker holds on a GPU in addition to an iteration's memory: the context, the libraries and
+# GPU memory of a worker in addition to an iteration's: the context, the libraries and
 # their workspaces, and what the allocator keeps from the check. The values are generous; a cell
 # that runs out of memory beside others is measured again alone.
 WORKERS_OWN_BYTES = 2**30

@@ -11,7 +11,7 @@ from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.records.comparison import Run
 
 MEMORY = ("device_used", "device_added", "resident")
-"""What an alternative's memory is told by: the first that was measured."""
+"""Kinds of memory by which an alternative is judged: the first that was measured."""
 
 WORDS = {
     "faster": "it takes less time than the default, by more than 1%, in both of two races",
@@ -20,7 +20,7 @@ WORDS = {
     "refuted": "a first race called it faster or slower; a second one, in new processes, did not",
     "unclear": "the interval, or chance among so many questions, allows no conclusion",
 }
-"""What each finding means."""
+"""Meaning of each finding."""
 
 
 @cache

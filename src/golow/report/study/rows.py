@@ -44,7 +44,8 @@ SIGNS: dict[Outcome, str] = {
     "measured": "?",
 }
 
-NOT_REACHED = "it was not reached"  # beginning of the reason of a level that was never started
+# Beginnings of the reason of a level that was never started; the second one is of older records.
+NOT_REACHED = ("the run ended before this level", "it was not reached")
 CUDNN = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 
 

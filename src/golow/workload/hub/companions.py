@@ -30,7 +30,8 @@ class Companion(NamedTuple):
     fix: str = ""
 
 
-# What is imported of each: what models use. transformers itself loads nothing before that.
+# Modules imported of each package: those that models use. transformers itself loads nothing before
+# that.
 IMPORTS = {
     "torchvision": "import torch, torchvision",
     "transformers": "import torch; from transformers import AutoImageProcessor, PreTrainedModel",

@@ -47,7 +47,7 @@ def download(name: str, patterns: Sequence[str]) -> Path:
     if damaged:
         files = " and ".join(file.name for file in damaged)
         raise GolowError(
-            f"{name}: {files} arrived damaged: not the bytes of the hub's checksum",
+            f"{name}: checksum mismatch after download: {files}",
             "the file was removed; run the same command again.",
         )
     return folder

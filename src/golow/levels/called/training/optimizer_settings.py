@@ -136,7 +136,7 @@ def _created(module: nn.Module, record: Optimizer) -> torch.optim.Optimizer:
 
 
 def require_rate(rate: Any) -> float:
-    """A learning rate as a number. Raises `GolowError` for what is none."""
+    """A learning rate as a number. Raises `GolowError` for other types."""
     try:
         found = float(rate)
     except (TypeError, ValueError) as error:

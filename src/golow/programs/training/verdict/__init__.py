@@ -127,4 +127,4 @@ def _not_finite(pairs: Sequence[Pair]) -> Judgement | None:
 
 def _why_not(runs: Sequence[TrainingRun]) -> str:
     reasons = [run.failure or (run.check.reason if not run.epochs else "") for run in runs]
-    return next((reason for reason in reasons if reason), "it was not reached")
+    return next((reason for reason in reasons if reason), "the run ended before this level")

@@ -136,7 +136,7 @@ class Lies(NamedTuple):
 
 
 Look = Callable[[int, int], tuple[Lies, Lies]]
-"""Of one layer's side and a number of a matrix: the matrix and its bias."""
+"""Function of one layer's side and a number of a matrix: the matrix and its bias."""
 
 
 def weight_places(network: RecurrentNetwork, look: Look) -> tuple[dict[Parameter, int], ...]:

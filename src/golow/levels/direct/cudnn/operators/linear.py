@@ -87,7 +87,7 @@ def linear(build: Builder, arguments: Linear) -> None:
 
 
 def _faster_order(build: Builder, problem: Problem, weight: Ref) -> Problem:
-    """The product with its weight stored the other way round, where that is faster and costs
+    """The product with its weight stored transposed, if that is faster and costs
     nothing: it is written so when loading, and no other node reads it."""
     if not build.engines.times or problem.d != CONTIGUOUS or not may_lie_anyhow(build, weight):
         return problem

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PARAMETERS: tuple[Parameter, ...] = (
     "input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection",
 )  # fmt: skip
-"""Of a layer, in PyTorch's order."""
+"""Parameters of a layer, in PyTorch's order."""
 
 
 class Kept(NamedTuple):

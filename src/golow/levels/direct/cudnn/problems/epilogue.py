@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine, Engines, Operation
     from golow.levels.direct.cudnn.problems.products import Convolution
 
-# What a pass over memory takes beside the transfers: a launch within a CUDA graph.
+# Time of a pass over memory beside the transfers: a launch within a CUDA graph.
 PASS_NS = 2000
 
 # Functions of the front end, whose other arguments have the values that the activations have.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine, Engines
     from golow.levels.direct.cudnn.run.execution import Execution
 
-# Of longer iterations, launches are a small part.
+# In longer iterations, launches are a small part.
 LONGEST_NS = 3_000_000
 # An engine is tried if it took at most this many times as long alone as the fastest, plus what its
 # neighbours may save. So many of each operation are tried.

@@ -36,8 +36,8 @@ LARGEST_CLUSTER = 8  # every GPU with clusters supports this size
 AT_ONCE_BYTES, AT_ONCE_ROWS = 2 << 20, 4
 # From this many bytes of an image, parts are as wide as a warp; below, narrow ones are faster.
 WIDE_BYTES = 20 << 20
-# What the three kernels of an image in parts read and write, by their pointers' indices: sums, what
-# joins them, the result.
+# Arguments that the three kernels of an image in parts read and write, by their pointers' indices:
+# the sums' kernel, the one that joins them, the result's.
 FORWARD_TOUCHED = (
     frozenset((0, 10)), frozenset((5, 6, 7, 8, 10)), frozenset((0, 1, 2, 3, 4, 5, 6, 9))
 )  # fmt: skip

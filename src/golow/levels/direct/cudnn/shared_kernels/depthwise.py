@@ -29,7 +29,7 @@ FILE = FOLDER / "depthwise.cu"
 THREADS = 256
 WALKERS = 8
 LARGEST_KERNEL = 7
-# What every GPU has of shared memory for a block; its filters fit in there as float32.
+# Shared memory that every GPU has for a block; its filters fit in there as float32.
 SHARED_BYTES = 48 << 10
 SHARED_FLOATS = SHARED_BYTES // 4
 # Threads that hide the latency of memory: 512 on each of 132 multiprocessors.

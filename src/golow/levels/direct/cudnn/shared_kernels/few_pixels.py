@@ -29,8 +29,8 @@ PARTS = FILE.with_suffix(".cuh").read_text()  # after the tensor cores
 THREADS = 128
 CHUNK_BYTES = 128  # of the depth, for every pixel and filter
 AHEAD_BYTES = 48 << 10  # of chunks that are loaded ahead
-# What a region and its weights may need. Every GPU has it for a block, and one with clusters has
-# room for two such blocks on each multiprocessor.
+# Shared memory that a region and its weights may need. Every GPU has it for a block, and one with
+# clusters has room for two such blocks on each multiprocessor.
 MOST_BYTES = 96 << 10
 MOST_TAPS = 49  # of a window; each has a bit
 

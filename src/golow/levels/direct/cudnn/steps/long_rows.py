@@ -70,8 +70,8 @@ class Product(NamedTuple):
 
 def in_parts(whole: Product) -> list[Product]:
     """The product in two parts, if a matrix with gaps has long rows whose length is not a multiple
-    of 8: of the larger part tensor cores like every size. Where it is the sum that is divided, the
-    small part comes first and is added to within the larger one, so that nothing large is rounded
+    of 8: tensor cores handle the larger part at any size. If the sum is divided (along K), the
+    remainder runs first and the main GEMM accumulates into it, so that nothing large is rounded
     twice."""
     problem = whole.problem
     if problem.batch > 1:

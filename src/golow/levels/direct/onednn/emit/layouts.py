@@ -33,7 +33,7 @@ class Layouts:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._names: dict[str, str] = {}
-        # Of what has a name already; the objects are kept, so that no other gets their identity.
+        # Names of objects; the objects are kept, so that no other gets their identity.
         self._known: dict[int, tuple[object, str]] = {}
 
     def layout(self, descriptor: Descriptor) -> str:

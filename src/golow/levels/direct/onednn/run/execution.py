@@ -67,7 +67,7 @@ class Execution:
         self._inputs: dict[int, Region] = {}
         self._memories: list[Memory] = []
         self._arguments: list[Any] = []
-        # What has the address of an input, or of a given output, by its buffer.
+        # Arguments with the address of an input, or of a given output, by its buffer.
         self._of_given: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
         self._pointers_to_given: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
         if weights is None:
