@@ -146,6 +146,6 @@ def test_an_artifact_that_does_not_run_elsewhere_is_not_written(
     f: CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(GolowError, match="does not run in a process of its own"):
+    with pytest.raises(GolowError, match="does not run in a new process"):
         f.save(tmp_path / "model.golow")
     assert list(tmp_path.iterdir()) == []

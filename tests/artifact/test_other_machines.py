@@ -196,7 +196,7 @@ def test_sizes_that_are_only_said(saved: Path, tmp_path: Path) -> None:
         header = json.dumps(tensors).encode()
         content = len(header).to_bytes(8, "little") + header + bytes(16)
         file = changed(saved, tmp_path / "tensors.golow", {"weights.safetensors": content})
-        with pytest.raises(GolowError, match="is no file of safetensors"):
+        with pytest.raises(GolowError, match="is not a safetensors file"):
             load_compiled(file)
 
 
