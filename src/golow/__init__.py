@@ -95,7 +95,7 @@ __all__ = [
     "train",
 ]
 
-# Records, what needs torch and what must not import it are where they lie; all else in golow.api.
+# Names that are not in golow.api: records, and modules that must not import the whole API.
 _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
     "BackendReport": "golow.compiled.dynamo.backend_report",

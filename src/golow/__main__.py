@@ -5,8 +5,8 @@ earlier, while Python itself starts and finds the module, cannot be handled here
 
 * While the command line is imported, there is nothing to clean up: Ctrl-C ends the process at once.
 * Then it raises KeyboardInterrupt, as usual: commands end their workers and show what they have.
-  A second one, from a user in a hurry, does the same where that is.
-* When the command has ended, what is left of temporary folders is removed, and the process ends.
+  A second Ctrl-C does the same at the point it interrupts.
+* When the command has ended, remaining temporary folders are removed, and the process ends.
   In its last moments, when Python handles no signals any more, Ctrl-C changes nothing.
 
 SIGTERM does the same as Ctrl-C.
@@ -57,20 +57,20 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; but nothing here would catch it."""
+    """Raise KeyboardInterrupt, except where nothing would catch it."""
     if frame is None or frame.f_globals is globals() or _is_torch_loading():
         _end()
     raise KeyboardInterrupt
 
 
 def _is_torch_loading() -> bool:
-    """Whether PyTorch is being imported: its C++ code there calls Python and aborts on an exception
+    """True while PyTorch is imported: its C++ code then calls Python and aborts on an exception
     from it. Nothing is measured before that."""
     return getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
 
 
 def _forward(number: int, frame: FrameType | None) -> None:
-    """Do what Ctrl-C does now."""
+    """Handle the signal as Ctrl-C would be handled now."""
     _signal.getsignal(_signal.SIGINT)(number, frame)
 
 
@@ -83,14 +83,14 @@ def _unraisable(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _end(*_: object) -> NoReturn:
-    """Remove what is left of temporary folders, which nothing interrupts, and leave."""
+    """Remove remaining temporary folders, without interruption, and leave."""
     try:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
         from golow.storage.scratch import remove_own
 
         remove_own()
-        _signal.signal(_signal.SIGINT, _leave)  # nobody may be reading what is flushed
+        _signal.signal(_signal.SIGINT, _leave)  # flushing blocks if the reader has gone
         sys.stdout.flush()
     finally:
         _leave()

@@ -1,4 +1,4 @@
-"""What a program tells of its progress while it runs; the command line draws it."""
+"""Progress events of a running program; the command line draws them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Observer(Protocol):
-    """Is told how far a program has come."""
+    """Receives progress events."""
 
     def stage(self, text: str) -> None:
         """A step begins that may take seconds."""

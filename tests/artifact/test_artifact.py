@@ -90,7 +90,7 @@ def test_inputs_by_name_and_nested_outputs(tmp_path: Path) -> None:
         g(given["x"], given["y"])
     with pytest.raises(GolowError, match="input x is given twice"):
         g(given["x"], x=given["x"], y=given["y"], scale=given["scale"])
-    with pytest.raises(GolowError, match="z is no input"):
+    with pytest.raises(GolowError, match="z is not an input"):
         g(**given, z=given["x"])
 
 

@@ -64,8 +64,8 @@ def test_other_weights_do_not_pass_the_check(built: Path, tmp_path: Path) -> Non
         (("run", "FILE", "--input", "WRONG"), "has y; the inputs are images"),
         (("run", "FILE", "--input", "none"), "none cannot be read"),
         (("run", "none", "--check"), "there is no file none"),
-        (("run", "WRONG", "--check"), "is no whole artifact of golow"),
-        (("build", "lenet5", "--batch", "1,x", "--out", "y"), "is no list of whole numbers"),
+        (("run", "WRONG", "--check"), "is not a complete golow artifact"),
+        (("build", "lenet5", "--batch", "1,x", "--out", "y"), "is not a list of whole numbers"),
         (("build", "lenet5", "--batch", "0", "--out", "y"), "a batch of 0"),
         (
             ("build", "lenet5", "--level", "eager", "--out", "y"),

@@ -108,7 +108,7 @@ def test_another_gpu(f: CompiledModule, saved: Path, tmp_path: Path) -> None:
     file = with_manifest(file, tmp_path / "another.golow", origin=origin, tuned=True)
     g = load_compiled(file, cache=tmp_path / "cache")
     assert g.check().matches
-    assert "engines were chosen again: it was made on another GPU with cuDNN 8" in g.notes[0]
+    assert "engines were chosen again: it was built on another GPU with cuDNN 8" in g.notes[0]
     assert torch.allclose(g(X.cuda()), f(X.cuda()), atol=1e-4)
 
 
@@ -146,6 +146,6 @@ def test_an_artifact_that_does_not_run_elsewhere_is_not_written(
     f: CompiledModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(GolowError, match="does not run in a process of its own"):
+    with pytest.raises(GolowError, match="does not run in a new process"):
         f.save(tmp_path / "model.golow")
     assert list(tmp_path.iterdir()) == []

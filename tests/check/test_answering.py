@@ -177,7 +177,7 @@ def test_a_record_says_which_outputs_do_not_answer(norm: bool, tmp_path: Path) -
         module = Fading(norm)
     notes = standard_notes(module, images(), tmp_path)
     assert any("hardly answer to the inputs" in note for note in notes)
-    assert "--weights of a trained model" in " ".join(notes)
+    assert "With trained weights" in " ".join(notes)
 
 
 @pytest.mark.slow

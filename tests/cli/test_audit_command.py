@@ -89,7 +89,7 @@ def test_progress_has_stages_and_the_time_that_is_left(
     written: tuple[Path, Ended],
 ) -> None:
     _, done = written
-    assert "eager (1 of 1): reading what is in force" in done.error
+    assert "eager (1 of 1): reading the settings in force" in done.error
     assert "about " in done.error and " left" in done.error
 
 
@@ -200,7 +200,7 @@ def test_an_interrupt_shows_and_saves_what_is_there(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         output, error = child.communicate(timeout=120)
     assert child.returncode == 130, error
-    assert "interrupted: what was measured before is here" in output
+    assert "interrupted: partial results" in output
     assert "\neager: " in output and "golow: interrupted" in error
     [folder] = (tmp_path / "runs").iterdir()
     found = store.load(folder)

@@ -35,7 +35,7 @@ if not probe().available:
         (lambda f: f("picture"), "input 0 is str, not a tensor"),
         (lambda f: f(), "input input is missing"),
         (lambda f: f(X, X), "2 inputs are too many; this was compiled for input"),
-        (lambda f: f(images=X), "images is no input; this was compiled for input"),
+        (lambda f: f(images=X), "images is not an input; this was compiled for input"),
         (lambda f: f.plan(3), "no plan for batch 3"),
     ],
 )
@@ -283,9 +283,9 @@ def test_what_a_module_only_notes_is_no_state() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": "4"}, "batch='4' is no whole number"),
-        ({"batch": [1, 2.5]}, "batch=2.5 is no whole number"),
-        ({"batch": True}, "batch=True is no whole number"),
+        ({"batch": "4"}, "batch='4' is not a whole number"),
+        ({"batch": [1, 2.5]}, "batch=2.5 is not a whole number"),
+        ({"batch": True}, "batch=True is not a whole number"),
         ({"threads": "x"}, "'x' threads compute nothing"),
         ({"threads": 1.5}, "1.5 threads compute nothing"),
     ],

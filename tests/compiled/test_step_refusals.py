@@ -50,9 +50,9 @@ def step() -> TrainingStep:
         (lambda step: step("picture", Y), "the example is str, not tensors"),
         (lambda step: step.plan(3), r"there is no plan for batch 3"),
         (lambda step: setattr(step, "learning_rate", float("nan")), "nan is not finite"),
-        (lambda step: setattr(step, "learning_rate", "fast"), "'fast' is no number"),
-        (copy.deepcopy, "can neither be copied nor pickled"),
-        (pickle.dumps, "can neither be copied nor pickled"),
+        (lambda step: setattr(step, "learning_rate", "fast"), "'fast' is not a number"),
+        (copy.deepcopy, "cannot be copied or pickled"),
+        (pickle.dumps, "cannot be copied or pickled"),
     ],
 )
 def test_what_does_not_fit_is_named(
@@ -181,10 +181,10 @@ def test_an_optimizer_that_the_level_lacks_is_named(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"every": 0}, "every=0 is no whole number from 1 on"),
-        ({"every": 2.0}, r"every=2.0 is no whole number"),
-        ({"seed": -1}, "seed=-1 is no whole number"),
-        ({"clip": 0.0}, "is no norm to clip to"),
+        ({"every": 0}, "every=0 is not a whole number from 1 on"),
+        ({"every": 2.0}, r"every=2.0 is not a whole number"),
+        ({"seed": -1}, "seed=-1 is not a whole number"),
+        ({"clip": 0.0}, "is not a valid norm"),
         ({"batch": [0]}, "a batch of 0"),
     ],
 )

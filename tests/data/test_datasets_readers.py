@@ -50,7 +50,7 @@ IDX = b"\0\0\x08\x03" + struct.pack(">3I", 2, 28, 28) + bytes(2 * 784)
         (b"", "is truncated"),
         (IDX[:15], "is truncated"),
         (IDX[:-1], "is truncated"),
-        (IDX + b"\0", "longer than its header says"),
+        (IDX + b"\0", "longer than its header states"),
         (b"\0\0\x08\x01" + IDX[4:], "begins with magic 0x801"),
         (b"PK\3\4" + IDX[4:], "begins with magic 0x504b0304"),
         (IDX[:8] + struct.pack(">2I", 27, 28) + IDX[16:], "expected 0x803 and 28x28"),
@@ -99,7 +99,7 @@ def test_zeros_behind_a_gzip_file_are_not_read(tmp_path: Path) -> None:
     inside = write_mnist(tmp_path, drawn((1, 28, 28), train=2, test=2))
     with (inside / "train-images-idx3-ubyte.gz").open("r+b") as file:
         file.truncate(16 << 30)
-    refused(mnist.parts(inside)["train"], (28, 28), "longer than its header says")
+    refused(mnist.parts(inside)["train"], (28, 28), "longer than its header states")
 
 
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:

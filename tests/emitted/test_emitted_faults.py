@@ -92,7 +92,7 @@ def test_a_truncated_file_is_refused(share: float) -> None:
     cut.write_bytes(whole[: int(share * len(whole))])
     status, words = refused(cut)
     assert status == BAD_FILE
-    assert words.startswith(f"{cut} is no whole safetensors file: ")
+    assert words.startswith(f"{cut} is not a complete safetensors file: ")
     assert "\n" not in words
 
 

@@ -54,7 +54,7 @@ Change = Callable[[dict[str, Any]], object]
         (lambda tree: tree.pop("levels"), "not an audit"),
         (lambda tree: tree.update(levels={"a": 1}), "not an audit"),
         (lambda tree: tree["levels"][0].update(prices=[1]), "not an audit"),
-        (lambda tree: tree["levels"][0].update(run="../eager.json"), "no name of a file"),
+        (lambda tree: tree["levels"][0].update(run="../eager.json"), "not the name of a file"),
         (lambda tree: tree["levels"][0].update(run="nowhere.json"), "there is no file"),
         (lambda tree: tree["levels"][0].update(run=7), "not an audit"),
         (lambda tree: tree["levels"][1].update(best=[]), "not an audit"),

@@ -121,13 +121,13 @@ def test_an_alternative_without_a_time_says_why(verdict: Any, said: str) -> None
 
 def test_too_few_rounds_are_no_finding() -> None:
     text = words(audit([level(prices=[price(value=None)])]))
-    assert "too few rounds for malloc_keep: allow more time with --seconds" in text
+    assert "too few rounds for malloc_keep: allow more seconds per race" in text
     assert "unclear" not in text
 
 
 def test_an_interrupted_audit_says_so_and_marks_what_only_one_race_says() -> None:
     text = printed(AUDITS["interrupted"])
-    assert "interrupted: what was measured before is here" in text
+    assert "interrupted: partial results" in text
     assert "faster*" in text and NOT_CONFIRMED in text
     assert "faster*" not in printed(EVERYTHING)
 
@@ -190,7 +190,7 @@ def test_only_what_is_faster_and_right_is_to_be_set() -> None:
 def test_what_it_costs_elsewhere_is_said_where_it_is_notable() -> None:
     costly = words(audit([level(prices=[price(resident=900 * 2**20, ready=7.0)])]))
     assert "It holds 400 MiB more than 500 MiB. It is ready 2.00 s later than in 5.00 s." in costly
-    assert "It may cost memory: what an iteration freed stays in the process." in costly
+    assert "It may cost memory: memory freed by an iteration stays in the process." in costly
     cheap = words(audit([level(prices=[price(resident=510 * 2**20, ready=5.1)])]))
     assert "It holds" not in cheap and "later" not in cheap
 

@@ -266,7 +266,7 @@ def test_a_level_that_failed_has_a_row_of_dashes() -> None:
 
 def test_advice_names_levels_that_the_host_holds_up() -> None:
     text = advice(comparison(run("eager", 0.00247, 0.0024), run("cudnn", 0.00043, 0.00001)))
-    assert "eager is host-bound: it needs 2.40 ms to enqueue what the GPU could" in text
+    assert "eager is host-bound: it needs 2.40 ms to enqueue work that the GPU could" in text
     assert "cudnn is" not in text
     both = advice(comparison(run("eager", 0.0025, 0.0024), run("libtorch", 0.002, 0.0019)))
     assert "eager and libtorch are host-bound: eager needs 2.40 ms" in both

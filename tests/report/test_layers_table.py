@@ -176,7 +176,7 @@ def test_times_by_layer_are_shown_when_they_are_wished_and_missed_when_there_are
     timed, whole = run("eager", step("a")), run("eager")
     assert "By layer" in printed(timed)
     assert "By layer" not in printed(timed, by_layer=False)
-    assert "golow compare --by-layer" in printed(whole, by_layer=True)
+    assert "a comparison by layer" in printed(whole, by_layer=True)
     assert "layer" not in printed(whole)
 
 

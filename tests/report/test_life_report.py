@@ -36,7 +36,7 @@ def test_the_table_shows_stages_uses_failures_and_changes() -> None:
         "warm cache",
         "libtorch overtakes eager at 58,000 iterations",
         "compile:freezing-cudagraphs: failed: cold life, build: died",
-        "onednn: no life: differs: 0/output/0 is wrong",
+        "onednn: not measured: differs: 0/output/0 is wrong",
         "batch to 4",
         "a new one",
         "the linked program is kept",

@@ -225,7 +225,7 @@ def test_what_was_interrupted_is_said_in_words(tmp_path: Path) -> None:
     save(early, tmp_path)
     save(shown, tmp_path)
     assert {one.name: one.says for one in records_in(tmp_path)} == {
-        "c": "none is clearly faster than eager",
+        "c": "no level is clearly faster than eager",
         "early": "nothing was timed",
     }
 

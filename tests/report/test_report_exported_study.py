@@ -61,7 +61,7 @@ def test_a_page_with_another_table_says_what_it_cannot_read(tmp_path: Path) -> N
     page = write_page("x", [], {"0-a": {"a.csv": "mode,batch\ninfer,8\n"}}, tmp_path / "page.html")
     ended = golow("show", str(page))
     assert ended.status == 2
-    assert "is no exported study" in ended.error
+    assert "is not an exported study" in ended.error
 
 
 @examples(40, suppress_health_check=[HealthCheck.too_slow])

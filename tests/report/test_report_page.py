@@ -98,7 +98,7 @@ def test_nothing_of_a_record_can_end_a_script_or_ask_the_network(page: Path) -> 
 def test_a_folder_that_is_no_record_is_an_error(tmp_path: Path) -> None:
     ended = golow("report", str(tmp_path), "--out", str(tmp_path / "page.html"))
     assert ended.status == 2
-    assert "is no record" in ended.error
+    assert "is not a golow record" in ended.error
     assert not (tmp_path / "page.html").exists()
 
 

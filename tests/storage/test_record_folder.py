@@ -37,7 +37,7 @@ def test_no_folder_is_given_twice_at_once(tmp_path: Path) -> None:
 )
 def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     assert not is_plain_name(name)
-    with pytest.raises(GolowError, match="no name of a folder"):
+    with pytest.raises(GolowError, match="not a folder name"):
         own_folder(tmp_path, name, another)
     assert list(tmp_path.iterdir()) == []
 

@@ -164,7 +164,7 @@ def test_a_parameter_that_moves_in_the_forward_pass_is_named(mode: Mode) -> None
 
 
 def test_what_a_module_reads_from_outside_is_no_randomness() -> None:
-    with pytest.raises(GolowError, match="look for what it reads from outside") as caught:
+    with pytest.raises(GolowError, match="look for a global variable") as caught:
         prepared(stateful.ReadsGlobal(), "infer")
     assert "is random" not in str(caught.value)
 

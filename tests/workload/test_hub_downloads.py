@@ -92,7 +92,7 @@ def test_exchanged_bytes_are_found_and_removed(
     hub.sent[name] = FILES[name][:-1] + b"?"
     done = python(hub, tmp_path, "-c", DOWNLOAD, NAME, **variables)
     assert done.returncode == 1
-    assert f"{NAME}: {name} arrived damaged" in done.stderr
+    assert f"{NAME}: checksum mismatch after download: {name}" in done.stderr
     assert "run the same command again" in done.stderr
     assert not any(file.is_file() and _holds(file, hub.sent[name]) for file in tmp_path.rglob("*"))
     hub.sent.clear()
@@ -200,7 +200,7 @@ def test_weights_of_timm_are_downloaded_and_checked(hub: Hub, tmp_path: Path) ->
                                           module.state_dict().items()})  # fmt: skip
     download = json.dumps({"pretrained": True, "download": True})
     done = python(hub, tmp_path, "-c", PREPARE, "timm:test_vit", download)
-    assert "model.safetensors arrived damaged" in done.stderr
+    assert "checksum mismatch after download: model.safetensors" in done.stderr
 
     hub.sent.clear()
     done = python(hub, tmp_path, "-c", PREPARE, "timm:test_vit", download)

@@ -42,7 +42,7 @@ def test_a_class_of_a_file(file: Path, tmp_path: Path) -> None:
     workload = prepared.workload
     assert (workload.model, workload.source.kind, workload.parameters) == ("Net", "file", 68)
     assert workload.inputs[0].shape == (3, 16)
-    assert workload.initialisation == "the model's own constructor, seed 0"
+    assert workload.initialisation == "the model's constructor, seed 0"
     assert len(workload.source.sha256) == 64
     assert_computes(prepared, tmp_path)
 

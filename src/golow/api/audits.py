@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AuditResult(NamedTuple):
-    """What `audit` returns: the record, and ways to look at it."""
+    """Result of `audit`: the record, with methods to print, plot and save it."""
 
     audit: Audit
 
@@ -41,7 +41,7 @@ class AuditResult(NamedTuple):
         return line(self, about(self.audit.workload), count(len(self.audit.levels), "level"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.audit.table import render
         from golow.report.notebook import as_html
 
@@ -110,14 +110,15 @@ def audit(
     observer: AuditObserver | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> AuditResult:
-    """Try, at each level, every alternative to what is chosen by default, and say what it brings.
+    """Try, at each level, every alternative to what is chosen by default, and state what it brings.
 
     The workload and levels are those of `compare`; the levels' variants are choices here. quick:
     only the likeliest choices. best: also search the best combination of what makes a level faster,
     and race it against the defaults from the beginning. seconds: of a race for each of its
     entrants.
 
-    Raises `GolowError` for what the caller can mend, `AuditInterrupted` (with what was measured) on
+    Raises `GolowError` for errors that the caller can fix, `AuditInterrupted` (with what was
+    measured) on
     Ctrl-C. What goes wrong at a level, or with an alternative, is its result.
     """
     from golow.programs.auditing.audit import AuditSettings

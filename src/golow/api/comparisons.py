@@ -52,7 +52,7 @@ class LifeResult(NamedTuple):
         return line(self, about(self.cycle.workload), count(len(self.cycle.levels), "level"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.life.table import render
         from golow.report.notebook import as_html
 
@@ -72,7 +72,7 @@ class LifeResult(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What `compare` returns: the record, and ways to look at it and to use it. life: if it was
+    """Result of `compare`: the record, with methods to print, save and use it. life: if it was
     asked for. request: what was compared; None for a record that was loaded."""
 
     comparison: Comparison
@@ -93,7 +93,7 @@ class Result(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.comparison.formats import document
 
         life = self.life._repr_html_() if self.life is not None else ""
@@ -216,7 +216,8 @@ def compare(
     several comparisons share a GPU, this one's place among them. quiet: show no progress; observer:
     is told of it instead.
 
-    Raises `GolowError` for what the caller can mend, `ErrorWithResult` if that came after the race,
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if that came after the
+    race,
     `Interrupted` (with what was measured) on Ctrl-C. What goes wrong in a level is that level's
     result.
     """
@@ -258,7 +259,7 @@ def compare(
     if life:
         require_rounds(life_rounds)
         if turn is not None and turn.is_shared:
-            raise GolowError("lives cannot be measured while others use the GPU", "leave out turn.")
+            raise GolowError("life=True needs an exclusive GPU", "drop turn=.")
     with shown_progress("comparison", observer, quiet) as display:
         result = Result(run(request, settings, display), request=request)
     if result.comparison.race.stopped_because == "interrupted":
@@ -275,7 +276,8 @@ def compare(
 def choices(
     *, level: str | None = None, mode: Mode | None = None, device: Device | None = None
 ) -> tuple[Choice, ...]:
-    """What frameworks, libraries and the system decide unless the user does, with the alternatives.
+    """List the settings that frameworks, libraries and the system choose by default, with
+    alternatives.
 
     level, mode, device: only the choices in force there. Raises `GolowError` for an unknown word.
     """
@@ -285,7 +287,7 @@ def choices(
 
 
 def load(place: str | Path) -> Result:
-    """What `compare` returned, from the folder of a record or its ``comparison.json``; older
+    """Load the result of `compare` from the folder of a record or its ``comparison.json``; older
     formats are brought up. It has the life cycle if there is one.
 
     Raises `GolowError` for a folder without a comparison.

@@ -87,7 +87,7 @@ def compile_step(
     """Return a training step of the module as a callable that runs a plan of ``onednn`` or, on an
     NVIDIA GPU, of ``cudnn`` here.
 
-    model: in ``train()``, in float32. It stays as it is: the step has weights of its own.
+    model: in ``train()``, in float32. It stays as it is: the step has separate weights.
     loss: a function or module of the model's output and the targets, which returns one number; None
     if the model returns its loss first. optimizer: golow's record of one, for all parameters; or
     SGD, Adam, AdamW or RMSprop of torch.optim over the model's parameters, of which the step takes

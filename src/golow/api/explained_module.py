@@ -1,4 +1,4 @@
-"""What `golow.compile` returns at a direct level: a compiled module that explains its plan."""
+"""Result of `golow.compile` at a direct level: a compiled module that explains its plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golow.storage.cache import open_cache
 
 
 class ExplainedModule(CompiledModule):
-    """A module whose plan runs in this process, with weights of its own.
+    """A module whose plan runs in this process, with separate weights.
 
     Call it as the module: tensors in, tensors out. A weight that is changed in the module
     afterwards does not change it; `load_state_dict` does.

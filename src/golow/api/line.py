@@ -9,7 +9,7 @@ MODES = {"infer": "inference", "train": "training step"}
 
 
 def line(result: object, *said: str) -> str:
-    """The result's name, and what is said of it."""
+    """The result's name, and what is stated of it."""
     return visible(f"<golow.{type(result).__name__}: {', '.join(said)}>")
 
 

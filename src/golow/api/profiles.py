@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ProfileResult(NamedTuple):
-    """What `profile` returns: one record a precision, and ways to look at them."""
+    """Result of `profile`: one record a precision, with methods to print, plot and save them."""
 
     profiles: tuple[Profile, ...]
 
@@ -40,14 +40,14 @@ class ProfileResult(NamedTuple):
         return line(self, about(self.profiles[0].workload), count(levels, "profile"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.notebook import as_html
         from golow.report.profiling.table import render
 
         return as_html(lambda console: render(self.profiles, console=console))
 
     def diff(self, other: ProfileResult) -> ProfileDiff:
-        """What changed from this profile to the other, for every level and precision in both."""
+        """Compare with a later profile: the changes of every level and precision in both."""
         from golow.programs.profiling.difference import difference
 
         return ProfileDiff(difference(self.profiles, other.profiles))
@@ -74,7 +74,7 @@ class ProfileResult(NamedTuple):
 
 
 class ProfileDiff(NamedTuple):
-    """What `ProfileResult.diff` returns: the record, and its table."""
+    """Result of `ProfileResult.diff`: the record, and its table."""
 
     difference: ProfileDifference
 
@@ -97,7 +97,7 @@ class ProfileDiff(NamedTuple):
         return line(self, count(len(self.difference.levels), "level"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.notebook import as_html
         from golow.report.profiling.difference import render_difference
 
@@ -137,10 +137,10 @@ def profile(
     operators apart by the shapes of their inputs. way_down: instead of a profile, what stands
     between the call of the layer with this path and the vendor's routine. folder: a new one for
     the record, its tables as CSV and the traces; with several precisions, the traces of each have a
-    folder of their own in it.
+    separate folder in it.
 
-    Raises `GolowError` for what the caller can mend, `ErrorWithResult` if the folder cannot be
-    written after all. What goes wrong in a level is that level's result.
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if the folder cannot
+    be written after all. What goes wrong in a level is that level's result.
     """
     from golow.programs.profiling import store as profile_store
     from golow.programs.profiling.profile import ProfileSettings

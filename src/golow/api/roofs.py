@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RoofResult(NamedTuple):
-    """What `roof` returns: the record, and ways to look at it."""
+    """Result of `roof`: the record, with methods to print and export it."""
 
     roof: Roof
 
@@ -36,17 +36,17 @@ class RoofResult(NamedTuple):
         """Print the first steps, and what is moved for layout alone."""
         from golow.report.comparison.roof import render
 
-        render(self.roof, top)
+        render(self.roof, top, more="top=")
 
     def __repr__(self) -> str:
         return line(self, about(self.roof.workload), self.roof.level)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.comparison.roof import render
         from golow.report.notebook import as_html
 
-        return as_html(lambda console: render(self.roof, console=console))
+        return as_html(lambda console: render(self.roof, console=console, more="table(top=)"))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a step, in seconds and bytes. Needs ``pip install golow[pandas]``."""
@@ -80,7 +80,8 @@ def roof(
     in seconds. turn: where several share a GPU, this one's place among them. gpu: h200 or another
     known one, which need not be here: its published figures are the roof, and nothing is measured.
 
-    Raises `GolowError` for what the caller can mend, also for a level that does not match eager.
+    Raises `GolowError` for errors that the caller can fix, also for a level that does not match
+    eager.
     """
     from golow.programs.explain.roof import RoofSettings
     from golow.programs.explain.roof import roof as run

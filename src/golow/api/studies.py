@@ -21,7 +21,7 @@ from golow.records.workload import Device
 
 
 class StudyResult(StudyState):
-    """What `run_study` returns: a study as far as it has come, in one environment.
+    """Result of `run_study`: a study as far as it has come, in one environment.
 
     asked: every cell, in the order of measuring; records: those that have one, by key.
     environments: of all cells in the folder, by name, and how many each has.
@@ -34,7 +34,7 @@ class StudyResult(StudyState):
         return line(self, f"study {self.study.name}", done)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.notebook import as_html
         from golow.report.study.rows import Measured, rows_of
         from golow.report.study.table import render
@@ -53,11 +53,12 @@ class StudyResult(StudyState):
         return write_report([self.folder], Path(file), reference)
 
     def comparison(self, record: CellRecord) -> Comparison:
-        """What was measured in a cell that is done or unclear."""
+        """The comparison of a cell that is done or unclear."""
         return StudyFolder(self.folder).comparison(record)
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Of all cells that are done or unclear, in the order of the study."""
+        """Yield the comparisons of all cells that are done or unclear, in the order of the
+        study."""
         for cell in self.asked:
             record = self.records.get(key(cell))
             if record is not None and record.is_measured:
@@ -90,7 +91,7 @@ def run_study(
     ``out`` that another user may have written. program: what Python runs for a cell.
 
     Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
-    Raises `GolowError` for what the caller can mend, such as a full disk.
+    Raises `GolowError` for errors that the caller can fix, such as a full disk.
     """
     settings = StudySettings(
         jobs=jobs, ray=ray, skip=skip, refine=refine, budget=budget, program=program

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SupportResult(NamedTuple):
-    """What `support` returns: the record, and ways to look at it."""
+    """Result of `support`: the record, with methods to print and export it."""
 
     support: Support
 
@@ -35,17 +35,17 @@ class SupportResult(NamedTuple):
         every: do not fold the operations that nothing is missing for."""
         from golow.report.comparison.support import render
 
-        render(self.support, every=every)
+        render(self.support, every=every, more="every=True")
 
     def __repr__(self) -> str:
         return line(self, about(self.support.workload), count(len(self.rows), "operation"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.comparison.support import render
         from golow.report.notebook import as_html
 
-        return as_html(lambda console: render(self.support, console))
+        return as_html(lambda console: render(self.support, console, more="table(every=True)"))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: ``operator``, ``calls``, and a column for each level with the reason
@@ -56,7 +56,7 @@ class SupportResult(NamedTuple):
         return frame(support_rows(self.support))
 
     def lacks(self, level: str) -> bool:
-        """Whether the level cannot run the model, as far as this is known; raises KeyError for a
+        """True if the level cannot run the model, as far as this is known; raises KeyError for a
         level that was not asked."""
         return self.support.level(level).answer == "lacks"
 
@@ -80,7 +80,8 @@ def support(
     GPU nor the levels' libraries are needed. A level goes by operations, shapes and types; its
     library may still refuse a size when it is built, which `compare` would say.
 
-    Raises `GolowError` for what the caller can mend. A model that cannot be captured is a result.
+    Raises `GolowError` for errors that the caller can fix. A model that cannot be captured is a
+    result.
     """
     from golow.programs.explain.support import support as run
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class TrainingResult(NamedTuple):
-    """What `train` returns: the record, ways to look at it, and the folder that it lies in."""
+    """Result of `train`: the record, its folder, and methods to print, plot and export it."""
 
     training: Training
     folder: Path
 
     @property
     def good(self) -> bool:
-        """Whether no level failed, and none trained another network than eager."""
+        """True if no level failed, and none trained another network than eager."""
         training = self.training
         return not (
             any(run.failure or run.check.verdict in ("differs", "failed") for run in training.runs)
@@ -51,7 +51,7 @@ class TrainingResult(NamedTuple):
         return line(self, what, count(len(plan.levels), "level"), count(len(plan.seeds), "seed"))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         from golow.report.notebook import as_html
         from golow.report.training.table import render
 
@@ -115,7 +115,7 @@ def train(
     observer: TrainingObserver | None = None,
     **options: Unpack[TrainingOptions],
 ) -> TrainingResult:
-    """Train the model at every level on the same batches; say whether they trained the same.
+    """Train the model at every level on the same batches; state whether they trained the same.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module that takes
     [N, C, H, W] and gives one score a class; for a text it takes token ids [N, sequence] and gives
@@ -126,10 +126,10 @@ def train(
     samples where there are fewer. resolution: side of the pictures, the data set's own unless given
     or too small for the model. sequence: tokens of a sample of a text. initialisations: names of
     golow's, or ``own`` for what the model's constructor does. out: the folder in which the training
-    gets a folder of its own.
+    gets a separate folder.
 
-    Raises `GolowError` for what the caller can mend, `TrainingInterrupted` on Ctrl-C. What goes
-    wrong in a level is that level's result.
+    Raises `GolowError` for errors that the caller can fix, `TrainingInterrupted` on Ctrl-C. What
+    goes wrong in a level is that level's result.
     """
     from golow.programs.training.train import train as run
 
@@ -171,8 +171,8 @@ def resume(
 
 
 def load_training(place: str | Path) -> TrainingResult:
-    """What `train` returned for that folder, as far as the training has come. Raises `GolowError`
-    for any other folder."""
+    """Load the result of `train` from that folder, as far as the training has come. Raises
+    `GolowError` for any other folder."""
     return TrainingResult(training_store.load(place), Path(place))
 
 

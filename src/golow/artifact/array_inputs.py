@@ -11,7 +11,7 @@ from golow.records.errors import GolowError
 
 
 class Arrays(Protocol):
-    """What a call needs of its arrays: `HostArrays` or `DeviceTensors`, which say what is what."""
+    """Operations of a call on its arrays: `HostArrays` or `DeviceTensors`."""
 
     def taken(self, label: str, item: Any) -> Any: ...
     def type_of(self, array: Any) -> str: ...
@@ -50,7 +50,7 @@ class ArrayInputs:
         missing = [name for name in self._names if name not in found]
         what = f"{len(given)} inputs are too many" if len(given) > len(self._forms) else ""
         what = f"input {missing[0]} is missing" if missing else what
-        what = f"{unknown[0]} is no input" if unknown else what
+        what = f"{unknown[0]} is not an input" if unknown else what
         what = f"input {twice[0]} is given twice" if twice else what
         if what:
             raise GolowError(f"{what}; this was compiled for {', '.join(self._names)}")
@@ -72,7 +72,7 @@ class ArrayInputs:
         return [arrays.plain(array) for array, _ in pairs], size
 
     def padded(self, given: Sequence[Any], found: Size, size: Size, arrays: Arrays) -> list[Any]:
-        """The same with zeros up to the length of that size, and with the last row repeated."""
+        """Pad with zeros up to the length of that size, and repeat the last row."""
         made = []
         for array, form in zip(given, self._forms, strict=True):
             if form.long and found[1] != size[1]:

@@ -2,7 +2,7 @@
 digests.
 
 Nothing of it is believed before it is verified, and nothing is allocated for a size that it only
-says: without compression, an entry cannot be larger than the file.
+states: without compression, an entry cannot be larger than the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BROKEN = (
     zipfile.BadZipFile, OSError, EOFError, ValueError, KeyError, IndexError, OverflowError,
     NotImplementedError, RuntimeError, struct.error, msgspec.MsgspecError,
 )  # fmt: skip
-"""What `zipfile` raises for archives that are none."""
+"""Errors that `zipfile` raises for files that are not archives."""
 
 
 class Writer:
@@ -113,7 +113,7 @@ class Container:
         return data
 
     def mapped(self, name: str) -> memoryview:
-        """The content of an entry where it lies in the file, read when it is used; its digest is
+        """The content of an entry where it is in the file, read when it is used; its digest is
         verified first."""
         if name not in self._digests:
             raise self._broken(f"there is no {name} in it")
@@ -157,7 +157,7 @@ class Container:
 
     def _broken(self, what: str) -> GolowError:
         return GolowError(
-            f"{self.file} is no whole artifact of golow: {what}", "save or copy it again."
+            f"{self.file} is not a complete golow artifact: {what}", "save or copy it again."
         )
 
 

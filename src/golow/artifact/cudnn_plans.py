@@ -39,7 +39,7 @@ class Plans:
     """The plans by size, over one memory for weights. notes: what is not as on the machine that
     made them, a sentence each.
 
-    Compiled kernels and chosen engines lie in a folder of the cache that only this artifact uses.
+    Compiled kernels and chosen engines are in a folder of the cache that only this artifact uses.
     Both have the GPU and the libraries in their names, so that those of others are made again.
     """
 
@@ -70,12 +70,12 @@ class Plans:
                 self.by_size[size] = made
             if engines.built:
                 self.notes.append(
-                    f"{engines.built} engines were chosen again: it was made on "
+                    f"{engines.built} engines were chosen again: it was built on "
                     f"{manifest.origin.processor} with {manifest.origin.library}"
                 )
 
     def reading(self, size: Size, weights: Mapping[str, np.ndarray]) -> Read:
-        """What gives the plan of a size its weights and constants."""
+        """Reader of the weights and constants of a size's plan."""
         constants = self._constants[size]
 
         def read(kind: str, target: str) -> np.ndarray:
@@ -86,7 +86,7 @@ class Plans:
 
     @property
     def bytes_of_weights(self) -> int:
-        """Of all sizes together."""
+        """Bytes of weights of all sizes together."""
         plans = list(self.by_size.values())
         return plans[0].plan.sizes["constant"] if len(plans) == 1 else self._shared.bytes
 
@@ -145,7 +145,7 @@ class Plans:
 
 
 class _Room:
-    """One memory for iterations of all sizes. Tensors on the GPU are used where they lie, on
+    """One memory for iterations of all sizes. Tensors on the GPU are used where they are stored, on
     PyTorch's current stream; arrays of the host are copied there and back."""
 
     def __init__(self, plans: Mapping[Size, CalledPlan], gpu: Gpu) -> None:
@@ -159,7 +159,7 @@ class _Room:
         self._copies: dict[tuple[str, int, int], Any] = {}
 
     def arrays(self, given: Sequence[Any]) -> Arrays:
-        """What these inputs of a call are."""
+        """Array operations for these inputs of a call."""
         on_device = any(is_tensor(item) and item.is_cuda for item in given)
         return DeviceTensors(ORDINAL) if on_device else HostArrays()
 
@@ -203,12 +203,12 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise GolowError(f"there is no room on the GPU: {error}", "free what else is there.") from (
+        raise GolowError(f"there is no room on the GPU: {error}", "free other memory there.") from (
             error
         )
     except Unsupported as error:
         raise GolowError(f"cudnn cannot run it here: {error}") from error
     except GpuError as error:
         raise GolowError(
-            f"the GPU or its driver cannot run it: {error}", "golow doctor says what is there."
+            f"the GPU or its driver cannot run it: {error}", "golow doctor lists the devices."
         ) from error

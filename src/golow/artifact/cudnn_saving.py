@@ -1,4 +1,5 @@
-"""What only artifacts of `cudnn` have: engines, and kernels as a new process compiles them."""
+"""Parts that only artifacts of `cudnn` have: engines, and kernels as a new process compiles
+them."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Saved:
         )
 
     def of_plan(self, plan: TargetPlan) -> Entries:
-        """What is in the folder of a plan: nothing."""
+        """Content of the folder of a plan: nothing."""
         return iter(())
 
     def chosen(self) -> Entries:

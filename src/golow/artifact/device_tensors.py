@@ -11,14 +11,14 @@ from golow.records.errors import GolowError
 
 
 class DeviceTensors:
-    """What a call needs of tensors on the GPU of that number."""
+    """Operations of a call on tensors of the GPU with that number."""
 
     def __init__(self, ordinal: int) -> None:
         self._torch: Any = sys.modules["torch"]
         self._device = self._torch.device("cuda", ordinal)
 
     def taken(self, label: str, item: Any) -> Any:
-        """The tensor. Raises `GolowError` for what is none, or elsewhere."""
+        """The tensor. Raises `GolowError` for anything else, or a tensor on another device."""
         if not is_tensor(item) or item.device != self._device:
             where = f"on {item.device}" if is_tensor(item) else f"{type(item).__name__}"
             raise GolowError(
@@ -32,7 +32,7 @@ class DeviceTensors:
         return str(tensor.dtype).removeprefix("torch.")
 
     def plain(self, tensor: Any) -> Any:
-        """The same row-major."""
+        """Return the tensor row-major."""
         return tensor.resolve_conj().resolve_neg().contiguous()
 
     def is_plain(self, tensor: Any) -> bool:
@@ -40,13 +40,13 @@ class DeviceTensors:
         return bool(tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
 
     def lengthened(self, tensor: Any, length: int) -> Any:
-        """The same with zeros behind its second axis."""
+        """Return the tensor with zeros appended along its second axis."""
         missing = length - tensor.shape[1]
         behind = [0, 0] * (tensor.dim() - 2) + [0, missing]
         return self._torch.nn.functional.pad(tensor, behind)
 
     def widened(self, tensor: Any, rows: int) -> Any:
-        """The same with its last row repeated."""
+        """Return the tensor with its last row repeated."""
         index = self._torch.arange(rows, device=self._device).clamp_(max=tensor.shape[0] - 1)
         return tensor.index_select(0, index)
 

@@ -1,5 +1,5 @@
 """Arrays of NumPy's as inputs and outputs of a loaded module; tensors of PyTorch's on the CPU are
-taken where they lie, if PyTorch is there: nothing here imports it."""
+taken where they are stored, if PyTorch is there: nothing here imports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golow.records.errors import GolowError
 
 
 class HostArrays:
-    """What a call needs of arrays in the memory of the host."""
+    """Operations of a call on arrays in host memory."""
 
     def taken(self, label: str, item: Any) -> np.ndarray:
         """An array over the memory of a tensor, or of whatever speaks DLPack. Raises `GolowError`
@@ -43,7 +43,7 @@ class HostArrays:
         return array.dtype.name
 
     def plain(self, array: np.ndarray) -> np.ndarray:
-        """The same row-major, at an address that fits its elements."""
+        """Return the array row-major, at an address aligned to its elements."""
         return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
     def is_plain(self, array: np.ndarray) -> bool:
@@ -51,12 +51,12 @@ class HostArrays:
         return array.flags.c_contiguous and array.flags.writeable
 
     def lengthened(self, array: np.ndarray, length: int) -> np.ndarray:
-        """The same with zeros behind its second axis."""
+        """Return the array with zeros appended along its second axis."""
         missing = length - array.shape[1]
         return np.pad(array, [(0, 0), (0, missing), *[(0, 0)] * (array.ndim - 2)])
 
     def widened(self, array: np.ndarray, rows: int) -> np.ndarray:
-        """The same with its last row repeated."""
+        """Return the array with its last row repeated."""
         found: np.ndarray = array[np.minimum(np.arange(rows), array.shape[0] - 1)]
         return found
 
@@ -89,7 +89,7 @@ def is_tensor(item: Any) -> bool:
 
 def weight_array(name: str, item: Any) -> np.ndarray:
     """A weight as an array, also of a tensor on a GPU and of bfloat16, which NumPy does not know by
-    itself. Raises `GolowError` for what is no tensor and no array."""
+    itself. Raises `GolowError` for anything but a tensor or an array."""
     if is_tensor(item):
         item = item.detach().cpu().contiguous()
         if str(item.dtype) == "torch.bfloat16":

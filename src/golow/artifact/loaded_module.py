@@ -32,8 +32,8 @@ class LoadedModule(Uncopied):
 
     Call it as the module: with arrays of NumPy's, or tensors on the CPU. It returns tensors if the
     first input is one, and arrays otherwise, nested as the module's output; named tuples and data
-    classes are dicts. manifest: what the file says. notes: differences to the machine that made it,
-    a sentence each.
+    classes are dicts. manifest: what the file states. notes: differences to the machine that made
+    it, a sentence each.
     """
 
     instead = "for another thread: f.context(); for another process: golow.load_compiled, there."
@@ -155,7 +155,8 @@ class LoadedContext(Uncopied):
         """
         if not self._lock.acquire(blocking=False):
             raise GolowError(
-                "another thread is calling this context", "give each thread its own: f.context()."
+                "another thread is calling this context",
+                "give each thread its own context: f.context().",
             )
         try:
             return self._called(given, out, named)

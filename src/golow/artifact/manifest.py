@@ -1,4 +1,4 @@
-"""What an artifact says of itself: its inputs and outputs, its plans, what made it and what it
+"""Manifest of an artifact: its inputs and outputs, its plans, what made it and what it
 needs."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Weight(Record, frozen=True, kw_only=True):
 
 
 class StoredCheck(Record, frozen=True, kw_only=True):
-    """What the outputs of the example may be off by, as root mean squares, at this size."""
+    """Allowed errors of the example's outputs at this size, as root mean squares."""
 
     batch: int
     length: int
@@ -84,7 +84,7 @@ class StoredCheck(Record, frozen=True, kw_only=True):
 
 
 class Origin(Record, frozen=True, kw_only=True):
-    """What an artifact was made by."""
+    """Versions and machine that built an artifact."""
 
     golow: str
     torch: str
@@ -128,7 +128,7 @@ def decoded(data: bytes) -> Manifest:
         form = msgspec.json.decode(data, type=_Form).format
         if form > FORMAT:
             raise GolowError(
-                f"it has format {form} of a later golow; this one reads up to {FORMAT}",
+                f"it has format {form} of a later golow; this one supports formats up to {FORMAT}",
                 "pip install --upgrade golow",
             )
         return msgspec.json.decode(data, type=Manifest)

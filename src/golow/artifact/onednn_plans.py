@@ -60,7 +60,7 @@ class Plans:
             self.by_size[size] = made
 
     def reading(self, size: Size, weights: Mapping[str, np.ndarray]) -> Read:
-        """What gives the plan of a size its weights and constants."""
+        """Reader of the weights and constants of a size's plan."""
         constants = self._constants[size]
 
         def read(kind: str, target: str) -> np.ndarray:
@@ -70,7 +70,7 @@ class Plans:
 
     @property
     def bytes_of_weights(self) -> int:
-        """Of all sizes together."""
+        """Bytes of weights of all sizes together."""
         plans = list(self.by_size.values())
         return plans[0].plan.sizes["constant"] if len(plans) == 1 else self._shared.bytes
 
@@ -151,7 +151,7 @@ class _Room:
         self._threads, self._arrays = threads, HostArrays()
 
     def arrays(self, given: Sequence[Any]) -> HostArrays:
-        """What these inputs of a call are."""
+        """Array operations for these inputs of a call."""
         return self._arrays
 
     def run(

@@ -1,4 +1,4 @@
-"""What only artifacts of `onednn` have: layouts, and kernels with their sources."""
+"""Parts that only artifacts of `onednn` have: layouts, and kernels with their sources."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from golow.records.errors import GolowError
 
 class Saved:
     """A module whose plans are `CalledPlan` of onednn. Raises `GolowError` for one that has no
-    weights of its own."""
+    separate weights."""
 
     tuned = False  # layouts are in the file
 
     def __init__(self, module: CalledModule) -> None:
         if module.target.shares:
             raise GolowError(
-                "share=True reads the module's own weights, which a file cannot",
+                "share=True uses the module's weights in memory, which a file cannot store",
                 "leave share= out.",
             )
         self._plans = [cast(CalledPlan, plan) for plan in module.plans.values()]
@@ -35,11 +35,11 @@ class Saved:
         self.instruction_sets = instruction_sets()
 
     def of_plan(self, plan: TargetPlan) -> Entries:
-        """What is in the folder of a plan."""
+        """Content of the folder of a plan."""
         yield LAYOUTS, msgspec.json.encode(cast(CalledPlan, plan).layouts)
 
     def chosen(self) -> Entries:
-        """What was chosen by measuring, beside that: nothing."""
+        """Choices made by measuring, for the same folder: nothing."""
         return iter(())
 
     def compiled(self, draft: Callable[[Path], None]) -> Entries:

@@ -36,7 +36,7 @@ class Room(Protocol):
     """One memory for iterations of all sizes."""
 
     def arrays(self, given: Sequence[Any]) -> Arrays:
-        """What these inputs of a call are."""
+        """Array operations for these inputs of a call."""
 
     def run(
         self, size: Size, inputs: Sequence[Any], outputs: Sequence[Any], arrays: Arrays
@@ -52,11 +52,11 @@ class Plans(Protocol):
     notes: list[str]
 
     def reading(self, size: Size, weights: Mapping[str, np.ndarray]) -> Read:
-        """What gives the plan of a size its weights and constants."""
+        """Reader of the weights and constants of a size's plan."""
 
     @property
     def bytes_of_weights(self) -> int:
-        """Of all sizes together."""
+        """Bytes of weights of all sizes together."""
 
     def loading(self) -> None:
         """Let this thread load weights."""
@@ -99,11 +99,11 @@ def require_fitting(manifest: Manifest, weights: Mapping[str, Any], what: str) -
     types; there may be more."""
     for name, wanted in manifest.weights.items():
         if name not in weights:
-            raise GolowError(f"there is no {name} in {what}, and the plans read it")
+            raise GolowError(f"there is no {name} in {what}, which the plans use")
         found = weights[name]
         if found.shape != wanted.shape or found.dtype.name != wanted.dtype:
             raise GolowError(
-                f"{name} in {what} is {_form(found.dtype.name, found.shape)}; the plans read "
+                f"{name} in {what} is {_form(found.dtype.name, found.shape)}; the plans need "
                 f"{_form(wanted.dtype, wanted.shape)}"
             )
 

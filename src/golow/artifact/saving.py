@@ -61,7 +61,7 @@ def require_place(path: Path) -> None:
     if path.is_dir():
         raise GolowError(f"{path} is a folder", f"name a file in it: {path / 'model.golow'}")
     if not path.parent.is_dir():
-        raise GolowError(f"there is no folder {path.parent}", "make it first.")
+        raise GolowError(f"there is no folder {path.parent}", "create it first.")
 
 
 def save_module(module: CalledModule, path: Path, weights: bool, proof: Proof) -> None:
@@ -73,7 +73,8 @@ def save_module(module: CalledModule, path: Path, weights: bool, proof: Proof) -
 
 
 class Level(Protocol):
-    """What a level adds: `Saved` of `onednn_saving` and `cudnn_saving`."""
+    """Parts of an artifact that depend on the level: `Saved` of `onednn_saving` and
+    `cudnn_saving`."""
 
     library: str
     processor: str
@@ -81,10 +82,10 @@ class Level(Protocol):
     tuned: bool
 
     def of_plan(self, plan: TargetPlan) -> Entries:
-        """What is in the folder of a plan."""
+        """Content of the folder of a plan."""
 
     def chosen(self) -> Entries:
-        """What was chosen by measuring, beside that."""
+        """Choices made by measuring, for the same folder."""
 
     def compiled(self, draft: Callable[[Path], None]) -> Entries:
         """The kernels. draft: writes the artifact without them."""
@@ -135,7 +136,7 @@ def _numbered(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
 
 
 def _weights(module: CalledModule) -> dict[str, Tensor]:
-    """What the plans read of the state dict, as graphs take it."""
+    """Weights of the state dict that the plans read, as graphs take it."""
     names = {
         item.target: None
         for one in module.sizes.values()

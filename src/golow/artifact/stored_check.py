@@ -24,7 +24,7 @@ class OutputError(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether it is within its limit."""
+        """True if it is within its limit."""
         return self.error <= self.limit
 
 
@@ -35,7 +35,7 @@ class Recheck(NamedTuple):
 
     @property
     def matches(self) -> bool:
-        """Whether every output is within its limit."""
+        """True if every output is within its limit."""
         return all(error.passed for error in self.errors)
 
     def __str__(self) -> str:

@@ -42,11 +42,11 @@ def tensors_of(data: memoryview | bytes, what: str) -> Mapping[str, np.ndarray]:
             for name, raw in header.items()
         }
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
-        raise GolowError(f"{what} is no file of safetensors: {error}") from error
+        raise GolowError(f"{what} is not a safetensors file: {error}") from error
 
 
 def tensors_in_file(file: Path) -> Mapping[str, np.ndarray]:
-    """The tensors of a file, where they lie in it. Raises `GolowError` if it cannot be read."""
+    """The tensors of a file, where they are in it. Raises `GolowError` if it cannot be read."""
     try:
         data = np.memmap(file, np.uint8, "r").data
     except (OSError, ValueError) as error:
@@ -69,7 +69,7 @@ def _array(tensor: _Tensor, body: memoryview | bytes) -> np.ndarray:
     start, end = tensor.data_offsets
     count = math.prod(tensor.shape)
     if not 0 <= start <= end <= len(body) or end - start != count * dtype.itemsize:
-        raise ValueError("a tensor lies outside of it")
+        raise ValueError("a tensor extends beyond the file")
     if min(tensor.shape, default=0) < 0:
         raise ValueError("a tensor has a negative size")
     return np.frombuffer(body, dtype, count, start).reshape(tensor.shape)

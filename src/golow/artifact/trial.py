@@ -1,4 +1,4 @@
-"""Loads an artifact in a process of its own, before it is handed over: what it needs is compiled
+"""Loads an artifact in a separate process, before it is handed over: what it needs is compiled
 there, and its check must pass.
 
     python -m golow.artifact.trial FILE CACHE
@@ -25,7 +25,7 @@ def try_artifact(file: Path, cache: Path) -> None:
     )  # fmt: skip
     if answer.returncode:
         said = (answer.stdout + answer.stderr).strip() or f"status {answer.returncode}"
-        raise GolowError(f"what was written does not run in a process of its own:\n{said}")
+        raise GolowError(f"the written file does not run in a new process:\n{said}")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Whether a model's outputs answer to its inputs: if they hardly do, its check proves little."""
+"""Test that a model's outputs depend on its inputs: if they hardly do, its check proves little."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ def not_answering(bundle: Bundle, reference: Reference) -> str:
             if scale and spread / limit >= most:
                 most = spread / limit
                 words = (
-                    "the outputs hardly answer to the inputs: those of unlike samples differ by "
+                    "the outputs hardly depend on the inputs: those of unlike samples differ by "
                     f"{spread / scale:.1g} of their size, the check allows {limit / scale:.1g}; "
-                    "errors in most layers would not show. The check sees them with --weights of "
-                    "a trained model"
+                    "errors in most layers would not show. With trained weights the check sees them"
                 )
     return words if _inputs_differ(bundle, len(steps)) else ""
 
@@ -52,7 +51,7 @@ def _spread(batches: list[Tensor]) -> float:
 
 
 def _inputs_differ(bundle: Bundle, batches: int) -> bool:
-    """Whether unlike samples went in; what a model draws does not count."""
+    """True if unlike samples went in; what a model draws does not count."""
     count = len(bundle.workload.inputs) - bundle.workload.draws
     with safe_open(bundle.file("batches.safetensors"), "pt") as file:
         for position in range(count):

@@ -63,7 +63,7 @@ class CheckedLevel:
         self.name = choice.name
         self.observer: Observer = observer or Silent()
         self.card = card
-        self.check = known or Check(verdict="failed", reason="it was not reached")
+        self.check = known or Check(verdict="failed", reason="the run ended before this level")
         self.launch: Launch | None = None
         self.worker: Worker | None = None
         self.notes: list[str] = []
@@ -285,7 +285,7 @@ class CheckedLevel:
 
 def _with_steps(check: Check, steps: StepsCheck | None) -> Check:
     """The check with that of the operations. A level whose results match but not its operations
-    differs; a level that differs says which operation is the first to be wrong."""
+    differs; a level that differs states which operation is the first to be wrong."""
     if steps is None or not steps.wrong:
         return msgspec.structs.replace(check, steps=steps)
     reason = f"{check.reason}; {steps.words}" if check.reason else steps.words

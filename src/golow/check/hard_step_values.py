@@ -1,4 +1,4 @@
-"""What operations should have given for hard values (`golow.lower.analysis.hard_values`), which a
+"""Expected results of operations on hard values (`golow.lower.analysis.hard_values`), which a
 level puts in the place of its own while an iteration runs."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class HandedOver(Protocol):
         """The value of that name as the node at that position made it."""
 
     def read_later(self, position: int, name: str) -> Tensor | None:
-        """The same as later operations read it."""
+        """The value as later operations read it."""
 
 
 class HardStepValue(NamedTuple):

@@ -1,10 +1,10 @@
-"""Whether a training that was timed has left the state that its steps lead to.
+"""Verify that a timed training has left the state that its steps lead to.
 
 The losses of timed steps say little of their backward passes: the check's small learning rate
 hardly moves them. So golow asks for the parameters when the race is over, which no worker knows
 beforehand, and lets eager make the same steps from the same weights, with the same marks. Rounding
 drives two trainings apart, so that single values say nothing after many steps. How far the level's
-parameters went in the direction in which eager's went says how many of the steps were made.
+parameters went in the direction in which eager's went states how many of the steps were made.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _Way(NamedTuple):
         )
 
     def is_signal(self, steps: int) -> bool:
-        """Whether eager moved the tensor by more than rounding; not if it is not finite."""
+        """True if eager moved the tensor by more than rounding; not if it is not finite."""
         squares = min(self.squares)
         return math.isfinite(squares) and squares > LEAST_SIGNAL**2 * self.rounding * steps
 

@@ -2,7 +2,7 @@
 
 The level is built again with some values of the captured graph among its outputs, as NVIDIA's
 Polygraphy marks tensors of a network. Each build narrows the nodes from which the error may come. A
-value that is returned cannot be fused away, so that a fault which lies in a fusion may vanish: then
+value that is returned cannot be fused away, so that a fault which is in a fusion may vanish: then
 the last value before it is named.
 """
 
@@ -41,7 +41,7 @@ be off by several such moves, stays below the limit of its own size (2.4e-4 for 
 
 
 class Level(NamedTuple):
-    """What is needed to build a level again."""
+    """All that is needed to build a level again."""
 
     choice: ChosenLevel
     bundle: Bundle
@@ -188,7 +188,8 @@ def _result(node: Node) -> str:
 
 
 def _is_seen(node: Node) -> bool:
-    """Whether its first result is a tensor of floats of its own: no view, and no new content."""
+    """True if its first result is a tensor of floats in separate memory: no view, and no new
+    content."""
     value = node.outputs[0] if node.outputs else None
     if value is None or value.dtype != "float32" or 0 in value.shape:
         return False
@@ -213,7 +214,7 @@ def _share(found: Tensor, wanted: Tensor, moved: Tensor) -> float:
 
 
 def _moved(given: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The same inputs, each number moved by about a rounding."""
+    """Inputs with each number moved by about one rounding."""
     draw = torch.Generator().manual_seed(0)
     for name, tensor in given.items():
         if tensor.dtype == torch.float32:
@@ -232,7 +233,7 @@ def _inputs(bundle: Bundle, graph: Graph, batch: int) -> Iterator[tuple[str, Ten
 
 
 def _with_graph(bundle: Bundle, graph: Graph, folder: Path) -> Bundle:
-    """The same bundle with another graph; its large files are linked, not copied."""
+    """A copy of the bundle with another graph; its large files are linked, not copied."""
     folder.mkdir()
     for file in bundle.folder.iterdir():
         if file.name not in ("graph.json", "constants.safetensors") and file.is_file():

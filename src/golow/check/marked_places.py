@@ -18,7 +18,7 @@ MOST_INDICES = 2**31
 
 
 class Span(NamedTuple):
-    """Where marks lie in every sample of one input, and the range of their values.
+    """Where marks are in every sample of one input, and the range of their values.
 
     whole: the input holds whole numbers, such as indices, and so do the marks.
     """

@@ -1,4 +1,4 @@
-"""What the check of a level's results can see: the smallest change of one layer."""
+"""Power of the check of a level's results: the smallest change of one layer that it detects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEW = 1000
 
 
 def sees_little(reference: Reference) -> bool:
-    """Whether the limit of every output is a large share of it."""
+    """True if the limit of every output is a large share of it."""
     shares = [
         reference.limit(name) / item.scale
         for name, item in reference.expected.items()
@@ -33,7 +33,7 @@ def power_of_outputs(reference: Reference, responses: Path) -> Power | None:
     `layer_responses` gives them. None if no layer's is known."""
     seen: dict[str, float] = {}
     with safe_open(responses, "pt") as file:
-        for key in file.keys():  # noqa: SIM118 (it is no dictionary)
+        for key in file.keys():  # noqa: SIM118 (it is not a dictionary)
             _, _, place, layer = key.split("/", 3)
             response = float(file.get_tensor(key))
             limit = reference.limit(f"0/output/{place}")
@@ -62,8 +62,8 @@ def weakness(power: Power, mode: Mode) -> str:
     what = "the weights" if mode == "infer" else "the gradient"
     return (
         f"match (weak): the check of the results would not see {what} of {power.layer} changed by "
-        f"less than {power.share:.0%}. It sees more with --weights of a trained model or a larger "
-        "batch; at a direct level each operation is checked by itself"
+        f"less than {power.share:.0%}. It sees more with trained weights or a larger batch; at a "
+        f"direct level each operation is checked separately"
     )
 
 

@@ -101,18 +101,19 @@ class Standard:
         notes = []
         if self.learning_rate < self._bundle.workload.optimizer.learning_rate:
             notes.append(
-                f"checked with the learning rate {self.learning_rate:.1g}: with the workload's own "
-                "rate, rounding in the first step would dominate the second"
+                f"checked with the learning rate {self.learning_rate:.1g}: with the workload's "
+                f"rate, rounding in the first step would dominate the second"
             )
         if not self._references[BATCHES].trusts_eager:
             notes.append(
-                "eager is farther from float64 than rounding explains: every level is held against "
-                "the float64 reference alone, after the race as before it, and none against eager "
-                "during the race"
+                "eager is farther from float64 than rounding explains: before and after the race, "
+                "levels are compared with the float64 reference alone; during the race, none is "
+                "compared with eager"
             )
         if self._untold:
             notes.append(
-                f"what rounding costs could not be measured ({self._untold}): eager was not judged"
+                f"the effect of rounding could not be measured ({self._untold}): eager was not "
+                f"judged"
             )
         notes += self._unseen(self._references[BATCHES])
         if self._not_answering:
@@ -146,7 +147,7 @@ class Standard:
 
     @property
     def power(self) -> Power | None:
-        """What the check of results can see; None if it sees enough, or nobody knows."""
+        """Power of the check of results; None if it is sufficient or unknown."""
         return self._power
 
     def judge_timed(self, worker: Worker) -> Check:
@@ -178,7 +179,7 @@ class Standard:
             return None
 
     def verifier(self, checks: Mapping[str, Check], baseline: str) -> Verifier:
-        """What challenges and verifies these levels in a race."""
+        """Verifier of these levels in a race: it writes challenges and checks the answers."""
         spans = choose_spans(self._bundle)
         weights = self._bundle.file("weights.safetensors").stat().st_size
         workload, rate = self._bundle.workload, self.learning_rate
@@ -365,8 +366,8 @@ class Standard:
         return worker.outputs
 
     def _hidden(self, outputs: Outputs, batches: tuple[int, ...]) -> HiddenFile:
-        """What levels are judged by. It is written where no bundle is, and has lost its name before
-        a level is asked for anything: a worker that reads it instead would match."""
+        """Hidden copy of the expected values. It is written where no bundle is, and has lost its
+        name before a level is asked for anything: a worker that reads it instead would match."""
         with scratch_folder() as folder:
             file = folder / "expected.safetensors"
             outputs(list(batches), self.learning_rate, file)
@@ -384,8 +385,8 @@ def gentle_rate(rate: float, reference: Reference) -> float:
     """The learning rate for the check's training steps, at most the workload's own.
 
     A step turns the rounding error of the gradients into an error of the weights, and a deep
-    network amplifies that until its second step says nothing. The rate returned keeps the error of
-    every weight at or below half of what the check allows for anyway.
+    network amplifies that until its second step states nothing. The rate returned keeps the error
+    of every weight at or below half of what the check allows for anyway.
     """
     worst = 0.0
     for name, weight in reference.expected.items():

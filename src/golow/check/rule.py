@@ -65,7 +65,7 @@ FACTORS = ((8, 10.0), (1000, 3.0))
 # error of eager's may be so many times as large as those of three draws.
 MOSTLY, TAIL = 0.25, 100.0
 
-MANY = 1000  # times a limit, beyond which the number says nothing more
+MANY = 1000  # times a limit, beyond which the number states nothing more
 
 UNPROVABLE = Check(
     verdict="failed",
@@ -143,19 +143,19 @@ class Reference:
 
     @property
     def explains_eager(self) -> bool:
-        """Whether eager's tensors are there and within the limits."""
+        """True if eager's tensors are there and within the limits."""
         within = (error <= self._tail(name) for name, error in self._eager_errors.items())
         return not self.unlike and all(within)  # false for NaN
 
     def _tail(self, name: str) -> float:
-        """The largest error of eager that is no proof of a fault. Of a tensor that is mostly
+        """The largest error of eager that is not a proof of a fault. Of a tensor that is mostly
         rounding, one draw is often far from three others."""
         item = self.expected[name]
         return self.limit(name) * (TAIL if item.rounding > MOSTLY * item.scale else 1.0)
 
     @property
     def trusts_eager(self) -> bool:
-        """Whether eager's errors are in the limits."""
+        """True if eager's errors are in the limits."""
         return self._precision is self._eager_errors
 
     def _with_precision(self, errors: Mapping[str, float]) -> Reference:
@@ -221,7 +221,7 @@ class Reference:
 
     @property
     def finite(self) -> bool:
-        """Whether the tensors and their limits are finite; those of a model that overflows are
+        """True if the tensors and their limits are finite; those of a model that overflows are
         not."""
         return all(
             math.isfinite(item.scale) and math.isfinite(item.rounding)
@@ -230,8 +230,8 @@ class Reference:
 
     @property
     def cancels(self) -> bool:
-        """Whether an output is exactly zero. Rounding may move it at another level, or with other
-        inputs in a race, and neither eager's error nor its size says by how much."""
+        """True if an output is exactly zero. Rounding may move it at another level, or with other
+        inputs in a race, and neither eager's error nor its size states by how much."""
         return any(
             item.scale == 0 and item.elements and "/output/" in name
             for name, item in self.expected.items()
@@ -284,7 +284,7 @@ def recheck(reference: Reference, found: Check) -> Check:
 
 
 def may_be_rounding(found: Check) -> bool:
-    """Whether rounding alone may explain a level that differs: no tensor is missing, has another
+    """True if rounding alone may explain a level that differs: no tensor is missing, has another
     shape or is not finite."""
     finite = all(math.isfinite(item.error) for item in found.tensors)
     return found.verdict == "differs" and bool(found.tensors) and finite
@@ -367,7 +367,7 @@ def _reason(worst: TensorError) -> str:
         return f"{worst.name} is not finite"
     size = f"its size is {worst.scale:.2g}"
     if worst.zero_scale:
-        size = f"its exact value is zero, what it is made of has the size {worst.zero_scale:.2g}"
+        size = f"exact value 0; its terms have magnitude {worst.zero_scale:.2g}"
     eager = f"off by {worst.eager_error:.2g}" if math.isfinite(worst.eager_error) else "not finite"
     off = f"{worst.name} is off by {worst.error:.2g} ({size}, eager is {eager})"
     if not worst.limit:

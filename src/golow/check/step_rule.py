@@ -64,7 +64,8 @@ IN_FLOAT32 = Limit(1024.0, 256.0)
 """Sums of float32 add up to thousands of terms one after the other: gradients of convolutions were
 off by 780 and 33 at most in the zoo."""
 COARSE = Limit(24.0, 6.0)
-"""Of TF32 and half precisions: sums are float32's; what is added and the result are rounded."""
+"""Limit in TF32 and half precisions: sums are float32's; what is added and the result are
+rounded."""
 OF_TERMS = Limit(64.0, 16.0)
 """In float32, of the sum of a product's terms without their signs. The gradient of ResNet-18's
 first weight at `onednn`, with 50,000 terms, took half of this."""
@@ -273,7 +274,7 @@ def _without_signs(value: StepValue) -> Tensor:
 def _all_jump(
     value: StepValue, wrong: Tensor, rounded: _Rounded, margin: Tensor | float = 0.0
 ) -> bool:
-    """Whether each of these elements is what a moved computation gives, within a margin."""
+    """True if each of these elements is what a moved computation gives, within a margin."""
     if not bool(wrong.any()):
         return True
     found = value.found.double() if value.wanted.is_floating_point() else value.found

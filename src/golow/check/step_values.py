@@ -1,6 +1,6 @@
-"""What each operation of a plan should have given for what it read, in float64.
+"""Expected results of each operation of a plan for the inputs that it read, in float64.
 
-A direct level hands over the values that lie in its memory while an iteration runs. Each operation
+A direct level hands over the values that are in its memory while an iteration runs. Each operation
 of its graph is computed again from those that the level's own steps had, by the operator's meaning:
 an error shows where it is made, and what comes after it starts from what is there.
 """

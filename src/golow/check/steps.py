@@ -26,7 +26,7 @@ from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 from golow.workload.bundle import Bundle
 
 WINDOW_BYTES = 1 << 30
-"""Of values that a worker writes at once."""
+"""Bytes of values that a worker writes at once."""
 NUMPY_TYPES = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
 
 
@@ -81,7 +81,7 @@ class _HandedOver:
         return None if place is None else self._tensor(name, place)
 
     def read_later(self, position: int, name: str) -> Tensor | None:
-        """The same as later operations read it."""
+        """The value as later operations read it."""
         made = self(position, name)
         place = self._replaced.get(name)
         return made if place is None else self._tensor(name, place)

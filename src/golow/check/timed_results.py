@@ -1,10 +1,10 @@
-"""Whether the results of timed iterations are those of a level that was proved.
+"""Verify that the results of timed iterations are those of a level that was proved.
 
 The check looks at what a level answers to `outputs`; the race believes what it answers to `time`.
 This file ties the two together. Every block of a race carries a challenge: values, chosen at random
 by the parent, that are written into the inputs before each iteration. The level answers with one
 number for the result of each iteration, a commitment. Eager gets the same challenge in the same
-round, so its numbers say what the level's must be, within what the check allows. A level that
+round, so its numbers state what the level's must be, within what the check allows. A level that
 computes nothing, or only a part, or repeats stored results, cannot know these numbers.
 
 Two questions are asked. Is each number eager's, but for rounding (`Verifier.judge`)? And over the
@@ -63,7 +63,7 @@ of one: noise in eager's moves alone would make the slope of an honest level sma
 
 
 CELLS = 16.0
-"""Width of a cell of the chain, in errors that are allowed to a result: honest results lie in
+"""Width of a cell of the chain, in errors that are allowed to a result: honest results are in
 eager's cell but for one in hundreds."""
 
 
@@ -117,7 +117,7 @@ class Verifier:
             self.span = self._draw.choice(self._draw.choice(self._spans))
 
     def may_end(self) -> bool:
-        """Whether the race may end with this round: in training its last blocks are verified by
+        """True if the race may end with this round: in training its last blocks are verified by
         the state that they leave, and both kinds must be among them."""
         return self.workload.mode == "infer" or self._round > self._proved
 
@@ -133,11 +133,11 @@ class Verifier:
         return steps
 
     def challenge(self, attempt: int) -> Challenge | None:
-        """That of the current round, the same for every level; None if none is made."""
+        """Challenge of the current round, the same for every level; None if none is made."""
         return self._challenge(attempt) if self._proving else None
 
     def _challenge(self, attempt: int) -> Challenge:
-        """That of the latest round in which one was made."""
+        """Challenge of the latest round that had one."""
         train = self.workload.mode == "train"
         return Challenge(reset=train, learning_rate=self.learning_rate, marks=self._marks(attempt))
 
@@ -252,7 +252,7 @@ class Limit(NamedTuple):
             size = max((tensor.scale for tensor in losses), default=0.0)
             rounding = max((tensor.eager_error for tensor in losses), default=0.0)
             return cls(4 * error, size, 1.0, rounding)
-        # Of each output the largest of all batches: squares of limit, size and eager's error.
+        # For each output, the largest of all batches: squares of limit, size and eager's error.
         largest: dict[str, tuple[float, ...]] = {}
         for tensor in check.tensors:
             _, kind, position = tensor.name.split("/", 2)

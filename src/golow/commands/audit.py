@@ -1,4 +1,4 @@
-"""``golow audit``: what every choice that nobody made costs."""
+"""``golow audit``: settings left at their default that would make a model faster."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def audit(
     json: JsonFile = None,
     report: ReportFile = None,
 ) -> None:
-    """Price the choices that nobody made: try every alternative at every level.
+    """Find settings left at their default that would make this model faster.
 
-    Every alternative is checked, then raced against its level's defaults. The exit status is 1 when
-    a level differs or fails with its defaults.
+    Every alternative is checked at every level, then raced against the level's defaults. The exit
+    status is 1 when a level differs or fails with its defaults.
     """
     from golow import api
     from golow.programs.comparison import store

@@ -107,7 +107,7 @@ def _numbers(option: str, text: str | None) -> list[int]:
         return [] if text is None else [int(part) for part in text.split(",")]
     except ValueError:
         raise GolowError(
-            f"{option} {text} is no list of whole numbers", f"for example {option} 1,8,32."
+            f"{option} {text} is not a list of whole numbers", f"for example {option} 1,8,32."
         ) from None
 
 

@@ -19,7 +19,7 @@ def choices(
         str | None, typer.Option(help="Only those on this device: cpu, cuda.")
     ] = None,
 ) -> None:
-    """List the choices that are made unless you make them, with their alternatives.
+    """List the settings that have a default, with their alternatives.
 
     An alternative's name after a level sets it: --levels eager,eager+fused_sgd.
     """

@@ -58,7 +58,8 @@ def compare(
         bool, typer.Option("--cold", help="Empty the GPU's L2 cache before each timed iteration.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(help="Target width of every ratio's interval, as a share of the ratio.")
+        float,
+        typer.Option(help="Target width of each ratio's 95% interval, as a share of the ratio."),
     ] = 0.02,
     time_limit: Annotated[
         float,
@@ -86,16 +87,18 @@ def compare(
         typer.Option(
             "--life",
             help="Also measure each level's life cycle: import, capture, build, load, first "
-            "iterations, end, and what another batch size costs.",
+            "iterations, end, and the cost of another batch size.",
         ),
     ] = False,
     life_rounds: Annotated[
         int,
-        typer.Option(help="With --life: how often each level lives with a cold and a warm cache."),
+        typer.Option(
+            help="With --life: life cycles of each level with a cold and with a warm cache."
+        ),
     ] = 3,
     life_cold: Annotated[
         bool,
-        typer.Option(help="With --life: also build everything again in empty caches."),
+        typer.Option(help="With --life: also build everything in empty caches."),
     ] = True,
     out: Out = Path("runs"),
     json: JsonFile = None,
@@ -109,8 +112,9 @@ def compare(
     fail_above: Annotated[
         str | None,
         typer.Option(
-            help="With --against: exit status 1 if a level is slower than there by more than this, "
-            "such as 5%, with confidence."
+            help="With --against: exit status 1 if a level is slower than there, with confidence, "
+            "by "
+            "more than this share, such as 5%."
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: names of models, levels, data sets and studies."""
+"""Completions that a shell offers after Tab: names of models, levels, data sets and studies."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def models(incomplete: str) -> list[str]:
-    """Models of the zoo that begin so."""
+    """Models of the zoo that begin with this text."""
     from golow.models import ZOO
 
     return _beginning(ZOO, incomplete)
 
 
 def levels(incomplete: str) -> list[str]:
-    """The list of levels, with its last name completed in every way that begins so."""
+    """The list of levels, once for each completion of its last name."""
     from golow.levels.ladder import ALIASES, LADDER
 
     before, comma, last = incomplete.rpartition(",")
@@ -25,14 +25,14 @@ def levels(incomplete: str) -> list[str]:
 
 
 def datasets(incomplete: str) -> list[str]:
-    """Data sets that begin so."""
+    """Data sets that begin with this text."""
     from golow.data.catalog import CATALOG, FOLDER
 
     return _beginning((*CATALOG, FOLDER), incomplete)
 
 
 def studies(incomplete: str) -> list[str]:
-    """Built-in studies that begin so."""
+    """Built-in studies that begin with this text."""
     from golow.programs.study.file import built_in
 
     return _beginning(built_in(), incomplete)

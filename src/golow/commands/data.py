@@ -47,7 +47,7 @@ def list_datasets() -> None:
     """List the data sets that golow can read."""
     from golow.data.catalog import CATALOG
 
-    table = _table("data set", "what it is", "classes", "training", "test", "sample")
+    table = _table("data set", "description", "classes", "training", "test", "sample")
     for dataset in CATALOG.values():
         size = "x".join(map(str, dataset.size)) if dataset.size else "any size"
         table.add_row(
@@ -58,7 +58,7 @@ def list_datasets() -> None:
             f"{dataset.samples['test']:,}",
             f"sequence {dataset.sequence}" if dataset.sequence else f"{dataset.channels}x{size}",
         )
-    table.add_row("folder:PATH", "your own pictures: PATH/CLASS/*", "", "", "", "3xany size")
+    table.add_row("folder:PATH", "your own images: PATH/CLASS/*", "", "", "", "3xany size")
     wide_console().print(table)
 
 
@@ -99,7 +99,7 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
 
 @data_app.command()
 def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
-    """Check downloaded files against the publishers' MD5 sums, and prepared files by their own.
+    """Check downloaded files against the publishers' MD5 sums, and prepared files against golow's.
 
     The exit status is 1 when a file is wrong.
     """
@@ -151,7 +151,7 @@ def data_progress(console: Console, sizes: bool = False) -> Iterator[Progress]:
 
 
 def _place(dataset: Dataset, root: Path) -> tuple[str, str]:
-    """Whether a data set is on this machine; and its folder, or the command that downloads it."""
+    """True if the data set is on this machine, with its folder; else the command that gets it."""
     from golow.data.catalog import located
     from golow.data.fetch import complete
 

@@ -1,4 +1,4 @@
-"""``golow compare --against``: what changed since a record, and whether that is too much."""
+"""``golow compare --against``: changes since a record, and the limit on them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from golow.report.console import plain, wide_console
 
 
 class Gate(NamedTuple):
-    """baseline: what is compared with. limit: the share above which a level is too slow, or None
-    if nothing is."""
+    """baseline: the recorded comparison. limit: the share above which a level is too slow, or None
+    for no limit."""
 
     baseline: Comparison
     limit: float | None
 
     @classmethod
     def of(cls, against: Path | None, fail_above: str | None) -> Self | None:
-        """The gate that the options ask for. Raises `GolowError`, before anything is measured, for
-        a baseline that cannot be read or a limit that is none."""
+        """The gate for these options. Raises `GolowError`, before anything is measured, for
+        a baseline that cannot be read or an invalid limit."""
         from golow.programs.comparison import store
         from golow.programs.comparison.changes import parsed_limit
 
@@ -35,7 +35,7 @@ class Gate(NamedTuple):
         return cls(store.load(against), limit)
 
     def closes(self, comparison: Comparison, *, to_stderr: bool) -> bool:
-        """Print what changed and the gate's line; whether a level is too slow with confidence.
+        """Print the changes and the gate's line; True if a level is significantly too slow.
 
         Raises `GolowError` if machine, versions or workload are not the baseline's.
         """

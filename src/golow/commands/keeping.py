@@ -1,5 +1,5 @@
-"""Results that took minutes are not lost: if a record cannot be saved where it was asked for, it is
-saved in the temporary folder."""
+"""Save a record in the requested folder or, if that fails, in the temporary folder: results that
+took minutes are not lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Save = Callable[[Path], Path]
 
 
 def shown_and_saved(show: Callable[[], None], save: Save, out: Path) -> Path:
-    """Show a result, then save its record; returns the folder. Whatever goes wrong with one of
-    them, such as Ctrl-C or a full disk, the other is done."""
+    """Show a result, then save its record; returns the folder. If one of them fails, for example by
+    Ctrl-C or a full disk, the other is still done."""
     try:
         show()
     except BaseException:
@@ -27,8 +27,8 @@ def shown_and_saved(show: Callable[[], None], save: Save, out: Path) -> Path:
 
 
 def saved(save: Save, out: Path) -> Path:
-    """Save a record under out; returns the folder. Raises `GolowError` as `rescued` says if it
-    cannot be."""
+    """Save a record under out; returns the folder. If it cannot be saved there, raises the
+    `GolowError` of `rescued`."""
     try:
         return save(out)
     except GolowError as error:
@@ -41,7 +41,7 @@ def rescued(save: Save, error: GolowError) -> GolowError:
     try:
         folder = save(Path(tempfile.mkdtemp(prefix="golow-record-")))
     except (GolowError, OSError) as second:
-        also = f"{error.message}; neither can the temporary folder be written ({second.args[-1]})"
+        also = f"{error.message}; the temporary folder cannot be written either ({second.args[-1]})"
         return GolowError(also, error.hint)
     return GolowError(
         f"{error.message}\nthe record is kept in {folder}",

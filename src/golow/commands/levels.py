@@ -36,7 +36,7 @@ def levels(
             metavar="MODEL",
             help="Show which level supports which operators of this model, without building or "
             "running them: a model from `golow models`, or file.py:Name, package.module:name, "
-            "file.pt2. The other options are for this.",
+            "file.pt2. The other options apply to --support.",
             show_default=False,
         ),
     ] = None,
@@ -51,13 +51,13 @@ def levels(
         DeviceName | None,
         typer.Option(
             "--device",
-            help="Only levels that run on this device, which need not be here.  [default: both]",
+            help="Only levels that run on this device, present or not.  [default: both]",
             show_default=False,
         ),
     ] = None,
     precision: PrecisionOption = PrecisionName.default,
     every: Annotated[
-        bool, typer.Option("--all", help="Also show all operators that every level runs.")
+        bool, typer.Option("--all", help="Also show the operators that every level supports.")
     ] = False,
     json: JsonFile = None,
 ) -> None:
@@ -97,7 +97,7 @@ def _list_levels() -> None:
 
 
 def _require_no_options(context: typer.Context) -> None:
-    """Raise `GolowError` for an option that says something about a model, without a model."""
+    """Raise `GolowError` for an option that describes a model, if no model is given."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":

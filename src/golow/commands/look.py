@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
-    """columns: the names of those wanted, none for as many as fit. form: ``table`` or a format."""
+    """columns: the names of columns to show, none for as many as fit. form: ``table`` or a
+    format."""
 
     columns: Sequence[str]
     form: str
 
     @property
     def is_document(self) -> bool:
-        """Whether standard output gets one document and nothing else."""
+        """True if standard output gets one document and nothing else."""
         return self.form != "table"
 
     def require(self, json: str | None = None) -> None:
-        """Raise `GolowError` before anything is measured for what cannot be printed."""
+        """Raise `GolowError`, before anything is measured, if this form cannot be printed."""
         from golow.report.comparison.columns import require_columns
 
         if self.columns:

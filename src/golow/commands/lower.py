@@ -49,27 +49,29 @@ def lower(
     ] = "",
     show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="With --show: also the code that the level generates.")
+        bool, typer.Option("--kernels", help="With --show: also print the generated code.")
     ] = False,
     roof: Annotated[
         bool,
         typer.Option(
             "--roof",
-            help="Check and time the level, and print what each step of its plan takes and must "
-            "take on this machine, what loses most time first.",
+            help="Check and time the level; print the time of each step of its plan beside the "
+            "least "
+            "possible time on this machine, the largest loss first.",
         ),
     ] = False,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Run one iteration of the level's plan and compute each of its operations again "
-            "in float64, from what it read.",
+            help="Run one iteration of the level's plan and compute each operation again in "
+            "float64 "
+            "from the same inputs.",
         ),
     ] = False,
     measure: Annotated[
         bool,
-        typer.Option("--measure/--no-measure", help="With --roof: whether to time the steps."),
+        typer.Option("--measure/--no-measure", help="With --roof: time the steps."),
     ] = True,
     top: Annotated[int, typer.Option(min=1, help="With --roof or --verify: steps to show.")] = 15,
     time_limit: Annotated[
@@ -116,7 +118,7 @@ def _require_gpu(context: typer.Context, device: DeviceName, kernels: bool, veri
 
 
 def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> None:
-    """Raise `GolowError` for what does not go with --roof."""
+    """Raise `GolowError` for options that do not go with --roof."""
     if show or kernels:
         raise GolowError("--roof prints steps, not graphs", "leave out --show and --kernels.")
     if not level:
@@ -128,7 +130,7 @@ def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> No
 
 
 def _require_verify(context: typer.Context, level: str, others: bool) -> None:
-    """Raise `GolowError` for what does not go with --verify."""
+    """Raise `GolowError` for options that do not go with --verify."""
     given = {name for name in ("measure", "time_limit", "json") if is_typed(context, name)}
     if others or given:
         raise GolowError(
@@ -140,7 +142,7 @@ def _require_verify(context: typer.Context, level: str, others: bool) -> None:
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
-    """Whether the command line has an option."""
+    """True if the command line has the option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -61,7 +61,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Also run the code and commands that a record names which others can write.",
+        help="Also run code and commands named in a record that other users can write.",
     ),
 ]
 LossOption = Annotated[
@@ -93,9 +93,7 @@ Threads = Annotated[
 ]
 ProfileBy = Annotated[
     str,
-    typer.Option(
-        "--by", help="What to divide a step by: operator, layer, kernel, memory or roofline."
-    ),
+    typer.Option("--by", help="View of a step: by operator, layer, kernel, memory or roofline."),
 ]
 ProfileSort = Annotated[
     str,
@@ -117,7 +115,7 @@ def require_package(name: str, extra: str) -> None:
 
 
 def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
-    """Raise `GolowError` for ``-``: it would be standard output, and what is written are files."""
+    """Raise `GolowError` for ``-``, which means standard output: the command writes files."""
     if str(path) == "-":
         raise GolowError(
             f"{option.opts[0]} - would be standard output, but golow writes files there",
@@ -134,7 +132,7 @@ JsonFile = Annotated[
 ]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--report", help="Also write one HTML page that shows it all to this file."),
+    typer.Option("--report", help="Also write the results to this file as an HTML page."),
 ]
 
 
@@ -155,7 +153,7 @@ def workers(given: list[str]) -> dict[str, list[str]]:
 
 
 class FormatName(StrEnum):
-    """What a comparison is printed as."""
+    """Printed form of a comparison."""
 
     table = "table"
     markdown = "markdown"

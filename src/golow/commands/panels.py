@@ -8,7 +8,7 @@ from typing import Annotated, get_args, get_origin
 
 from typer.models import OptionInfo
 
-# Options by the names of their parameters; what is in none of them is listed first.
+# Options by the names of their parameters; options in no group are listed first.
 OPTIONS = {
     "Model": "mode batch resolution sequence input channels classes weights init loss pretrained "
     "download phase seed",

@@ -61,7 +61,7 @@ def profile(
     ] = 10.0,
     by: ProfileBy = "operator",
     by_shape: Annotated[
-        bool, typer.Option("--by-shape", help="Tell operators apart by their inputs' shapes.")
+        bool, typer.Option("--by-shape", help="Separate operators by the shapes of their inputs.")
     ] = False,
     sort: ProfileSort = "time",
     top: ProfileTop = 10,
@@ -85,7 +85,7 @@ def profile(
     diff: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
-            help="Compare two saved profiles instead: what changed from the first to the second.",
+            help="Instead, show what changed from one saved profile to another.",
             metavar="BEFORE AFTER",
             show_default=False,
         ),
@@ -156,7 +156,7 @@ def _require_alone(model: str | None, *written: Path | None) -> None:
 
 
 def _draw(result: ProfileResult, folder: Path) -> None:
-    """The figures, where matplotlib is installed; the rest of a saved profile needs no extra."""
+    """Draw the figures if matplotlib is installed; the rest of a saved profile does not need it."""
     if find_spec("matplotlib") is None:
         print("note: no figures: matplotlib is not installed: pip install 'golow[figures]'")
     else:

@@ -13,7 +13,7 @@ STANDARD_OUTPUT, STANDARD_ERROR = 1, 2  # file descriptors
 
 @contextmanager
 def prints_to_stderr() -> Iterator[None]:
-    """Send there what Python code, C code and other programs print within the block."""
+    """Send all that Python code, C code and other programs print in the block to standard error."""
     sys.stdout.flush()
     own = os.dup(STANDARD_OUTPUT)
     try:

@@ -14,7 +14,7 @@ def report(
         list[Path],
         typer.Argument(
             help="Folders that golow compare, audit, profile, train or study run wrote, CSV "
-            "files of golow study export, or pages, whose records are taken."
+            "files of golow study export, or pages of golow report."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),

@@ -12,11 +12,11 @@ import typer
 from golow.records.errors import GolowError
 
 SECONDS = 2.0
-"""Of timing."""
+"""Duration of timing."""
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="What golow build or f.save wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file written by golow build or f.save.")],
     *,
     input: Annotated[
         Path | None,
@@ -30,7 +30,10 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of a call.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare the stored example with its float64 outputs.")
+        bool,
+        typer.Option(
+            "--check", help="Run the stored example and compare its outputs with float64."
+        ),
     ] = False,
     timed: Annotated[
         bool, typer.Option("--time", help="Print the median time of a call, for two seconds.")

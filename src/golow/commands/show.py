@@ -76,8 +76,8 @@ def show(
 
 
 def _show_comparisons(places: list[Path], look: Look, anyway: bool, by_layer: bool) -> None:
-    """Show them as one table of changes, or each with what lies beside it. Places of no kind are
-    given too: there is no comparison in them either."""
+    """Show comparisons as one table of changes, or each with the records beside it. Places without
+    a known record are passed too: reading a comparison from them raises the error."""
     from golow.programs.comparison.store import require_alike
     from golow.report.comparison.changes import render_changes
     from golow.report.record_kinds import COMPARISON

@@ -64,7 +64,7 @@ EnvironmentName = Annotated[
     str | None,
     typer.Option(
         "--environment",
-        help="Which environment's cells to show, if the study ran in several.  "
+        help="Environment whose cells to show, if the study ran in several.  "
         "[default: the one with the most cells]",
         show_default=False,
     ),
@@ -73,7 +73,7 @@ EnvironmentName = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringFlags:
-    """How the cells of a study are measured, and what is written of them."""
+    """How the cells of a study are measured, and where results are written."""
 
     out: Out = STUDIES
     jobs: Annotated[
@@ -89,7 +89,7 @@ class MeasuringFlags:
     ] = None
     no_skip: Annotated[
         bool,
-        typer.Option("--no-skip", help="Also try cells that are sure to exceed the memory."),
+        typer.Option("--no-skip", help="Also try cells that are predicted to exceed the memory."),
     ] = False
     refine: Annotated[
         bool,
@@ -121,7 +121,9 @@ def run(
     study: Asked,
     device: Annotated[
         DeviceName | None,
-        typer.Option(help="Run on this device instead of the study's own.", show_default=False),
+        typer.Option(
+            help="Run on this device instead of the one in the study.", show_default=False
+        ),
     ] = None,
     *,
     published: PublishedFlags,

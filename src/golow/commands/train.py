@@ -50,7 +50,7 @@ class ScheduleName(StrEnum):
 
 
 class VocLabelName(StrEnum):
-    """Which object's class labels a PASCAL VOC image."""
+    """Object whose class labels a PASCAL VOC image."""
 
     first = "first"
     largest = "largest"
@@ -134,7 +134,7 @@ def train(
     published: WeightsFlags,
     data_root: DataRoot = None,
     voc_label: Annotated[
-        VocLabelName, typer.Option(help="Which object's class labels a PASCAL VOC image.")
+        VocLabelName, typer.Option(help="Object whose class labels a PASCAL VOC image.")
     ] = VocLabelName.first,
     allow_differs: Annotated[
         bool, typer.Option(help="Also train levels that fail the check; the table marks them.")
@@ -228,7 +228,7 @@ def train(
     if figures is not None:
         result.figures(figures)
     if tensorboard is not None:
-        # A model that is named here may be built; one that only the record names may not.
+        # A model named on the command line may be built; one named only in the record may not.
         with prints_to_stderr():
             notes = result.tensorboard(tensorboard, None if resume else _built(result))
         for note in notes:
@@ -240,7 +240,7 @@ def train(
 
 
 def _built(result: TrainingResult) -> nn.Module | None:
-    """The network that was trained."""
+    """Build the network that was trained."""
     from golow.workload.source import build_module
 
     source = next((run.workload.source for run in result.training.runs), None)

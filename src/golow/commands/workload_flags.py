@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ModeName(StrEnum):
-    """What golow measures: a forward pass or a whole training step."""
+    """Measured computation: a forward pass or a whole training step."""
 
     infer = "infer"
     train = "train"
@@ -56,7 +56,7 @@ SampleShape = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class InputFlags:
-    """What is computed, and on how much: the options of every command that takes a model."""
+    """The computation and its sizes: options of every command that takes a model."""
 
     mode: ModeOption = ModeName.infer
     batch: Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")] = None
@@ -67,7 +67,7 @@ class InputFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class SizesFlags:
-    """The same with several batch sizes."""
+    """`InputFlags` with several batch sizes."""
 
     mode: ModeOption = ModeName.infer
     batch: Annotated[
@@ -82,12 +82,14 @@ class SizesFlags:
     input: SampleShape = None
 
     def sizes(self) -> list[int]:
-        """The sizes that were given, in order. Raises `GolowError` for what is none."""
+        """The sizes that were given, in order. Raises `GolowError` for anything but whole
+        numbers."""
         try:
             return sorted({int(part) for part in self.batch.split(",")} if self.batch else set())
         except ValueError:
             raise GolowError(
-                f"--batch {self.batch} is no batch size", "for example --batch 8, or --batch 1,8."
+                f"--batch {self.batch} is not a batch size",
+                "for example --batch 8, or --batch 1,8.",
             ) from None
 
     def largest(self) -> InputFlags:
@@ -152,8 +154,8 @@ class PublishedFlags(WeightsFlags):
         PhaseName | None,
         typer.Option(
             "--phase",
-            help="Of text generation, for causal hf: models: prefill reads --sequence tokens, "
-            "decode computes one after them.",
+            help="Phase of text generation, for causal hf: models: prefill processes --sequence "
+            "tokens, decode computes the one after them.",
             show_default=False,
         ),
     ] = None
@@ -175,7 +177,7 @@ class OptimizerFlags:
     """The optimizer of a training step, with its settings."""
 
     optimizer: Annotated[
-        OptimizerChoice, typer.Option("--optimizer", help="Optimizer, as torch.optim has it.")
+        OptimizerChoice, typer.Option("--optimizer", help="Optimizer, as in torch.optim.")
     ] = OptimizerChoice.sgd
     learning_rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.001
     momentum: Annotated[
@@ -183,24 +185,22 @@ class OptimizerFlags:
         typer.Option(help="Momentum of sgd and rmsprop.  [default: 0.9 for sgd, 0 for rmsprop]"),
     ] = None
     nesterov: Annotated[
-        bool, typer.Option("--nesterov", help="Nesterov's form of sgd's momentum.")
+        bool, typer.Option("--nesterov", help="Use Nesterov momentum with sgd.")
     ] = False
     weight_decay: Annotated[
         float | None,
         typer.Option(help="Weight decay.  [default: 0.01 for adamw, 0 for the others]"),
     ] = None
     betas: Annotated[
-        str, typer.Option(help="How much adam and adamw keep of their running means in each step.")
+        str, typer.Option(help="Decay rates of the running means of adam and adamw.")
     ] = "0.9,0.999"
-    smoothing: Annotated[
-        float, typer.Option(help="How much rmsprop keeps of its running mean in each step.")
-    ] = 0.99
+    smoothing: Annotated[float, typer.Option(help="Decay rate of rmsprop's running mean.")] = 0.99
     epsilon: Annotated[
-        float, typer.Option(help="What adam, adamw and rmsprop add to what they divide by.")
+        float, typer.Option(help="Term that adam, adamw and rmsprop add to the denominator.")
     ] = 1e-8
     clip: Annotated[
         float | None,
-        typer.Option(help="Scale gradients down to this norm of all together.  [default: none]"),
+        typer.Option(help="Clip gradients to this total norm.  [default: none]"),
     ] = None
 
 
@@ -211,7 +211,7 @@ def graph_options(
     loss: str | None,
     published: PublishedFlags,
 ) -> GraphOptions:
-    """The keywords of the API for these options. Raises `GolowError` for a shape that is none."""
+    """The keywords of the API for these options. Raises `GolowError` for an invalid shape."""
     return {
         "mode": inputs.mode.value,
         "batch": inputs.batch,
@@ -230,7 +230,7 @@ def graph_options(
 def workload_options(
     inputs: InputFlags, network: NetworkFlags, published: PublishedFlags, execution: ExecutionFlags
 ) -> WorkloadOptions:
-    """The keywords of the API for these options. Raises `GolowError` for a shape that is none."""
+    """The keywords of the API for these options. Raises `GolowError` for an invalid shape."""
     return {
         **graph_options(inputs, network.channels, network.classes, network.loss, published),
         "weights": network.weights,

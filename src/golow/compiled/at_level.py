@@ -88,13 +88,13 @@ def compile_at_level(
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """A copy with tensors of its own. Raises `GolowError` for a module that cannot be copied."""
+    """A copy with separate tensors. Raises `GolowError` for a module that cannot be copied."""
     try:
         return copy.deepcopy(module)
     except Exception as error:  # of the module's own code
         raise GolowError(
             f"the module cannot be copied: {type(error).__name__}: {error}",
-            "build it without what Python cannot copy, such as hooks that hold a lock.",
+            "build it without objects that Python cannot copy, such as hooks that hold a lock.",
         ) from error
 
 

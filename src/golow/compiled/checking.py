@@ -37,7 +37,7 @@ class Checked(NamedTuple):
 
     @property
     def matches(self) -> bool:
-        """Whether rounding explains every error."""
+        """True if rounding explains every error."""
         return self.check.verdict == "match"
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ def checked(
         _write(files["own"], output)
         moving = _Moving(double, given, folder, working)
         reference = Reference(files["float64"], files["eager"], working.rounding)
-        with suppress(RuntimeError):  # an operation that cannot round accuses nobody
+        with suppress(RuntimeError):  # an operation that cannot round proves nothing
             reference = trusted(reference, moving.draws).reference
         found = check(reference, files["own"])
         if may_be_rounding(found):

@@ -12,7 +12,7 @@ from golow.records.errors import GolowError
 
 
 class CompiledModule(CalledModule):
-    """A module whose plan runs in this process, with weights of its own.
+    """A module whose plan runs in this process, with separate weights.
 
     Call it as the module: tensors in, tensors out. A weight that is changed in the module
     afterwards does not change it; `load_state_dict` does.

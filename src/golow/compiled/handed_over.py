@@ -32,7 +32,7 @@ class HandedOver(Uncopied):
 
     Call it as the module: tensors in, tensors out. level: its name. called: PyTorch's own object
     (the module, what torch.compile or torch.jit returned), or the session of the runtime. It has
-    weights of its own: one that is changed in the module afterwards does not change it.
+    separate weights: one that is changed in the module afterwards does not change it.
     """
 
     def __init__(self, level: str, inputs: CallInputs, workload: Workload, built: Built) -> None:
@@ -47,7 +47,7 @@ class HandedOver(Uncopied):
         tensors = self._fitting(given, named)
         if not self._lock.acquire(blocking=False):
             raise GolowError(
-                "another thread is calling this module", "give each thread its own golow.compile."
+                "another thread is calling this module", "call golow.compile once for each thread."
             )
         try:
             if self._run is None:

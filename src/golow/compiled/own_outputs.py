@@ -14,8 +14,8 @@ ALONE = 2  # uses of a storage that one tensor has: the tensor's, and the one th
 
 
 def own_output(run: Callable[[tuple[Tensor, ...]], Any], inputs: tuple[Tensor, ...]) -> Any:
-    """The output of a run, with a copy of each tensor whose memory somebody else has as well: an
-    input or a weight that the module returns, a constant that it keeps, another output."""
+    """The output of a run, with a copy of each tensor that shares memory with an
+    input or a weight that the module returns, a constant that it keeps, or another output."""
     leaves, structure = flattened(run(inputs))
     # Other tensors over the same memory: when the run's own are gone, others hold what is shared.
     found = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]

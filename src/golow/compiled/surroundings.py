@@ -12,7 +12,7 @@ from golow.records.workload import Workload
 
 @contextmanager
 def as_in_a_worker(workload: Workload) -> Iterator[None]:
-    """Within the block PyTorch has the workload's threads, and TF32 as its precision says."""
+    """Within the block PyTorch has the workload's threads, and TF32 as its precision states."""
     with _threads(workload.threads):
         if workload.precision in ("ieee", "tf32"):
             with _tf32(workload.precision == "tf32"):

@@ -36,7 +36,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Download:
-    """What `golow data fetch` downloads: a file of the folder itself, or a tar archive of it.
+    """A file that `golow data fetch` downloads: of the folder itself, or a tar archive of it.
 
     urls are tried in turn. name is relative to the data root.
     """
@@ -48,7 +48,7 @@ class Download:
 
     @property
     def archive(self) -> bool:
-        """Whether it is an archive to unpack."""
+        """True if it is an archive to unpack."""
         return self.name.endswith((".tar", ".tar.gz"))
 
 

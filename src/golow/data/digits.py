@@ -33,11 +33,11 @@ TRAINING = 1437
 CLASSES = 10
 SIDE = 8
 
-# Of all 1797 * 64 pixels.
+# Mean and deviation of all 1797 * 64 pixels.
 MEAN = 4.884164579855314
 STANDARD_DEVIATION = 6.016787548672236
 
-# Of the images' bytes, then the labels'.
+# Digest of the images' bytes, followed by the labels'.
 _SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 

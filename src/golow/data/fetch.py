@@ -62,7 +62,7 @@ def fetch(
 
 
 def complete(dataset: Dataset, root: Path) -> bool:
-    """Whether all of the publisher's files exist with the right sizes; for an archive with too
+    """True if all of the publisher's files exist with the right sizes; for an archive with too
     many files to list, whether its folder exists."""
     try:
         folder = located(dataset, root)

@@ -77,7 +77,7 @@ def _draws(batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _varies(samples: NDArray[np.float32]) -> bool:
-    """Whether the values differ; nearly always the first sample shows it."""
+    """True if the values differ; nearly always the first sample shows it."""
     return samples.size == 1 or any(bool(part.min() < part.max()) for part in (samples[0], samples))
 
 

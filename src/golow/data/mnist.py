@@ -113,8 +113,8 @@ def _pieces(stream: Stream, length: int, piece: int, file: Path) -> Iterator[byt
 
 
 def _too_long(file: Path) -> GolowError:
-    return GolowError(f"{file} is longer than its header says", AGAIN)
+    return GolowError(f"{file} is longer than its header states", AGAIN)
 
 
 def _cut_off(file: Path) -> GolowError:
-    return GolowError(f"{file} is truncated: it is shorter than its header says", AGAIN)
+    return GolowError(f"{file} is truncated: it is shorter than its header states", AGAIN)

@@ -94,8 +94,8 @@ def record_count(file: Path, length: int) -> int:
         size = file.stat().st_size
     if size % length or not size:
         raise GolowError(
-            f"{file} has {size:,} bytes, not whole records of {length:,}: it is truncated "
-            "or not what its name says",
+            f"{file} has {size:,} bytes, not whole records of {length:,}: it is truncated or its "
+            f"name is wrong",
             AGAIN,
         )
     return size // length

@@ -19,7 +19,7 @@ def expanded(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError as error:
-        raise GolowError(f"{path} names the home of a user who is not known here") from error
+        raise GolowError(f"{path} names the home folder of an unknown user") from error
 
 
 def prepared_folder(cache: Path) -> Path:

@@ -78,9 +78,9 @@ def open_prepared(path: Path, verify: bool = False) -> PreparedImages | Prepared
 def _has_tokens(path: Path) -> bool:
     try:
         with safe_open(path, framework="numpy") as file:
-            return "tokens" in file.keys()  # noqa: SIM118 - the file is no dictionary
+            return "tokens" in file.keys()  # noqa: SIM118 - the file is not a dictionary
     except (SafetensorError, OSError):
-        return False  # `open_images` says what is wrong with it
+        return False  # `open_images` states what is wrong with it
 
 
 def _facts(metadata: dict[str, str]) -> ImageFacts:

@@ -45,7 +45,7 @@ def verify_prepared(cache: Path, prefix: str = "") -> Iterator[Finding]:
 
 
 def provenance(dataset: Dataset, files: Iterable[Path]) -> str:
-    """Whether a part's files are the publisher's, to the last bit, as text for its source."""
+    """Describe a part's source: the publisher's files, to the last bit, or others."""
     known = {file.name: file for file in dataset.files}
     published = [(file, known[file.name]) for file in files if file.name in known]
     if not published:

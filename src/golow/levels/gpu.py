@@ -14,7 +14,7 @@ DEVICE = Path("/dev/nvidia0")
 
 
 def probe() -> Probe:
-    """Whether there is a visible NVIDIA GPU and a torch that was built for CUDA."""
+    """Probe for a visible NVIDIA GPU and a torch that was built for CUDA."""
     if not has_gpu():
         return Probe(False, "there is no NVIDIA GPU", "run it on a machine with one")
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -29,7 +29,7 @@ def probe() -> Probe:
 
 
 def has_gpu() -> bool:
-    """Whether the NVIDIA driver has a GPU; uses NVML if its package is installed."""
+    """True if the NVIDIA driver has a GPU; uses NVML if its package is installed."""
     try:
         import pynvml
     except ImportError:

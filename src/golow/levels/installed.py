@@ -33,7 +33,7 @@ def installed_command(point: EntryPoint) -> str | list[str]:
     if isinstance(found, list | tuple) and all(isinstance(word, str) for word in found):
         return list(found)
     raise GolowError(
-        f"the level {point.name!r} of another package is no command: {point.value} is of type "
+        f"the level {point.name!r} of another package is not a command: {point.value} is of type "
         f"{type(found).__name__}",
         "it must be text or a list of texts; see docs/extend/adding_a_level.md.",
     )

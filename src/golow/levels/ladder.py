@@ -124,7 +124,7 @@ def _runs_by_default(level: Level, device: Device) -> bool:
 
 
 def has(name: str) -> bool:
-    """Whether it is the name of a level here, or an alias of one."""
+    """True if it is the name of a level here, or an alias of one."""
     return name in ALIASES or any(level.name == name for level in LADDER)
 
 

@@ -34,7 +34,7 @@ class Launch(NamedTuple):
 
     build_seconds is the time of the original build, even if it comes from the cache (``cached``).
     If the worker builds while it loads, ``built_by_loading`` is the file that stores the seconds,
-    and the worker is started once only to build; ``build_measures`` says that this build times
+    and the worker is started once only to build; ``build_measures`` states that this build times
     alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
     after that build. ``notes`` are for the record, such as a damaged file of the cache. ``choices``
     are the alternatives that the worker makes when it loads, by name: the choice that each belongs
@@ -97,7 +97,7 @@ class Level:
     unseen: tuple[Device, ...] = ()
 
     def probe_on(self, device: Device) -> Probe:
-        """Whether it can run on this device here."""
+        """Probe of the level on this device and machine."""
         found = self.probe()
         further = self.on_device.get(device)
         return further() if found.available and further is not None else found

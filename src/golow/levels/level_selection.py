@@ -45,7 +45,7 @@ def choices(
 
 def require_any(named: Sequence[str] | None, chosen: Sequence[ChosenLevel], device: Device) -> None:
     """Raise `GolowError` if none of the named levels can run here, so that only the baseline, which
-    nobody named, would be left. Default levels are not asked for."""
+    the user did not name, would be left. Default levels are not asked for."""
     if named is None or BASELINE in named:
         return
     asked = [choice for choice in chosen if choice.name != BASELINE]
@@ -86,5 +86,5 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
     def start(bundle: Bundle, variant: str, cache: Path) -> Launch:
         return Launch(command)
 
-    summary = f"your own: {' '.join(command)}"
+    summary = f"custom: {' '.join(command)}"
     return ChosenLevel(Level(name, summary, "", probe, start, devices=("cpu", "cuda")), "")

@@ -53,7 +53,7 @@ class ChosenLevel(NamedTuple):
         return tuple(device for device in self.level.devices if device in own)
 
     def with_choices(self, names: Sequence[str], mode: Mode, device: Device) -> Self:
-        """The same level with these alternatives, which are kept in the order of their names.
+        """The level with these alternatives, which are kept in the order of their names.
 
         Raises `GolowError` for one that this level does not have in this mode on this device, and
         for two that contradict each other.
@@ -87,7 +87,7 @@ class ChosenLevel(NamedTuple):
         return [choice.name for choice in all_choices() if choice.read and choice.applies(*where)]
 
     def inferring(self, device: Device) -> Self:
-        """The same for inference, without what is for training only."""
+        """The level for inference, without choices that are for training only."""
         variant = self.variant if "infer" in self.modes else ""
         offered = {
             alternative.name

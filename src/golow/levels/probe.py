@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class Probe(NamedTuple):
-    """Whether a level can run here; if not, what is missing and the command that fixes it."""
+    """Availability of a level here; if it is missing something, that and the command that fixes
+    it."""
 
     available: bool
     missing: str = ""

@@ -1,5 +1,5 @@
 """The passes from ATen's calls, which may change values in place, to the vocabulary, which does
-not. What executes a lowered graph applies them, between passes of its own."""
+not. What executes a lowered graph applies them, between separate passes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ ENQUEUED, ENQUEUE_PROBES = 3, 5
 
 
 class Worker(Protocol):
-    """What a race needs from a worker."""
+    """Interface of a worker that a race needs."""
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Attempt(NamedTuple):
 
     @property
     def contended(self) -> bool:
-        """Whether waiting for a core distorted the time. On a device it does not while the host is
+        """True if waiting for a core distorted the time. On a device it does not while the host is
         far enough ahead."""
         if self.sample.device_ns and not _waits_for_host(self.sample):
             return False
@@ -111,7 +111,7 @@ class Attempt(NamedTuple):
 
     @property
     def throttled(self) -> bool:
-        """Whether heat or power slowed the GPU down meanwhile."""
+        """True if heat or power slowed the GPU down meanwhile."""
         return is_slowed(self.state)
 
     @property
@@ -234,7 +234,7 @@ def enqueue(worker: Worker) -> Quantity:
 
 
 def is_host_bound(enqueue: float, device: float) -> bool:
-    """Whether the device waits for the host; both times in the same unit."""
+    """True if the device waits for the host; both times in the same unit."""
     return enqueue >= HOST_BOUND_SHARE * device
 
 

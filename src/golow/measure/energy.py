@@ -1,4 +1,4 @@
-"""What a GPU spends on a level: energy, power and utilization over a window of iterations.
+"""Energy, power and utilization of a GPU over a window of a level's iterations.
 
 The driver counts the GPU's energy and updates the counter about ten times a second, so a block of a
 race is far too short for it. The window is one request of untimed iterations that lasts seconds,
@@ -19,7 +19,7 @@ WINDOW_SECONDS = 2.0
 """Length of the window in seconds: about twenty counter updates, an error of a few percent."""
 
 BRIEF_SECONDS = 0.8
-"""The same for one of many comparisons, with an error of about ten percent."""
+"""Window for one of many comparisons, with an error of about ten percent."""
 
 _SHORT = 0.7  # of its length; a window that was shorter is repeated
 

@@ -112,7 +112,7 @@ def unlike(first: Environment, second: Environment, device: Device = "cpu") -> l
 
     Each is a fragment such as ``the CPU (AMD EPYC, Intel Xeon)``, first before second. Which cores
     a process has matters less than how many, so only their number counts. device: where both ran;
-    what affects only a GPU's times counts only there. Workers use one GPU with cores of their own,
+    what affects only a GPU's times counts only there. Workers use one GPU with separate cores,
     so a machine with more GPUs and cores is the same there; more memory is the same everywhere.
     """
     named = {

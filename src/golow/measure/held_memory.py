@@ -1,4 +1,4 @@
-"""What a worker holds, seen from outside: memory of the host and of the GPU."""
+"""Memory that a worker holds on the host and the GPU, seen from outside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from golow.worker.client import Worker
 class HeldMemory:
     """The memory of one worker. card: the GPU that it runs on, None on a CPU.
 
-    Some drivers do not tell which process holds what. For those the card's used bytes are read
+    Some drivers do not tell which process holds what. For those the GPU's used bytes are read
     before the worker starts and once it is ready, while no other worker starts.
     """
 
@@ -23,15 +23,15 @@ class HeldMemory:
 
     @property
     def has_before(self) -> bool:
-        """Whether the card was read before the worker."""
+        """True if the GPU was read before the worker."""
         return self._before is not None
 
     def read_before(self) -> None:
-        """Read how full the card is; to be called before the worker starts."""
+        """Read how full the GPU is; to be called before the worker starts."""
         self._before = self._card.used_bytes() if self._card else None
 
     def read_ready(self, worker: Worker) -> None:
-        """Read by how much the card is fuller than before the worker started."""
+        """Read by how much the GPU is fuller than before the worker started."""
         if self._card is None:
             return
         worker.time(1, 0)  # what it gave back after the check, an iteration takes again
@@ -44,7 +44,7 @@ class HeldMemory:
         self._before = None
 
     def on_device(self, worker: Worker) -> tuple[str, int]:
-        """Bytes on the GPU now, and the name that says how they were measured: ``device_used`` by
+        """Bytes on the GPU now, and the name that states how they were measured: ``device_used`` by
         process, or ``device_added``. 0 bytes without a GPU, or where the driver tells nothing."""
         if self._card is None:
             return "", 0

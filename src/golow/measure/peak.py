@@ -1,4 +1,4 @@
-"""What this machine can do at most, in arithmetic and in moving bytes: measured once, and kept in
+"""Peak rates of this machine, in arithmetic and in moving bytes: measured once, and kept in
 the cache.
 
 ``python -m golow.measure.peak DEVICE PRECISION THREADS [SECONDS]`` prints it. It is that of

@@ -44,7 +44,7 @@ AROUND_A_BLOCK = 2
 
 CHECK_EVERY = 5
 """Rounds between two looks at the intervals. Each look is one more chance to stop on an interval
-that is narrow by luck; ``stats.py`` says what that costs."""
+that is narrow by luck; ``stats.py`` states what that costs."""
 
 MOST_ITERATIONS = 1000
 """Most iterations of a block. The record keeps every one, and a median gains nothing from more."""
@@ -68,7 +68,7 @@ class Proof(Protocol):
         """The challenge for an attempt at a block of this round, from 0."""
 
     def may_end(self) -> bool:
-        """Whether the race may end with this round; at the latest it may with the next one."""
+        """True if the race may end with this round; at the latest it may with the next one."""
 
     def judge(
         self, found: Mapping[str, Committed], evaluate: Callable[[Challenge], float | None]
@@ -269,7 +269,7 @@ def _names(workers: Sequence[Worker]) -> tuple[str, ...]:
 def _may_go_on(
     rounds: int, necessary: int, seconds: float, a_round: float, time_limit: float
 ) -> bool:
-    """Whether one more round ends within the limit, or all missing rounds within `OVERTIME`."""
+    """True if one more round ends within the limit, or all missing rounds within `OVERTIME`."""
     missing = necessary - rounds
     in_time = seconds + a_round <= time_limit
     return in_time or (missing > 0 and seconds + missing * a_round <= OVERTIME * time_limit)

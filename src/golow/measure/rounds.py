@@ -100,7 +100,7 @@ class Race:
         return stats.difference(own, base, self.seed) if len(own) >= 2 else None
 
     def rounds_used(self, level: str) -> RoundsUsed:
-        """Whether the ratio uses only clean rounds, or all because too few were clean."""
+        """State if the ratio uses only clean rounds, or all because too few were clean."""
         levels = (level, self._base(level)) if self._is_comparable(level) else (level,)
         used = self._rounds_with(*levels)
         return "clean" if all(_is_clean(blocks, *levels) for blocks in used) else "all"
@@ -114,7 +114,7 @@ class Race:
         return _share([block.throttled for block in self.blocks[level]])
 
     def has_enough_rounds(self) -> bool:
-        """Whether the race may stop on its intervals: `least_rounds` are done, and are clean.
+        """True if the race may stop on its intervals: `least_rounds` are done, and are clean.
 
         It waits for clean ones up to twice `least_rounds`, then accepts the others.
         """
@@ -155,7 +155,7 @@ class Race:
         Contention affects levels unequally (one with more threads waits more), as do heat and
         power, so such a round is biased, not just noisy, and more of them do not help. Choosing
         rounds by their disturbance, never by their time, adds no bias. With too few clean rounds
-        all are used, and `rounds_used` says so.
+        all are used, and `rounds_used` reports it.
         """
         together = [blocks for blocks in self.rounds if all(level in blocks for level in levels)]
         clean = [blocks for blocks in together if _is_clean(blocks, *levels)]

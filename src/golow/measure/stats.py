@@ -13,7 +13,7 @@ Two choices matter most:
 
 Looking at an interval repeatedly and stopping when it looks good ("optional stopping") makes it too
 narrow. Three rules limit this: the race stops on the *width* of the interval and never on the side
-of 1 on which it lies; it looks only every few rounds (`race.CHECK_EVERY`) and not before
+of 1 on which it is; it looks only every few rounds (`race.CHECK_EVERY`) and not before
 `race.LEAST_ROUNDS`; and a word needs the whole interval beyond `CLAIM_MARGIN`. In simulation
 (normal noise of 0.5% to 3% per round) the interval of such a race covers the true ratio in 90% to
 94% of cases, against 92% to 94% without stopping, and at most one in a hundred equal pairs is

@@ -1,9 +1,9 @@
-"""What the parent sees against what a worker says: whether its times fill its blocks, and on a GPU
+"""Compare the parent's clock with a worker's: whether its times fill its blocks, and on a GPU
 whether there was work at all.
 
-A worker times itself. Whoever reports less time than passed can be found out by the parent, which
-knows how long the whole request took. What the worker does outside its iterations' clock, and what
-the request itself costs, is allowed for.
+A worker times itself. A worker that reports less time than passed can be found out by the parent,
+which knows how long the whole request took. What the worker does outside its iterations' clock, and
+what the request itself costs, is allowed for.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ AROUND_SECONDS, AROUND_ON_DEVICE_SECONDS = 20e-6, 100e-6
 some kernels, which are launched one by one, and two events."""
 
 LEAST_SHARE = 0.75
-"""Of the time that passed and is not allowed for, the times of a level must be at least this."""
+"""Least share of the time that passed and is not allowed for that the times of a level must
+cover."""
 
 SHORT_SECONDS, LEAST_SHORT_SHARE = 1e-3, 0.25
-"""The same for iterations shorter than this, on a device and if no block is clean: what is done
+"""Limits for iterations shorter than this, on a device and if no block is clean: what is done
 around them takes a share of the time, and a worker waits for a core there, too. On a device a block
 without marks tells more (`refute_short`)."""
 
@@ -46,18 +47,18 @@ BUSY_BASELINE = 0.02
 """Share of the time from which on a baseline tells an idle GPU from one that rounds down to 0%."""
 
 LEAST_BUSY_SHARE = 0.85
-"""Of processor time that is not allowed for, the times of all threads must be at least this. It is
+"""Least share of processor time not allowed for that the times of all threads must cover. It is
 closer to one than `LEAST_SHARE`, since nothing that other programs do adds to it."""
 
 BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
-"""Of processor time this many times as much is allowed around iterations, since it takes longer on
+"""Factor of the processor time allowed around iterations, and its bound, since it takes longer on
 busy cores; and so many seconds for each further thread, which may wait actively for a while."""
 
 MOST_AROUND_SECONDS = 10 * AROUND_SECONDS
 """So many around an iteration at most, however many the baseline takes."""
 
 WORST_SHARE = 1 / 4
-"""Of a level's blocks, those with the most time that nothing explains are left out, rounded down:
+"""Share of a level's blocks, those with the most unexplained time, that are left out, rounded down:
 on a busy machine a single untimed iteration may stand for as long as all blocks take together. The
 median, which is quoted, owes them nothing; who cheats in a quarter of the blocks gains nothing."""
 
@@ -133,7 +134,7 @@ def refute_busy(
 
 
 def refute_short(worker: Worker, iteration: float) -> str:
-    """The same for a level on a device whose iterations (seconds) are too short for `refute`, since
+    """Refute a level on a device whose iterations (seconds) are too short for `refute`, since
     marks and results take as long: by a block without them, of which only the clocks count.
 
     Raises WorkerFailure as ``worker.time`` does.
@@ -165,7 +166,7 @@ def _refuted(share: float, least: float) -> str:
     if share >= least:
         return ""
     return (
-        f"by golow's own clock its blocks took longer: the times it reports fill {share:.1%} of "
+        f"by golow's clock its blocks took longer: the times it reports cover {share:.1%} of "
         f"them, at least {least:.0%} is expected"
     )
 
@@ -189,7 +190,7 @@ def _iteration_seconds(blocks: Sequence[Block]) -> float:
 
 
 def _reported_seconds(block: Block) -> float:
-    """Of all iterations; the untimed ones take as long as the timed ones."""
+    """Reported seconds of all iterations; the untimed ones take as long as the timed ones."""
     count = len(block.host_ns)
     return sum(block.quoted_ns) / 1e9 * (count + warmup_iterations(count)) / count
 

@@ -113,7 +113,8 @@ _ENTRIES = (
         resolution=224,
         minimum_resolution=29,
         parameters=7_978_856,
-        summary="DenseNet-121 (Huang et al. 2017): layers that read all layers before them",
+        summary="DenseNet-121 (Huang et al. 2017): layers that use the outputs of all earlier "
+        "layers",
     ),
     Entry(
         name="mobilenet_v1",

@@ -1,4 +1,4 @@
-"""What the transformers of the zoo share: heads, and the attention between them."""
+"""Layers that the transformers of the zoo share: heads, and the attention between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the zoo knows of a model without building it. Imports no torch."""
+"""Facts about a model of the zoo, without building it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Field:
 
     kind: ``ids`` are int64 and below ``below``, ``mask`` is bool, ``numbers`` are float32. shape:
     of one sample. below: how many different ids there are, one number for each column or one for
-    all; empty for tokens, of which the vocabulary says it.
+    all; empty for tokens, of which the vocabulary states it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def takes_images(self) -> bool:
-        """Whether its input is one image a sample."""
+        """True if its input is one image a sample."""
         return not self.fields
 
     @property

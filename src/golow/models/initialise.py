@@ -145,7 +145,7 @@ INITIALISATIONS: dict[str, str] = {name: rule.description for name, rule in _RUL
 """Every name that `initialise` accepts, with a one-line description.
 
 They differ in convolutions and linear layers. In all of them norm layers start at weight 1, bias 0
-and fresh running statistics, embeddings at normal(0, 1) unless the description says otherwise.
+and fresh running statistics, embeddings at normal(0, 1) unless the description states otherwise.
 """
 
 

@@ -4,7 +4,7 @@ arXiv:2302.13971, with the grouped query heads of Llama 2 (arXiv:2307.09288).
 RMS norms, rotary position embeddings (Su et al. 2021, arXiv:2104.09864), grouped query heads and
 SwiGLU. The state dict has the names and shapes of ``LlamaForCausalLM`` in Hugging Face's
 transformers, and the rotation has its order: the two halves of a head are turned against each
-other. ``llama_tiny`` is no published size; its sizes are `LlamaSizes`' defaults.
+other. ``llama_tiny`` is not a published size; its sizes are `LlamaSizes`' defaults.
 """
 
 from __future__ import annotations

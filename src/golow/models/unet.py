@@ -79,7 +79,7 @@ def unet(*, in_channels: int = 3, classes: int = 2, resolution: int = 256) -> UN
     """U-Net with padded convolutions and batch norm; its weights do not depend on the resolution.
 
     Raises:
-        ValueError: an argument is too small, or the resolution is no multiple of 16.
+        ValueError: an argument is too small, or the resolution is not a multiple of 16.
     """
     check_arguments("unet", in_channels=in_channels, classes=classes, resolution=resolution)
     return UNet(in_channels, classes)

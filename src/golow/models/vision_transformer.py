@@ -96,7 +96,7 @@ def vit_b_16(
     if they were trained at the same one.
 
     Raises:
-        ValueError: an argument is too small, or the resolution is no multiple of 16.
+        ValueError: an argument is too small, or the resolution is not a multiple of 16.
     """
     check_arguments("vit_b_16", in_channels=in_channels, classes=classes, resolution=resolution)
     return VisionTransformer(in_channels, classes, resolution)

@@ -1,1 +1,1 @@
-"""What golow runs: each program takes what was asked and returns plain records."""
+"""Programs of golow: each takes a request and returns plain records."""

@@ -1,4 +1,4 @@
-"""What was found at each level: checks, times, conditions, and the comparison that they make up."""
+"""Results of each level: checks, times and conditions; and the comparison that they make up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Located(Record, frozen=True, kw_only=True):
     """Where the results of a level begin to be off.
 
     operation: of the captured graph; empty if every value is right once it is returned, so that the
-    fault lies in how operations behind ``after`` are joined. value: the name of its result. layer:
+    fault is in how operations behind ``after`` are joined. value: the name of its result. layer:
     the path of the layer. after: the last value before it that is right. error, limit: shares of
     the value's size. builds: how often the level was built to find out.
     """
@@ -70,7 +70,7 @@ class Located(Record, frozen=True, kw_only=True):
         """It as a sentence."""
         behind = f" behind {self.after}" if self.after else ""
         if not self.operation:
-            return f"every value is right once it is returned: the fault lies in a fusion{behind}"
+            return f"every value is right if it is also an output: the fault is in a fusion{behind}"
         where = f" of layer {self.layer}" if self.layer else " in the model's own forward"
         return (
             f"first off at {self.operation}{where}{behind}: {self.value} by {self.error:.2g} of "
@@ -120,7 +120,7 @@ class StepsCheck(Record, frozen=True, kw_only=True):
         if self.wrong:
             return f"{self.wrong[0].words}, the first of {self.failed} of {self.count} results"
         most = f", the largest error {self.worst.share:.0%} of that" if self.worst else ""
-        return f"each of {self.count} results is as right as its own rounding allows{most}"
+        return f"each of {self.count} results is as accurate as its rounding allows{most}"
 
 
 WEAK = 0.05
@@ -140,7 +140,7 @@ class Power(Record, frozen=True, kw_only=True):
 
     @property
     def weak(self) -> bool:
-        """Whether it would miss what it should see."""
+        """True if it would miss what it should see."""
         return self.share > WEAK
 
 

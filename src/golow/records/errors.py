@@ -1,19 +1,27 @@
-"""The errors that the stages raise, for who can fix them: the user, another level, nobody."""
+"""The errors that the stages raise: the user's, a level's limits, and failures of a worker."""
 
 from __future__ import annotations
 
 
 class GolowError(Exception):
-    """An error that the user can fix: the message says what is wrong, ``hint`` what to do next."""
+    """An error that the user can fix: ``message`` states the fault, ``hint`` the next step.
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    Both are written in the words of the command line. python_hint: another hint for users of
+    Python, where theirs is more than the same options as arguments.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, python_hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.python_hint = python_hint or hint
 
     def __str__(self) -> str:
-        """Both, as a traceback and a notebook show them."""
-        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+        """Message and hint for users of Python, as a traceback and a notebook show them."""
+        from golow.records.spelling import in_python
+
+        text = f"{self.message}\n  {self.python_hint}" if self.python_hint else self.message
+        return in_python(text)
 
 
 class Unsupported(Exception):
@@ -28,10 +36,10 @@ class Unsupported(Exception):
 
     @property
     def words(self) -> str:
-        """The reason, with the node and its layer where there is one."""
+        """The reason, with the node and its layer if they are known."""
         if not self.node:
             return self.reason
-        # What the outermost forward calls itself is in no layer.
+        # Operations of the outermost forward belong to no layer.
         layer = f"layer {self.module}" if self.module else "in the model's own forward"
         return f"{self.reason} (node {self.node}, {layer})"
 

@@ -1,4 +1,4 @@
-"""What every record is: immutable, built by keyword, compared by value, written as JSON.
+"""Base of every record: immutable, built by keyword, compared by value, written as JSON.
 
 Format history (every file contains ``FORMAT_VERSION``; ``programs/comparison/store.py`` reads older
 ones):

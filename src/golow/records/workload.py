@@ -1,4 +1,4 @@
-"""What is run: a model, its inputs, batch size, precision and mode; and the optimizer."""
+"""The workload: a model, its inputs, batch size, precision and mode; and the optimizer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     @property
     def keeps(self) -> tuple[OptimizerState, ...]:
-        """What it keeps of each parameter: running means of its gradients and of their squares."""
+        """State that it keeps for each parameter: running means of its gradients and of their
+        squares."""
         if self.name in ("adam", "adamw"):
             return ("momentum", "square")
         squares: tuple[OptimizerState, ...] = ("square",) if self.name == "rmsprop" else ()
@@ -87,7 +88,7 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     @property
     def counts_steps(self) -> bool:
-        """Whether its update depends on how many steps it has made."""
+        """True if its update depends on how many steps it has made."""
         return self.name in ("adam", "adamw")
 
     def __str__(self) -> str:
@@ -123,7 +124,7 @@ class Workload(Record, frozen=True, kw_only=True):
     random_layers: paths of the layers that drop something in training, and names of functions that
     do. loss_sha256: of the pickle of a loss of the user's own. phase: of text generation,
     ``prefill`` or ``decode``. tokens: of text, that one iteration processes, of all samples
-    together; 0 where samples are no text. changed_inputs: places of those that
+    together; 0 where samples are not text. changed_inputs: places of those that
     the module changes in place; assigned_buffers: names of those that it replaces by other tensors;
     each pass is given copies of both. takes_gradients: whether it differentiates in its forward
     pass, which in inference then runs under no_grad. digest: identifies the content (source,

@@ -13,7 +13,7 @@ from golow.levels.choices import Alternative, Choice
 def choices_table(choices: Sequence[Choice]) -> Table:
     """One row per choice."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("choice", "what it decides", "made by", "alternatives"):
+    for title in ("choice", "decides", "made by", "alternatives"):
         table.add_column(title, overflow="fold")
     for choice in choices:
         others = [f"+{alternative.name}" for alternative in choice.alternatives]

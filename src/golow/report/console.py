@@ -22,14 +22,14 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What is printed, in pieces; those of rich's own controls stay."""
+        """Return the printed text, in pieces; rich's control codes stay."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def wide_console(most: int = WIDTH, *, stderr: bool = False) -> Console:
     """Standard output, or standard error, as wide as the terminal up to so many columns. In a file
-    or a pipe it is as wide as the variable COLUMNS says, 100 columns without it."""
+    or a pipe it is as wide as the variable COLUMNS states, 100 columns without it."""
     # markup would remove the brackets of `golow[cudnn]`
     console = PlainConsole(markup=False, stderr=stderr)
     width = console.width if console.is_terminal else _stated_width() or WIDTH
@@ -44,7 +44,7 @@ def _stated_width() -> int:
 
 
 def fits(table: Table, console: Console) -> bool:
-    """Whether the console shows every cell of the table whole."""
+    """True if the console shows every cell of the table whole."""
     unlimited = console.options.update(width=UNLIMITED)
     return table.__rich_measure__(console, unlimited).maximum <= console.width
 

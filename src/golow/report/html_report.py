@@ -98,7 +98,7 @@ def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
     if kind is None:
         require_there(place, "golow show runs lists the records in the folder runs.")
         raise GolowError(
-            f"{place} is no record",
+            f"{place} is not a golow record",
             "give a folder that golow compare, audit, profile, train or study run wrote, a CSV "
             "file of golow study export, or a page of golow report.",
         )

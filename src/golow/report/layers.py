@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 class Column(NamedTuple):
     """One level: seconds by row, in its order; the rows that run inside a step of another row, and
-    which that is; the operation of each row that is a step of its own; and the kernels of each row,
+    which that is; the operation of each row that is a separate step; and the kernels of each row,
     empty if they were not counted."""
 
     level: str
@@ -73,7 +73,7 @@ class Column(NamedTuple):
 
 
 def has_layers(runs: Sequence[Divided]) -> bool:
-    """Whether times by layer were requested."""
+    """True if times by layer were requested."""
     return any(run.layers or run.layers_missing for run in runs)
 
 
@@ -86,7 +86,7 @@ def render_layers(
     """
     console.print()
     if not has_layers(runs):
-        console.print("This record has no times by layer: run `golow compare --by-layer`.")
+        console.print("This record has no times by layer; a comparison by layer has them.")
         return
     columns = layer_columns(runs)
     if columns:
@@ -108,7 +108,7 @@ def layer_columns(runs: Sequence[Divided]) -> list[Column]:
 
 
 def columns_at(runs: Sequence[Divided], depth: int) -> list[Column]:
-    """The same, with paths of that many components; 0 leaves a row a phase."""
+    """Regroup the times to paths of that many components; 0 leaves a row a phase."""
     return [_column(run, depth) for run in runs if run.layers]
 
 

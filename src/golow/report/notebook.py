@@ -1,4 +1,4 @@
-"""What a terminal shows as HTML, for notebooks."""
+"""Terminal output as HTML, for notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ PAGE = "<pre style='line-height:normal;font-family:monospace;overflow-x:auto'>{c
 
 
 def as_html(draw: Callable[[Console], object]) -> str:
-    """What this draws on a console, with its colours; names in it are text and never markup."""
+    """Return a drawing on a console as HTML, with its colours; names in it are text and never
+    markup."""
     console = PlainConsole(
         file=io.StringIO(),
         record=True,

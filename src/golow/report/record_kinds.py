@@ -22,7 +22,7 @@ class RecordKind(NamedTuple):
     ``load(place)``. table: the module with ``render(record)``, which prints it. page: the module
     with ``title(record)`` and ``sections(record, name)``, name being the prefix of their anchors.
     options: of `golow show` and `golow report`, that ``render`` or ``sections`` takes as well.
-    packed: patterns of the files that go into a page. beside: records that may lie in the same
+    packed: patterns of the files that go into a page. beside: records that may be in the same
     folder, and are shown with it. by_file: whether `golow show` takes the file without its folder.
     listed: whether the list of a folder names it.
     """
@@ -39,11 +39,11 @@ class RecordKind(NamedTuple):
     listed: bool = True
 
     def is_at(self, place: Path) -> bool:
-        """Whether this folder is such a record; raises `GolowError` where its file is a folder."""
+        """True if this folder is such a record; raises `GolowError` where its file is a folder."""
         return is_file(place / self.file)
 
     def is_named(self, place: Path) -> bool:
-        """Whether a user who gives this place to `golow show` means such a record."""
+        """True if a user who gives this place to `golow show` means such a record."""
         named = self.by_file and place.name == self.file
         return self.is_at(place) or (named and not is_folder(place))
 
@@ -60,7 +60,7 @@ class RecordKind(NamedTuple):
         import_module(self.table).render(record, **self._own(options))
 
     def title(self, record: Any) -> str:
-        """What a page calls it."""
+        """Title of its page."""
         return str(import_module(self.page).title(record))
 
     def sections(self, record: Any, name: str, **options: Any) -> list[Any]:
@@ -79,7 +79,7 @@ class _ExportedStudy(RecordKind):
     __slots__ = ()
 
     def is_at(self, place: Path) -> bool:
-        """Whether it is such a file or folder."""
+        """True if it is such a file or folder."""
         return exported_study(place) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a folder of records holds, as a list: `golow show runs`."""
+"""List the records in a folder: `golow show runs`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Listed(NamedTuple):
 
 
 def is_folder_of_records(path: Path) -> bool:
-    """Whether it is no record itself but a folder with at least one in it."""
+    """True if it is not a record itself but a folder with at least one in it."""
     return is_folder(path) and not kind_of(path, LISTED) and bool(records_in(path, read=False))
 
 
 def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
-    """The records in the folder, by name. read: say what each comparison found."""
+    """The records in the folder, by name. read: also read what each comparison found."""
     found = []
     try:
         paths = sorted(folder.iterdir())
@@ -81,5 +81,5 @@ def _fastest(path: Path) -> str:
     ]
     best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0, default=None)
     if best is None or best.ratio is None:
-        return "none is clearly faster than eager"
+        return "no level is clearly faster than eager"
     return f"{best.level}, {best.ratio.value:.3f} of eager"

@@ -1,6 +1,6 @@
 """The cache: a folder that only its user can write, and entries that are read as they were written.
 
-Programs in the cache are executed, so nobody else may write there. What is damaged by accident (a
+Programs in the cache are executed, so no other user may write there. What is damaged by accident (a
 full disk, a broken one, a file that was edited) is noticed by its SHA-256, and made again. An entry
 is a sealed file, which begins with the digest of the rest, or a sealed folder, which has the
 digests of its files beside them.
@@ -105,7 +105,7 @@ def seal(folder: Path) -> None:
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether all files of the sealed folder are as they were; there may be more."""
+    """True if all files of the sealed folder are as they were; there may be more."""
     return _damage(folder) == ""
 
 
@@ -140,5 +140,5 @@ def _digest(file: Path) -> str:
 
 def _note(name: str, folder: Path, notes: list[str]) -> None:
     notes.append(
-        f"{name} in the cache was damaged, or is of an earlier golow, and is made again ({folder})"
+        f"{name} in the cache was corrupt or from an earlier golow; it is built again ({folder})"
     )

@@ -32,15 +32,15 @@ MOST_BYTES = 1 << 26  # of a file that is read whole; the largest records have s
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; raises `GolowError` for a folder, and where the system does not
-    say."""
+    """True if a file is there; raises `GolowError` for a folder, and where the system does
+    not report."""
     if is_folder(path):
         raise _folder(path)
     return path.is_file()
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there; raises `GolowError` where the system does not say."""
+    """True if a folder is there; raises `GolowError` where the system does not report it."""
     try:
         return path.is_dir()
     except (OSError, ValueError) as error:
@@ -68,7 +68,7 @@ def require_file(path: Path, hint: str = "") -> None:
 
 
 def read_whole(path: Path, most: int = MOST_BYTES) -> bytes:
-    """All bytes of a small file; raises `GolowError` if it is no file, or has more than that."""
+    """All bytes of a small file; raises `GolowError` if it is not a file, or has more than that."""
     require_file(path)
     try:
         size = path.stat().st_size
@@ -167,7 +167,7 @@ def move_into_place(draft: Path, path: Path) -> None:
 def building(folder: Path, prefix: str, is_whole: Callable[[], bool]) -> Iterator[Path]:
     """An empty folder to fill, which becomes ``folder`` when the block ends without an error.
 
-    folder: an entry of a cache; the temporary folder lies beside it, its name begins with prefix.
+    folder: an entry of a cache; the temporary folder is beside it, its name begins with prefix.
     is_whole: whether ``folder`` is there and whole. If so, another process was faster, and its
     folder stays; a damaged one is replaced.
 

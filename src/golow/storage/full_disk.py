@@ -11,13 +11,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def full_disk(error: BaseException) -> OSError | None:
-    """The error that says that the disk, a quota or a file is full: this one, or one that it came
+    """The error that states that the disk, a quota or a file is full: this one, or one that it came
     from; None if there is none."""
     return next(_full_disks(error), None)
 
 
 def tells_of_full_disk(text: str) -> bool:
-    """Whether a message or a log says that a disk is full."""
+    """True if a message or a log states that a disk is full."""
     return any(os.strerror(number) in text for number in FULL)
 
 

@@ -1,5 +1,5 @@
-"""What Ctrl-C may not tear apart: a process that starts before its id is known, a lock that is
-being taken."""
+"""Sections that Ctrl-C must not interrupt: a process that starts before its id is known, a lock
+that is being taken."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ DIGEST_LENGTH = 12  # hexadecimal digits in a name that was shortened
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether a text from a record can be the name of a file or folder: of no other place, and not
+    """True if a text from a record can be the name of a file or folder: of no other place, and not
     too long."""
     if text in ("", ".", "..") or not text.isprintable() or "\\" in text:
         return False

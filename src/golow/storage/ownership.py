@@ -1,8 +1,8 @@
-"""Whether another user may have written a file or a folder: golow executes neither then.
+"""Check whether another user may have written a file or a folder: golow executes neither then.
 
 A folder belongs to whoever can write it or a folder above it, since that user can put another one
-in its place. A folder with the sticky bit, such as /tmp, is harmless above, as nobody can rename
-what is not theirs there.
+in its place. A folder with the sticky bit, such as /tmp, is harmless above, as other users cannot
+rename what is not theirs there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Exposed(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command after which nobody else can write it; empty if there is none."""
+        """The command that makes it writable only for its owner; empty if there is none."""
         return "" if self.owner else f"chmod go-w {shlex.quote(str(self.path))}"
 
 
@@ -79,7 +79,7 @@ def require_own(folder: Path, file: str, runs: Sequence[str], trusting: str) -> 
     """
     found = exposed(folder, folder / file) if runs else None
     if found is not None:
-        mine = f"; if it is your own: {found.command}" if found.command else ""
+        mine = f"; if it is yours: {found.command}" if found.command else ""
         raise GolowError(
             f"{found.said()}, so another user may have written the record in {folder}, which would "
             f"run:\n" + "\n".join(f"    {line}" for line in runs),
@@ -88,8 +88,8 @@ def require_own(folder: Path, file: str, runs: Sequence[str], trusting: str) -> 
 
 
 def make_own_folder(folder: Path, mode: int = 0o755) -> None:
-    """Make the folder, and the missing ones above it, so that nobody else can write them, whatever
-    the umask. mode: of the last one. Raises `OSError`."""
+    """Make the folder, and the missing ones above it, so that no other user can write them,
+    whatever the umask. mode: of the last one. Raises `OSError`."""
     for above in reversed(folder.parents):
         if not above.exists():
             above.mkdir(mode=0o755, exist_ok=True)
@@ -109,7 +109,7 @@ def _exposed(place: Path, owners: set[int], may_be_sticky: bool) -> Exposed | No
     status = place.lstat()
     if status.st_uid not in owners:
         return Exposed(place, _name(status.st_uid))
-    # A link's own mode says nothing.
+    # A link's mode has no meaning.
     if stat.S_ISLNK(status.st_mode) or (may_be_sticky and status.st_mode & stat.S_ISVTX):
         return None
     writable = status.st_mode & stat.S_IWOTH or (
@@ -119,7 +119,7 @@ def _exposed(place: Path, owners: set[int], may_be_sticky: bool) -> Exposed | No
 
 
 def _is_private(place: Path, status: os.stat_result) -> bool:
-    """Whether the place's group is its owner's alone: many systems give each user a group of the
+    """True if the place's group is its owner's alone: many systems give each user a group of the
     same name, and let groups write. Further users would stand in a list of access."""
     if status.st_uid == ROOT or status.st_gid == 0:
         return False

@@ -1,5 +1,5 @@
-"""The file that makes a folder a record, for records whose format has one version: where it lies,
-and whether this golow reads it."""
+"""The file that makes a folder a record, for records whose format has one version: where it is
+stored, and whether this golow reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RecordFile(NamedTuple):
     hint: str
 
     def is_at(self, place: Path) -> bool:
-        """Whether the folder holds such a record, or the file is one."""
+        """True if the folder holds such a record, or the file is one."""
         return (place / self.name).is_file() if is_folder(place) else place.name == self.name
 
     def at(self, place: Path) -> Path:

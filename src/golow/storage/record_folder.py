@@ -34,7 +34,7 @@ def own_folder(parent: Path, name: str, is_it: Callable[[Path], bool]) -> Path:
     again then. Two processes never get the same folder. Raises `GolowError` for a name that is
     none, `OSError` if no folder can be made."""
     if not is_plain_name(name):
-        raise GolowError(f"the record is called {name!r}, which is no name of a folder")
+        raise GolowError(f"the record is called {name!r}, which is not a folder name")
     parent.mkdir(parents=True, exist_ok=True)
     for number in range(1, MOST):
         folder = parent / (name if number == 1 else f"{name}-{number}")

@@ -68,7 +68,8 @@ def temporary_full(file: str | None = None) -> GolowError:
 def remove_abandoned() -> None:
     """Remove the folders of this user whose owners have ended without removing them."""
     for file in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{LOCK}"):
-        # filelock answers a second interrupt with a group of exceptions, which nobody expects.
+        # filelock answers a second interrupt with a group of exceptions, which callers do not
+        # expect.
         with uninterrupted():
             lock = _taken(file)
             if lock is not None:
@@ -121,7 +122,7 @@ def _remove(folder: Path) -> None:
 
 
 def _taken(file: Path) -> FileLock | None:
-    """The lock, which is held now; None if somebody else holds it, or if the file is not one that
+    """The lock, which is held now; None if another process holds it, or if the file is not one that
     this user's golow has made."""
     with suppress(OSError, Timeout):
         status = file.lstat()
@@ -134,7 +135,7 @@ def _taken(file: Path) -> FileLock | None:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether it is a real folder of this user, or was not made yet."""
+    """True if it is a real folder of this user, or was not made yet."""
     try:
         status = folder.lstat()
     except FileNotFoundError:

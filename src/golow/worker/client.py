@@ -94,7 +94,8 @@ class Worker(Conversation):
         self.waiting = True
 
     def import_all(self, mode: Mode) -> float:
-        """The same, and wait until it is done: seconds since the process was started."""
+        """Import the same modules and wait until it is done: seconds since the process was
+        started."""
         self.wake(mode)
         self.read("wake", self.limits.load)
         return time.perf_counter() - self.started
@@ -256,7 +257,7 @@ class Worker(Conversation):
             b.offset < 0 or b.bytes < 0 or b.offset + b.bytes > report.sizes.get(b.place, 0)
             for b in report.buffers
         ):
-            self.fail("protocol", "a buffer of its memory lies outside of its place")
+            self.fail("protocol", "a buffer of its memory extends beyond its arena")
         return report
 
     def count(self, library: Path) -> CountReport:
@@ -270,8 +271,8 @@ class Worker(Conversation):
         return self.convert(self.ask_optionally(request, self.limits.iteration), CountReport)
 
     def copies(self, iterations: int) -> CopiesReport | None:
-        """What an iteration copies from host to device when it is fed from host memory; None if the
-        worker does not know the request, or copies nothing."""
+        """Bytes that an iteration copies from host to device when it is fed from host memory; None
+        if the worker does not know the request, or copies nothing."""
         limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
         answer = self.answer({"do": "copies", "iterations": iterations}, limit)
         if answer.get("error") in ("unsupported", "unknown_request"):
@@ -374,7 +375,7 @@ class Worker(Conversation):
             self.fail(
                 "protocol",
                 f"it speaks version {report.protocol} of the worker protocol, this golow version "
-                f"{VERSION}: docs/extend/protocol.md says what to change",
+                f"{VERSION}: docs/extend/protocol.md lists the changes",
             )
         self._require_choices()
         return report

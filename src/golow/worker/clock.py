@@ -19,7 +19,7 @@ class DeviceTimes(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What happens around every iteration, outside its clock; each gets the iteration's number,
+    """Callbacks around every iteration, outside its clock; each gets the iteration's number,
     counted from the first untimed one."""
 
     before: Callable[[int], None]
@@ -56,7 +56,7 @@ def time_on_device(
     cold: bool,
     around: Around = NOTHING_AROUND,
 ) -> DeviceTimes:
-    """The same for iterations that a device runs, each between two of its events.
+    """Time iterations that a device runs, each between two of its events.
 
     All are enqueued back to back, as in a user's loop, with one synchronisation at the end. cold:
     the L2 is emptied before each, outside the events.
@@ -81,7 +81,7 @@ def time_on_device(
 
 
 class Collector:
-    """What happens to Python's garbage collector while iterations are timed.
+    """Mode of Python's garbage collector while iterations are timed.
 
     stays_on: it runs then, too, which a user may choose; otherwise it is disabled, as in timeit:
     which iteration it hits is random. freezes: it leaves out what lives before a block.

@@ -30,7 +30,7 @@ Report = TypeVar("Report", bound=msgspec.Struct)
 
 
 def _ignore(message: str) -> None:
-    """Tell nobody of a delay."""
+    """Do not report a delay."""
 
 
 class Conversation:
@@ -222,7 +222,7 @@ class Conversation:
             raise self.fail("protocol", message) from None
 
     def _has_come(self, seconds: float) -> bool:
-        """Whether the worker wrote something within that time."""
+        """True if the worker wrote something within that time."""
         try:
             return self.lines.wait(seconds)
         except EOFError:
@@ -271,7 +271,7 @@ class Conversation:
         """End the worker and raise; typed as returning so that a caller can write ``raise``."""
         self._kill()
         log = self.log()
-        # The verdict says `failed` in front of it.
+        # The verdict states `failed` in front of it.
         raise WorkerFailure(kind, message if kind == "failed" else f"{kind}: {message}", log)
 
     def _kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes one call of a level's program between two switches of a counter, and says in which Python
+"""Makes one call of a level's program between two switches of a counter, and states in which Python
 frames such a call spends its time."""
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Feed:
 
 
 def is_pixels(stored: Stored) -> bool:
-    """Whether they are pixels, which become inputs by arithmetic; tokens are inputs already."""
+    """True if they are pixels, which become inputs by arithmetic; tokens are inputs already."""
     return stored.dtype == np.uint8
 
 

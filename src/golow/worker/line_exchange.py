@@ -19,7 +19,7 @@ class Lines:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a whole line is available."""
+        """True if a whole line is available."""
         return b"\n" in self.unread
 
     def write(self, line: bytes) -> None:

@@ -1,5 +1,5 @@
-"""What is written into the batches of a challenged block: every marked element of every iteration
-has its own value, which nobody knows before the block, and with a chain before the iteration.
+"""Values written into the batches of a challenged block: every marked element of every iteration
+has its own value, unknown before the block, and with a chain before the iteration.
 
 The values are windows of one long row of random numbers, so that an iteration copies a part of it.
 """
@@ -39,7 +39,7 @@ def window(marks: Marks, iteration: int, result: float | None) -> int:
 
 
 def cell(width: float | None, result: float | None) -> int:
-    """The number of the cell of this width in which a result lies; 0 without a chain."""
+    """The number of the cell of this width that contains a result; 0 without a chain."""
     if width is None or result is None or not math.isfinite(result / width):
         return 0
     return math.floor(result / width) & BITS
@@ -77,7 +77,7 @@ def marked_part(array: npt.NDArray[Any], marks: Marks) -> npt.NDArray[Any]:
 
 
 def marked_span(marks: Marks, size: int) -> slice:
-    """The marked elements of a sample with so many; raises `GolowError` if some lie outside."""
+    """The marked elements of a sample with so many; raises `GolowError` if some are outside."""
     end = marks.start + marks.length
     if not 0 <= marks.start <= end <= size:
         raise GolowError(f"a sample of {size} elements has no elements {marks.start} to {end}")

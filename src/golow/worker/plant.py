@@ -116,7 +116,7 @@ class Plant:
             time.sleep(self.pause)
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
-        """Events of the host; None unless it says that it has a device."""
+        """Events of the host; None unless it states that it has a device."""
         return HostEvents(iterations) if self.cheat == "device" else None
 
     def last(self) -> float:
@@ -176,7 +176,7 @@ class HostEvents:
         self.ended[iteration] = time.monotonic_ns()
 
     def nanoseconds(self) -> tuple[int, ...]:
-        """What passed between the two."""
+        """Nanoseconds of each iteration."""
         return tuple(b - a for a, b in zip(self.begun, self.ended, strict=True))
 
 

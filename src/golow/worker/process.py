@@ -69,7 +69,7 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 
 def is_restless(environment: Mapping[str, str]) -> bool:
-    """Whether a worker's threads keep cores busy while it has nothing to do, with these variables
+    """True if a worker's threads keep cores busy while it has nothing to do, with these variables
     beside golow's own."""
     policy = environment.get("OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY", ""))
     return policy.strip().lower() == "active"
@@ -86,7 +86,7 @@ def stopped(process: int) -> Iterator[None]:
 
 
 def wait_until_gone(process: int, limit: float) -> bool:
-    """Whether a child has ended within so many seconds. The kernel reports it at once, while
+    """True if a child has ended within so many seconds. The kernel reports it at once, while
     ``Popen.wait`` with a limit looks only every 50 ms."""
     handle = os.pidfd_open(process)
     try:
@@ -96,7 +96,7 @@ def wait_until_gone(process: int, limit: float) -> bool:
 
 
 def is_stopped(process: int) -> bool:
-    """Whether a signal or a debugger stopped it."""
+    """True if a signal or a debugger stopped it."""
     try:
         return str(psutil.Process(process).status()) in STOPPED
     except psutil.Error:

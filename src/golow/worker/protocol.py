@@ -28,13 +28,13 @@ VERSION = 3
 
 
 STEP, PHASE, LAYER, SITE = "golow step ", "golow phase ", "golow layer ", "golow line "
-"""What the annotations in a trace begin with that a worker writes when it is profiled: the number
+"""Beginnings of the annotations in a trace that a worker writes when it is profiled: the number
 of an iteration, a phase (forward, backward, update), the path of a module, or file and line of the
 user's code follow."""
 
 
 MEMORY = "golow memory"
-"""The key of a trace under which a worker says what is held after each iteration: a list of
+"""The key of a trace under which a worker states what is held after each iteration: a list of
 `Snapshot`."""
 
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
@@ -52,7 +52,7 @@ class KnownBlock(Record, frozen=True, kw_only=True):
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """What a worker holds after an iteration, by the number that the trace gives it.
+    """Tensors that a worker holds after an iteration, by the number that the trace gives it.
 
     allocated, reserved: bytes that the device's allocator has given out and has taken itself; None
     on a CPU.
@@ -73,8 +73,8 @@ class Marks(Record, frozen=True, kw_only=True):
     from the seed, of 32 bits, and the iteration's number.
 
     chain: None, or a width: the values then also depend on the cell of this width in which the
-    result of the iteration before lies. previous: that result for the first iteration, if there is
-    one.
+    result of the iteration before is stored. previous: that result for the first iteration, if
+    there is one.
     """
 
     input: int
@@ -165,7 +165,7 @@ class PlannedStep(Record, frozen=True, kw_only=True):
 class PlannedBuffer(Record, frozen=True, kw_only=True):
     """A piece of memory of a plan.
 
-    place, offset: the memory that it lies in, such as the arena, and the first of its bytes there.
+    place, offset: the memory that it is in, such as the arena, and the first of its bytes there.
     first, last: the first and the last step that use it, the iteration's length for what is used
     after it. category: what it is for, if that is more than a step's result.
     """
@@ -228,7 +228,7 @@ GRAPH_OF_VALUES = ".graph.json"
 
 
 class StoredValue(Record, frozen=True, kw_only=True):
-    """Where a value lies in a file of values.
+    """Where a value is in a file of values.
 
     held: the type in which the level holds it. dtype: of its elements in the file, which begin at
     the offset, in bytes, without gaps. shape: of the value. order: its axes in the file, the

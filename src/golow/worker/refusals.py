@@ -31,7 +31,7 @@ def refusal(kind: str, message: str, node: str = "", module: str = "") -> dict[s
 
 
 def refused(error: Exception) -> dict[str, Any]:
-    """Return the answer to a request that ended with this error; what nobody foresaw goes into the
+    """Return the answer to a request that ended with this error; an unexpected error goes into the
     log."""
     if isinstance(error, Unsupported):
         return refusal("unsupported", error.reason, error.node, error.module)

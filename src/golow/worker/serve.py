@@ -237,7 +237,7 @@ def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 def _choices(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, ChoosingProgram):
-        raise UnknownRequest("this worker does not say what was chosen")
+        raise UnknownRequest("this worker does not report choices")
     return {"choices": program.choices(request["names"])}
 
 

@@ -1,4 +1,4 @@
-"""What a Python worker serves: one level that runs one workload, and what else it may do.
+"""Program that a Python worker serves: one level that runs one workload, and optional abilities.
 
 `serve` finds out by these protocols what a program can be asked. Nothing here imports a framework.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Program(Protocol):
-    """What a Python worker serves: one level that runs one workload."""
+    """Program that a Python worker serves: one level that runs one workload."""
 
     def load(self, bundle: Path) -> LoadReport:
         """Build and load: everything that is not an iteration."""
@@ -66,7 +66,8 @@ class VerifiableProgram(Program, Protocol):
 
 @runtime_checkable
 class ChoosingProgram(Program, Protocol):
-    """A program that takes alternatives to what is chosen by default, and says what is in force."""
+    """A program that takes alternatives to what is chosen by default, and states what is in
+    force."""
 
     def choose(self, names: Sequence[str]) -> None:
         """Make these alternatives; called before each `load`."""

@@ -31,7 +31,7 @@ class Turn:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the GPU may be shared with others."""
+        """True if the GPU may be shared with others."""
         return self._locks is not None
 
     @contextmanager
@@ -91,7 +91,7 @@ class _Locks(NamedTuple):
             fcntl.flock(self.card, fcntl.LOCK_SH)
 
     def is_gate_taken(self) -> bool:
-        """Whether another process holds it now."""
+        """True if another process holds it now."""
         try:
             fcntl.flock(self.gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,1 +1,1 @@
-"""What the user asked for: model, inputs, graph, and the bundle for workers."""
+"""The user's request as a workload: model, inputs, graph, and the bundle for workers."""

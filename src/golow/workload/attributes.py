@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 Attributes = dict[str, Any]
-"""What each attribute holds, by its path: ``layer.calls``."""
+"""Content of each attribute, by its path: ``layer.calls``."""
 
 OF_EVERY_MODULE = frozenset(vars(nn.Module())) | {"_flat_weights"}
 LARGEST, DEEPEST = 10_000, 4
@@ -57,7 +57,7 @@ def shown(value: Any) -> str:
 
 
 def copied_sharing_weights(module: nn.Module) -> nn.Module | None:
-    """A copy with attributes of its own over the same parameters and buffers; None for a module
+    """A copy with separate attributes over the same parameters and buffers; None for a module
     that Python cannot copy."""
     tensors = (*module.parameters(), *module.buffers())
     try:

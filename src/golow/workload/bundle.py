@@ -129,14 +129,14 @@ def _write_digested(file: Path, data: bytes) -> str:
 
 
 def _sent(pickled: bytes | GolowError) -> bytes:
-    """What a worker gets. Raises the error if there is one."""
+    """Return the pickled bytes, or raise the error that pickling met."""
     if isinstance(pickled, GolowError):
         raise pickled
     return pickled
 
 
 def _is_named(loss: object, name: str) -> bool:
-    """Whether a worker can find the loss by its name."""
+    """True if a worker can find the loss by its name."""
     from golow.workload.losses import named_loss
 
     return named_loss(name) is loss

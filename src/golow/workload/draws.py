@@ -1,6 +1,6 @@
 """Random numbers that a model draws in its forward pass, as further inputs of the step.
 
-They are drawn once for each batch, when the workload is prepared, and lie in the bundle behind the
+They are drawn once for each batch, when the workload is prepared, and are in the bundle behind the
 model's own inputs. Every level is then given the same numbers, and can be held against the
 reference. Dropout in training is not among them: each level draws its own masks, off in the check.
 
@@ -44,7 +44,7 @@ DROPPED = ("dropout", "dropout1d", "dropout2d", "dropout3d")
 
 
 class _Source(Protocol):
-    """What the stand-ins ask within a forward pass."""
+    """Source of random numbers for the stand-ins in a forward pass."""
 
     def made(self, original: _Call, given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         """A new tensor of draws."""
@@ -135,8 +135,8 @@ def _stand_in(original: _Call, answer: str) -> _Call:
 
 
 def _is_internal(caller: FrameType) -> bool:
-    """Whether PyTorch itself calls, from the definition of an operator: while it traces dropout, it
-    calls ``rand_like``, which is no draw of the model."""
+    """True if PyTorch itself calls, from the definition of an operator: while it traces dropout, it
+    calls ``rand_like``, which is not a draw of the model."""
     return str(caller.f_globals.get("__name__", "")).startswith("torch._")
 
 
@@ -172,7 +172,8 @@ def _stand_ins(mode: Mode) -> StandIns:
 
 @contextmanager
 def drawn(mode: Mode, seed: int, device: Device) -> Iterator[list[Tensor]]:
-    """What the model draws within the block, from this seed; the generators stay as they are."""
+    """Record the draws of the model in the block, from this seed; the generators stay as they
+    are."""
     recorder = _Recorder()
     devices = [torch.cuda.current_device()] if device == "cuda" else []
     with torch.random.fork_rng(devices), installed(_stand_ins(mode)), _asked(recorder):
@@ -222,6 +223,6 @@ def _standing_in(mode: Mode) -> Any:
 
 def _unlike(what: str) -> GolowError:
     return GolowError(
-        f"the model {what} when its draws are given to it, unlike when it was prepared",
-        "what a model draws must not depend on what it drew before, or on the batch.",
+        f"the model {what} when its draws are replayed, unlike in preparation",
+        "a model's draws must not depend on earlier draws or on the batch.",
     )

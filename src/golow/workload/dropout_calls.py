@@ -47,7 +47,7 @@ _SWITCH = _Switch()
 
 
 def is_dropout_call(random_layer: str) -> bool:
-    """Whether this entry of `Workload.random_layers` is a call, not the path of a layer."""
+    """True if this entry of `Workload.random_layers` is a call, not the path of a layer."""
     return random_layer.startswith("functional.")
 
 

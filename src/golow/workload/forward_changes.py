@@ -1,4 +1,4 @@
-"""What a forward pass changes beside its result: inputs, parameters, buffers, Python attributes."""
+"""Side effects of a forward pass: changed inputs, parameters, buffers, Python attributes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from golow.workload.attributes import Attributes, attributes_of, changed
 
 @dataclass
 class Changes:
-    """Of one pass. inputs: places of those that it changes in place. parameters: names of those
-    whose memory it writes. assigned: names of the buffers that it replaces by other tensors.
-    attributes: paths of those that it changes. draws: whether it moves random numbers on."""
+    """Changes made by one pass. inputs: places of those that it changes in place. parameters: names
+    of those whose memory it writes. assigned: names of the buffers that it replaces by other
+    tensors. attributes: paths of those that it changes. draws: whether it draws random numbers."""
 
     inputs: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Changes:
 
 @contextmanager
 def watched(module: nn.Module) -> Iterator[Changes]:
-    """What the module's next forward pass changes; known when the block ends."""
+    """Watch the module's next forward pass; the changes are known when the block ends."""
     found = Changes()
     start: list[_Start] = []
 
@@ -52,7 +52,7 @@ def watched(module: nn.Module) -> Iterator[Changes]:
 
 @dataclass
 class _Start:
-    """What there was when the pass began: versions count the writes to a tensor's memory."""
+    """State before the pass: versions count the writes to a tensor's memory."""
 
     inputs: list[tuple[int, Tensor]]
     parameters: dict[str, int]
@@ -91,7 +91,7 @@ class _Start:
 
 
 def same_values(one: Tensor, other: Tensor) -> bool:
-    """Whether they have the same form and hold the same; NaN equals NaN."""
+    """True if they have the same form and hold the same; NaN equals NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if not torch.equal(one.isnan(), other.isnan()):

@@ -47,7 +47,7 @@ def _require_gradients(captured: Captured, prepared: Prepared) -> None:
     trains = any(item.kind == "gradient" for item in captured.graph.outputs)
     if prepared.loss is not None and not trains:
         raise GolowError(
-            f"the loss of {prepared.workload.model} depends on none of its parameters, so that "
-            "there is nothing to train",
+            f"the loss of {prepared.workload.model} depends on none of its parameters, so there is "
+            f"nothing to train",
             "look for .detach() or torch.no_grad() between the parameters and the loss.",
         )

@@ -28,6 +28,7 @@ from golow.workload.trial import unusual
 
 BATCHES = 4
 DIGITS = "handwritten digits (UCI), resized, mean 0 and variance 1"
+EXAMPLE = "give one sample's shape, input_shape=(3, 224, 224), or a batch, example_inputs=."
 MADE_UP = "made up from the seed: {}"
 
 
@@ -65,7 +66,7 @@ def make_inputs(request: Request) -> Inputs:
     if takes_images and request.sequence is not None:
         raise GolowError(
             f"--sequence is for models of the zoo that take text; {source.name} does not",
-            "use --resolution or --input; `golow models` says what each model takes.",
+            "use --resolution or --input; `golow models` lists the inputs of each model.",
         )
     if entry is not None and not takes_images:
         _refuse_image_options(entry, request)
@@ -95,7 +96,8 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
     if not forms or len(sizes) != 1 or not (known or stored):
         raise GolowError(
             f"golow cannot make the inputs of {Path(source.name).name}, which takes {shown}",
-            "give one sample's shape: --input 3x224x224 (or example_inputs= in Python).",
+            "give one sample's shape: --input 3x224x224.",
+            python_hint=EXAMPLE,
         )
     [stated] = sizes
     if request.batch not in (None, stated or request.batch):
@@ -117,7 +119,7 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
 
 
 def require_batches(model: str, batches: Sequence[int]) -> None:
-    """Raise `GolowError` for an exported program that has a batch of its own, and not these."""
+    """Raise `GolowError` for an exported program that has a separate batch, and not these."""
     if len(batches) < 2 or not model.endswith(".pt2"):
         return
     path = Path(model)
@@ -216,7 +218,7 @@ def _made_up(
         lengths = torch.randint((sequence + 1) // 2, sequence + 1, (batch, 1), generator=generator)
         return torch.arange(sequence) < lengths
     below = torch.tensor(field.below or (vocabulary,))
-    # The remainder of a large number: each column has a limit of its own.
+    # The remainder of a large number: each column has a separate limit.
     return torch.randint(2**62, shape, generator=generator) % below
 
 
@@ -244,7 +246,8 @@ def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
         return (3, resolution, resolution)
     raise GolowError(
         f"golow cannot guess the input of {source.attribute or source.name}",
-        "give one sample's shape: --input 3x224x224 (or example_inputs= in Python).",
+        "give one sample's shape: --input 3x224x224.",
+        python_hint=EXAMPLE,
     )
 
 
@@ -333,7 +336,8 @@ def _tensors(given: Given | None, name: str) -> tuple[Tensor, ...]:
             place = names[position] if names else position
             raise GolowError(
                 f"{name}[{place!r}] is {_kind(item)}, and golow gives models tensors",
-                "leave out what has a default, or wrap the model in a module that adds it; "
+                "leave out inputs that have a default, or wrap the model in a module that adds "
+                "them; "
                 "torch.as_tensor makes tensors of numbers and arrays.",
             )
     if wrong := [kind for item in items if (kind := unusual(item))]:

@@ -28,7 +28,7 @@ class _ByKeyword(nn.Module):
         if self.golow_cache:
             given = _with_cache(given, self.golow_cache)
         output = super().forward(**given, **self.golow_settings)
-        # The cache is no tensor, and holds what was given and what this pass adds to it.
+        # The cache is not a tensor, and holds what was given and what this pass adds to it.
         return output.logits if self.golow_cache else output
 
 

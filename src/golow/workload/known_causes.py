@@ -70,7 +70,7 @@ def require_trainable(module: nn.Module, name: str, mode: Mode) -> None:
     raise GolowError(
         f"all {len(parameters)} parameters of {name} are frozen (requires_grad is False), so that "
         "there is nothing to train",
-        "call requires_grad_(True) on what is to be trained, or compare it in inference, the "
+        "call requires_grad_(True) on the parameters to train, or compare it in inference, the "
         "default mode.",
     )
 
@@ -89,7 +89,7 @@ def require_input_types(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
 
 def explained_cause(error: BaseException) -> GolowError | None:
-    """What an error of a forward pass means, for those that PyTorch words in its own terms."""
+    """Explain an error of a forward pass that PyTorch words in its internal terms."""
     if "Expected more than 1 value per channel when training" in str(error):
         return GolowError(
             "batch norm cannot be trained on a batch with one value per channel: the variance of "

@@ -25,7 +25,7 @@ def token_cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def mse_of_outputs(output: object, *targets: Tensor) -> Tensor:
-    """The sum over all outputs of the mean square error, each with a target of its own shape."""
+    """The sum over all outputs of the mean square error, each with a separate target shape."""
     pairs = zip(leaves_of(output), targets, strict=True)
     return torch.stack([functional.mse_loss(leaf, target) for leaf, target in pairs]).sum()
 
@@ -58,10 +58,11 @@ def resolve_loss(
     name = loss or _usual(source)
     found = named_loss(name)
     if found is None:
+        known = f"cross_entropy, nll_loss, mse_loss or l1_loss, or golow's {' or '.join(OWN)}"
         raise GolowError(
             f"torch.nn.functional has no loss {name!r}",
-            f"try cross_entropy, nll_loss, mse_loss or l1_loss, or golow's {' or '.join(OWN)}; in "
-            "Python any function works.",
+            f"try {known}.",
+            python_hint=f"try {known}, or pass a function of the output and the targets.",
         )
     return name, found
 
@@ -71,7 +72,7 @@ LABELS = ("labels", "start_positions", "return_loss")
 
 
 def _usual(source: ModelSource) -> str:
-    """The loss of a model for which nobody names one."""
+    """The default loss of a model."""
     if source.kind == "zoo":
         return models.ZOO[source.name].loss
     if any(name in LABELS for name in (*source.keywords, *source.settings)):

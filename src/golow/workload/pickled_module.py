@@ -65,14 +65,14 @@ def read_pickled(file: Path, sha256: str, what: str) -> Any:
     except OSError as error:
         raise GolowError(f"{what} cannot be read: {error.strerror}") from error
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise GolowError(f"{what} is not the one that golow wrote")
+        raise GolowError(f"{what} was changed after golow wrote it")
     return unpickled(data)
 
 
 def unpickled(data: bytes) -> Any:
-    """What `pickled` made these bytes of.
+    """Restore the object from the bytes that `pickled` returned.
 
-    Functions of a script or a notebook come with a scope of their own, which still has the name
+    Functions of a script or a notebook come with their scope, which still has the name
     ``__main__``. That is another module in this process, where torch.compile would look for what
     they read; without the name it looks in the scope itself.
     """
@@ -110,12 +110,12 @@ def _scopes(live: object) -> Iterator[dict[str, Any]]:
 
 
 def _is_imported(scope: dict[str, Any]) -> bool:
-    """Whether it is the scope of a module of this process."""
+    """True if it is the scope of a module of this process."""
     return scope is getattr(sys.modules.get(str(scope.get("__name__"))), "__dict__", None)
 
 
 def without_caches(module: nn.Module) -> tuple[str, ...]:
-    """Let models of transformers return no cache of keys and values, which is no tensor. Returns
+    """Let models of transformers return no cache of keys and values, which is not a tensor. Returns
     notes for the record."""
     found = {
         id(config): config

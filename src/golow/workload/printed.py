@@ -1,4 +1,4 @@
-"""What a model prints: it goes to standard error, because standard output carries golow's own."""
+"""Redirect a model's prints to standard error, because standard output carries golow's output."""
 
 from __future__ import annotations
 

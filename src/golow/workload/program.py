@@ -55,7 +55,7 @@ def load_program(path: Path) -> nn.Module:
 
 def program_inputs(path: Path) -> list[tuple[tuple[int | None, ...], torch.dtype]]:
     """The shape and type of each input of a program; None for a side that is free. Raises
-    `GolowError` as `load_program`, and if an input is no tensor."""
+    `GolowError` as `load_program`, and if an input is not a tensor."""
     _require_plain(path)
     try:
         with _log_as_error():
@@ -66,7 +66,9 @@ def program_inputs(path: Path) -> list[tuple[tuple[int | None, ...], torch.dtype
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     found = [values.get(name) for name in wanted if isinstance(name, str)]
     if len(found) != len(wanted) or not all(isinstance(item, torch.Tensor) for item in found):
-        raise GolowError(f"{path} takes inputs that are no tensors", "export it for tensors alone.")
+        raise GolowError(
+            f"{path} takes inputs that are not tensors", "export it for tensors alone."
+        )
 
     def shape(tensor: torch.Tensor) -> tuple[int | None, ...]:
         return tuple(side if type(side) is int else None for side in tensor.shape)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Loss = Callable[..., "Tensor"]
 Inputs = Union["Tensor", Sequence["Tensor"], Mapping[str, "Tensor"]]
 
-# What `Workload.data` says of inputs that golow does not make.
+# Values of `Workload.data` for inputs that golow does not make.
 CALLERS_INPUTS = "the caller's example inputs"
 PROGRAMS_INPUTS = "the inputs that the program was exported with"
 
@@ -118,4 +118,4 @@ def _problems(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
         yield f"--epsilon {optimizer.epsilon:g} is negative", ""
     clip = optimizer.clip
     if clip is not None and not 0 < clip < math.inf:
-        yield f"--clip {clip:g} is no norm to clip to", "use a number above 0."
+        yield f"--clip {clip:g} is not a valid norm", "use a number above 0."

@@ -74,7 +74,7 @@ def _others(
         if _shapes(own) != _shapes(draws):
             raise GolowError(
                 f"{name} draws {_shapes(own)} for one batch and {_shapes(draws)} for another",
-                "what a model draws must have the same shape each time.",
+                "a model's draws must have the same shape each time.",
             )
         yield _with_draws(batch, own)
 

@@ -60,7 +60,8 @@ def locate(
         return timm_models.locate_timm(model, pretrained=pretrained, download=download)
     if pretrained is not None or download:
         raise GolowError(
-            f"--random-weights, --pretrained and --download are for hf: and timm:; {model} is none",
+            f"--random-weights, --pretrained and --download are for hf: and timm:; {model} is not "
+            f"such a model",
             "leave them out; --weights reads a file.",
         )
     if model in models.ZOO:
@@ -85,7 +86,8 @@ def locate(
     raise GolowError(
         f"there is no model {model!r} in the zoo",
         (f"did you mean {' or '.join(near)}? " if near else "")
-        + "`golow models` lists them; your own is file.py:Name, package.module:name or file.pt2.",
+        + "`golow models` lists them; for another model give file.py:Name, package.module:name or "
+        "file.pt2.",
     )
 
 
@@ -226,7 +228,7 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
 
 @contextmanager
 def users_code(what: str, hint: str = "", lines: int = 12) -> Iterator[None]:
-    """Whatever ends the user's code in the block, also ``sys.exit``, becomes a `GolowError`: what
+    """Turn whatever ends the user's code in the block, also ``sys.exit``, into a `GolowError`: what
     failed, and the end of its traceback. A process that the code forked ends with the block."""
     process = os.getpid()
     try:

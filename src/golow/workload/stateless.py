@@ -44,8 +44,8 @@ def require_stateless(
     raise GolowError(
         f"a forward pass of {name} leaves something for the next one in Python attributes: "
         f"{values}{more}",
-        "golow compares passes that start from the same state: give what changes as an input and "
-        "return its new content, or leave it out.",
+        "golow compares passes that start from the same state: pass the changing tensor as an "
+        "input and return its new content, or leave it out.",
     )
 
 

@@ -33,12 +33,12 @@ def require_device(device: Device, precision: Precision) -> None:
     if torch.version.cuda is None:
         raise GolowError(
             f"torch {torch.__version__} is built without CUDA and cannot use a GPU",
-            "install a CUDA build of torch; `golow doctor` says what else is missing.",
+            "install a CUDA build of torch; `golow doctor` shows what else is missing.",
         )
     if not torch.cuda.is_available():
         raise GolowError(
             "PyTorch finds no GPU that it can use here",
-            "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` says what is there.",
+            "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` shows the devices.",
         )
 
 
@@ -59,7 +59,7 @@ def require_precision(device: Device, precision: Precision) -> None:
 def give_back_memory(device: Device) -> None:
     """Return PyTorch's cached memory to the device.
 
-    A cuBLAS workspace may lie in a large cached block and keep it from being returned, hence the
+    A cuBLAS workspace may be in a large cached block and keep it from being returned, hence the
     first call, which PyTorch's notes on CUDA name. Do not call this in a process that has captured
     a CUDA graph: the graph still uses the workspaces of its capture.
     """
@@ -97,8 +97,8 @@ def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device
             raise GolowError(
                 f"each call of {name} in inference changes its buffers ({', '.join(changed)}), and "
                 "the next result depends on them",
-                "golow compares calls that start from the same weights; give what changes as an "
-                "input and return its new content.",
+                "golow compares calls that start from the same weights; pass the changing tensor "
+                "as an input and return its new content.",
             )
     return takes_gradients
 
@@ -111,7 +111,7 @@ def try_step(
     if complex_ones := [n for n, parameter in module.named_parameters() if parameter.is_complex()]:
         raise GolowError(
             f"{name} has complex parameters, which golow does not train: {complex_ones[0]}",
-            "make them of real ones in the forward pass, with torch.view_as_complex.",
+            "construct them from real ones in the forward pass, with torch.view_as_complex.",
         )
     with random_layers_off(module):
         with dropout_calls_found() as found:
@@ -180,7 +180,7 @@ def _forward(
         if kind := unusual(leaf):
             raise GolowError(
                 f"the output of {name} contains a {kind} tensor, which golow cannot compare",
-                "return dense, real tensors; torch.view_as_real makes such of complex ones.",
+                "return dense, real tensors; torch.view_as_real converts complex ones.",
             )
     return output
 
@@ -198,7 +198,7 @@ def _causes_told() -> Iterator[None]:
 
 
 def unusual(tensor: Tensor) -> str:
-    """What kind of tensor it is, in a word, if its elements are not numbers that can be read one by
+    """Name the kind of tensor if its elements are not numbers that can be read one by
     one."""
     if tensor.is_complex():
         return "complex"
@@ -232,7 +232,7 @@ def _loss_once(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
 ) -> tuple[Any, Tensor]:
     """The output and the loss."""
-    hint = "name another with --loss, or give loss= and targets= in Python."
+    hint = "name another loss: --loss mse_loss."
     with users_code(f"the loss does not accept the output of {name}", hint, 3):
         output = _forward(module, batch, name, device)
         value = loss(output, *(target.to(device) for target in batch.targets))

@@ -1,4 +1,4 @@
-"""Requires that the same batch twice gives the same result, and says why it does not."""
+"""Requires that the same batch twice gives the same result, and states why it does not."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def _unrepeatable(name: str, doing: str, far: float, changes: Changes) -> GolowE
     return GolowError(
         f"{name} is not repeatable in {doing}: {apart}, though neither its weights and buffers nor "
         "the attributes of its layers had changed",
-        "look for what it reads from outside: a global variable, a file, the clock.",
+        "look for a global variable, a file or the clock that it reads.",
     )

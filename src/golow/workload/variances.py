@@ -65,7 +65,7 @@ def _take_variance(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
 
 
 def _is_fresh(layer: nn.Module) -> bool:
-    """Whether it is a norm whose running statistics are those that it was made with."""
+    """True if it is a norm whose running statistics are those that it was made with."""
     if not isinstance(layer, _NormBase) or layer.running_mean is None or layer.running_var is None:
         return False
     return bool((layer.running_mean == 0).all() and (layer.running_var == 1).all())

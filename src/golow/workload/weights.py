@@ -39,7 +39,7 @@ def fresh_module(
 
 
 def are_random(source: ModelSource, weights: str | Path | None) -> bool:
-    """Whether the weights come from an initialisation or a constructor, not from a training."""
+    """True if the weights come from an initialisation or a constructor, not from a training."""
     return weights is None and not source.pretrained and source.kind not in ("pickle", "program")
 
 
@@ -89,7 +89,8 @@ def _give_weights(
             raise GolowError(str(error.args[0])) from error
         except (RuntimeError, MemoryError) as error:
             raise GolowError(
-                f"the weights of {source.name} cannot be made: {str(error).partition(chr(10))[0]}",
+                f"the weights of {source.name} cannot be created: "
+                f"{str(error).partition(chr(10))[0]}",
                 "use a smaller --resolution or --classes.",
             ) from error
         return f"{name}, seed {seed}"
@@ -98,7 +99,7 @@ def _give_weights(
     if source.pretrained:
         _give_pretrained(module, source)
         return "pretrained"
-    return f"the model's own constructor, seed {seed}"
+    return f"the model's constructor, seed {seed}"
 
 
 def _give_pretrained(module: nn.Module, source: ModelSource) -> None:

@@ -106,7 +106,7 @@ def test_there_is_no_python_in_the_worker(subject: Subject) -> None:
 def test_its_layers_cannot_be_told_apart(loaded: Callable[[], Conversation]) -> None:
     answer = loaded().ask(do="layers", iterations=2)
     assert answer["error"] == "unsupported"
-    assert answer["message"] == "Inductor has fused its layers into kernels of its own"
+    assert answer["message"] == "Inductor has fused its layers into generated kernels"
 
 
 def test_it_takes_no_other_weights(loaded: Callable[[], Conversation], tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_a_file_that_is_cut_off_is_refused(
         file = tmp_path / f"{which}.safetensors"
         file.write_bytes(source.read_bytes()[:-1])
         message = Answers(one_worker).refusal(**epoch_request(built.files, **{which: str(file)}))
-        assert message == f"{file}: the file is not as long as its header says"
+        assert message == f"{file}: the file is not as long as its header states"
         gone = epoch_request(built.files, **{which: str(tmp_path / "none")})
         assert Answers(one_worker).refusal(**gone) == f"{tmp_path / 'none'} cannot be opened"
 

@@ -121,8 +121,8 @@ def refused() -> Iterator[tuple[Optimizer, str]]:
     yield Optimizer(name="adam", betas=(0.9, 1.0)), "not between 0 and 1"
     yield Optimizer(name="rmsprop", smoothing=-0.1), "not between 0 and 1"
     yield Optimizer(name="adam", epsilon=-1e-8), "--epsilon -1e-08 is negative"
-    yield Optimizer(clip=0.0), "--clip 0 is no norm to clip to"
-    yield Optimizer(clip=float("inf")), "--clip inf is no norm to clip to"
+    yield Optimizer(clip=0.0), "--clip 0 is not a valid norm"
+    yield Optimizer(clip=float("inf")), "--clip inf is not a valid norm"
     yield Optimizer(name="lion"), "there is no optimizer 'lion'"  # type: ignore[arg-type]
 
 

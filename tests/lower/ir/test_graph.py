@@ -46,7 +46,7 @@ def test_a_wrong_shape_is_found(inference: Graph) -> None:
     first = inference.nodes[0].outputs[0]
     assert first is not None
     wrong = Value(name=first.name, shape=(2, 8, 8, 9), dtype="float32")
-    with pytest.raises(GraphError, match=r"the graph says .* is float32\[2, 8, 8, 9\]"):
+    with pytest.raises(GraphError, match=r"is float32\[2, 8, 8, 9\]"):
         verify(planted(inference, 0, outputs=(wrong,)))
 
 

@@ -291,7 +291,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nobody_left")
 @pytest.mark.parametrize("at", ["computing the float64 reference", "twin (2 of 2): loading"])
 def test_an_interrupt_before_the_race(tmp_path: Path, at: str) -> None:
-    """There is a result all the same: it says what was not reached."""
+    """There is a result all the same: it names the levels that the run did not start."""
 
     class Impatient(Watch):
         def stage(self, text: str) -> None:
@@ -312,7 +312,7 @@ def test_an_interrupt_before_the_race(tmp_path: Path, at: str) -> None:
     assert found.race.stopped_because == "interrupted"
     assert (found.runs[1].check.verdict, found.runs[1].check.reason) == (
         "failed",
-        "it was not reached",
+        "the run ended before this level",
     )
     assert all(run.time is None for run in found.runs)
 

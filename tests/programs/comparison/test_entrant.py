@@ -37,7 +37,7 @@ class Sleeping:
 
 
 def test_no_ratio_is_to_a_baseline_that_was_refuted(tmp_path: Path) -> None:
-    """As where the host delays eager on a GPU so much that golow's own clock refutes its times."""
+    """As where the host delays eager on a GPU so much that golow's clock refutes its times."""
     names = ("eager", "torchscript")
     race = run_race([Sleeping(name) for name in names], baseline="eager", seed=0, time_limit=0.5)
     bundle = product_bundle(tmp_path / "bundle")
@@ -50,7 +50,7 @@ def test_no_ratio_is_to_a_baseline_that_was_refuted(tmp_path: Path) -> None:
     assert other.race is not None
     assert other.race.ratio("torchscript") is not None
     for entrant in entrants:
-        entrant.refute({"eager": "by golow's own clock its blocks took longer"})
+        entrant.refute({"eager": "by golow's clock its blocks took longer"})
     assert (eager.level.check.verdict, eager.level.check.reason[:16]) == (
         "failed",
         "by golow's own c",

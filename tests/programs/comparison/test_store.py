@@ -181,8 +181,8 @@ def test_a_runs_file_is_missing(saved: Path) -> None:
         ("eager.json", {"check": {"tensors": 7}}, "Expected `array`, got `int`"),
         ("eager.json", {"level": "\x1b[31m"}, "is not a name"),
         ("eager.json", {"level": "../../x"}, "is not a name"),
-        ("comparison.json", {"id": "../../x"}, "is no name of a folder"),
-        ("comparison.json", {"id": "/tmp/x"}, "is no name of a folder"),
+        ("comparison.json", {"id": "../../x"}, "is not a folder name"),
+        ("comparison.json", {"id": "/tmp/x"}, "is not a folder name"),
         ("eager.json", {"time": None}, "has a ratio, but a time is missing"),
     ],
 )

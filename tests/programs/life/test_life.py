@@ -299,5 +299,5 @@ def test_lives_on_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rounds", [0, 101])
 def test_a_number_of_rounds_that_makes_no_sense(rounds: int) -> None:
-    with pytest.raises(GolowError, match="rounds of lives make no sense"):
+    with pytest.raises(GolowError, match="is not a valid number of rounds"):
         golow.compare("lenet5", life=True, life_rounds=rounds)

@@ -240,7 +240,7 @@ def test_sizes_are_a_reason_if_every_call_has_one(
     [finding] = made.findings
     assert finding.reason == ("sizes" if sizes else "")
     assert tuple(int(f.value) for f in finding.figures if f.name == "size") == sizes
-    assert all(f"sizes {size} are no multiples" in shown(made) for size in sizes)
+    assert all(f"sizes {size} are not multiples" in shown(made) for size in sizes)
 
 
 def test_layout_conversions() -> None:

@@ -187,7 +187,7 @@ def test_what_is_not_better_does_not_replace(
     run(ONE, tmp_path, heard, refine=True)
     assert measured(tmp_path) == (longer if better else FEW)
     [told] = heard.records
-    assert ("what was there is kept: no more rounds" in told.reason) is not better
+    assert ("the earlier record is kept: no more rounds" in told.reason) is not better
     assert only(tmp_path).reason == ""
 
 
@@ -201,7 +201,7 @@ def test_a_longer_race_that_fails_loses_nothing(
     heard = Heard()
     run(ONE, tmp_path, heard, refine=True)
     assert only(tmp_path) == before and measured(tmp_path) == FEW
-    assert "what was there is kept: " in heard.records[-1].reason
+    assert "the earlier record is kept: " in heard.records[-1].reason
     assert heard.records[-1].state == "unclear"
 
 

@@ -215,7 +215,7 @@ def test_a_loss_that_is_no_number_differs_unless_eagers_is_none_either() -> None
     assert judged(run("level", broken)).word == "differs"
     found = judged(run("level", broken), eager=run("eager", broken))
     assert found.word == "unclear"
-    assert "eager's own loss is not finite" in found.reason
+    assert "eager's loss is not finite" in found.reason
 
 
 def test_a_run_that_failed_on_the_way_is_unclear() -> None:

@@ -33,6 +33,4 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 def damage_note(folder: Path, name: str) -> str:
     """What is said of it."""
-    return (
-        f"{name} in the cache was damaged, or is of an earlier golow, and is made again ({folder})"
-    )
+    return f"{name} in the cache was corrupt or from an earlier golow; it is built again ({folder})"

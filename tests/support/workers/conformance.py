@@ -84,7 +84,7 @@ def refuses_unknown_requests(worker: Conversation) -> None:
 
 def refuses_malformed_lines(worker: Conversation) -> None:
     """A line that is no request is answered as one that failed."""
-    for text in (b"this is no JSON", b'{"do": ', b"[1, 2]", b'"quit"', b"{}", b"", b"\xff\xfe{"):
+    for text in (b"this is not JSON", b'{"do": ', b"[1, 2]", b'"quit"', b"{}", b"", b"\xff\xfe{"):
         answer = worker.say(text + b"\n")
         assert answer["ok"] is False
         assert answer["error"] in ("failed", "unknown_request")

@@ -1,4 +1,4 @@
-"""Whether a plan gives what PyTorch gives for the same graph and inputs, but for rounding."""
+"""Test that a plan gives PyTorch's results for the same graph and inputs, up to rounding."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Reference:
         self._call, self._given, self._in_tf32 = call, given, in_tf32
 
     def explains(self, found: Tensor, wanted: Tensor, place: int) -> bool:
-        """Whether an output is about as far from float64 as PyTorch's, or as rounding moves it."""
+        """True if an output is about as far from float64 as PyTorch's, or as rounding moves it."""
         if self._exact is None or self._moved is None:
             return False
         exact, moved = self._exact[place], self._moved[place]

@@ -1,4 +1,4 @@
-"""What the backend did with each graph that it was given: the record, and its table.
+"""Report on each graph that the backend was given: the record, and its table.
 
 Imports no torch, so that a program can ask before it compiles anything.
 """
@@ -35,7 +35,7 @@ class GraphRun:
 
 @dataclass(frozen=True)
 class BackendReport:
-    """What `golow.backend_report` returns. graphs: in the order in which torch gave them."""
+    """Result of `golow.backend_report`. graphs: in the order in which torch gave them."""
 
     graphs: Sequence[GraphRun]
 

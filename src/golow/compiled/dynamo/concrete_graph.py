@@ -83,7 +83,9 @@ def _require_forms(graph: Graph, found: Returned) -> None:
     for item in graph.outputs:
         made, form = values[item.name], found.forms[int(item.target)]
         if (made.shape, f"torch.{made.dtype}") != (tuple(form.shape), str(form.dtype)):
-            raise Unsupported("onednn", f"an output is {made}, and PyTorch's {tuple(form.shape)}")
+            raise Unsupported(
+                "onednn", f"an output has shape {made}, PyTorch's has {tuple(form.shape)}"
+            )
 
 
 def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:

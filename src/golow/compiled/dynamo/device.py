@@ -36,7 +36,7 @@ def device_of(given: Sequence[Any]) -> torch.device:
 
 
 def probed(device: torch.device) -> Probe:
-    """Whether the level of a device is installed."""
+    """Probe of the level of a device."""
     return cudnn.probe() if device.type == "cuda" else onednn.probe()
 
 
@@ -53,8 +53,8 @@ def _gpu(device: torch.device, precision: Precision) -> OneGpu:
 
 
 def _precision() -> Precision:
-    """That of PyTorch's convolutions and products. Products alone in TF32 are computed in float32,
-    as closely as PyTorch or closer."""
+    """Precision of PyTorch's convolutions and products. Products alone in TF32 are computed in
+    float32, as closely as PyTorch or closer."""
     try:
         convolutions = torch.backends.cudnn.allow_tf32
         products = torch.backends.cuda.matmul.allow_tf32

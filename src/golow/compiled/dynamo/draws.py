@@ -54,7 +54,7 @@ def apart(traced: fx.GraphModule) -> Drawing | None:
 
 
 def _is_draw(node: fx.Node) -> bool:
-    """Whether an operation draws. Attention and dropout do so only with a chance to drop."""
+    """True if an operation draws. Attention and dropout do so only with a chance to drop."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     if node.target is DROPOUT:
@@ -64,7 +64,7 @@ def _is_draw(node: fx.Node) -> bool:
 
 
 def _argument(node: fx.Node, name: str) -> Any:
-    """What an operation gets for an argument, given or by default; None if it has none."""
+    """Argument of an operation, given or by default; None if it has none."""
     target: Any = node.target
     for place, argument in enumerate(target._schema.arguments):
         if argument.name == name:
@@ -98,7 +98,7 @@ def _dropout(node: fx.Node, drawn: fx.Node) -> Callable[[], Tensor]:
         scaled = graph.call_function(ATEN.mul.Tensor, (masked, 0.0 if chance == 1 else 1 / kept))
     for user in list(node.users):
         if user.target is not getitem:
-            raise Unsupported("onednn", "dropout is read as a whole")
+            raise Unsupported("onednn", "the result of dropout is used as a tuple")
         user.replace_all_uses_with(drawn if user.args[1] else scaled)
         graph.erase_node(user)
     if form.device.type == "cuda":  # its kernel draws otherwise than `bernoulli_`
@@ -108,7 +108,7 @@ def _dropout(node: fx.Node, drawn: fx.Node) -> Callable[[], Tensor]:
 
 class _Form:
     """Makes tensors like a value, without content: only its shape is read, and its order in
-    memory. Now is no time to make one: AOTAutograd compiles among tensors that are none."""
+    memory. Now is not a time to make one: AOTAutograd compiles among tensors that are none."""
 
     def __init__(self, value: Tensor) -> None:
         self.shape, self.stride, self.dtype = tuple(value.shape), value.stride(), value.dtype

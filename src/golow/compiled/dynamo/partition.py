@@ -14,7 +14,7 @@ POOLS: dict[Any, Any] = {
     ATEN.max_pool2d_with_indices_backward.default: ATEN.max_pool2d_with_indices.default,
     ATEN.max_pool3d_with_indices_backward.default: ATEN.max_pool3d_with_indices.default,
 }
-"""What computes the places again, by the gradient that reads them."""
+"""Operation that computes the places again, by the gradient that reads them."""
 INDICES = 7  # the argument of the gradient
 
 
@@ -22,7 +22,7 @@ def with_pools_recomputed(
     joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **further: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Cut as AOTAutograd does, but let the backward pass find the places of maxima again: oneDNN
-    records them in a form of its own, which is no output of a graph."""
+    records them in a separate form, which is not an output of a graph."""
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **further)
     results: Any = forward.graph.output_node().args[0]
     asked = {item.name for item in results[:num_fwd_outputs] if isinstance(item, fx.Node)}

@@ -25,9 +25,9 @@ class Parts:
     def unless_refused(
         self, compiled: Callable[..., Any], recorded: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """What calls the compiled graphs until all of them are refused, and from then on the graph
-        as Dynamo recorded it: with the operations of eager, some of which AOTAutograd unfolds, such
-        as cuDNN's batch norm and fused attention."""
+        """Callable that runs the compiled graphs until all of them are refused, and from then on
+        the graph as Dynamo recorded it: with the operations of eager, some of which AOTAutograd
+        unfolds, such as cuDNN's batch norm and fused attention."""
 
         def run(*given: Any) -> Any:
             if not self._all_refused():

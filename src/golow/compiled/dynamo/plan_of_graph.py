@@ -91,8 +91,8 @@ class PlanOfGraph:
 def _maker(
     form: Tensor, device: torch.device
 ) -> tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]:
-    """What gives memory for an output that the plan writes, and what makes the output of it: a plan
-    writes row-major."""
+    """Functions that allocate memory for an output of the plan and construct the output from it: a
+    plan writes row-major."""
     new: dict[str, Any] = {"dtype": form.dtype, "device": device}
     shape, stride = tuple(form.shape), tuple(form.stride())
     # A tensor of one element, repeated: `empty_like` takes half the time of `empty`.

@@ -22,7 +22,7 @@ from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Mode
 
 SIZES = 16  # sets of sizes that one graph has plans for; a further one runs in PyTorch
-MODELS = 4  # that share a graph, each with its weights in plans of their own
+MODELS = 4  # that share a graph, each with its weights in separate plans
 RESTLESS = 3  # calls in a row with other weights, from which on they are inputs as any other
 
 
@@ -32,7 +32,7 @@ class PlannedGraph:
     Plans are built when sizes are first seen, since only then there are numbers for sizes that
     Dynamo left open, and content to compare on. weights: places of the inputs that stay from call
     to call. drawing: the graph without its random numbers, if it draws some. device: of tensors.
-    Whatever cannot be built runs in PyTorch, and the record says why.
+    Whatever cannot be built runs in PyTorch, and the record states why.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class PlannedGraph:
         return found
 
     def is_refused(self) -> bool:
-        """Whether it was called, and has a plan for none of its sizes."""
+        """True if it was called, and has a plan for none of its sizes."""
         known = list(self._sizes.values())
         return bool(known) and not any(known)
 
     def _by_plan(self, form: object, given: Sequence[Any]) -> Sequence[Any] | None:
-        """The outputs of a plan, or those of PyTorch that it was compared with. None: there is no
-        plan."""
+        """The outputs of a plan, or those of PyTorch that it was compared with. None: there is
+        no plan."""
         one = self._sizes.get(form)
         if one is None and (form in self._sizes or not (one := self._new(form, given))):
             return None
@@ -175,7 +175,7 @@ class _OneSize:
         to be laid out anew."""
         self._changes += 1
         if self._changes >= RESTLESS:
-            self._record.note("weights change from call to call: read anew in each")
+            self._record.note("weights change from call to call: read again in each")
             self._weights, self._graph, self._plans = (), None, []
             return self._built(given)
         plan.load(given)

@@ -1,4 +1,4 @@
-"""What each output of a graph is: made by the plan, a view of an input or of another output, or a
+"""Kinds of a graph's outputs: made by the plan, a view of an input or of another output, or a
 number that is known."""
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def returned(traced: fx.GraphModule, inputs: Mapping[fx.Node, int]) -> Returned:
 
 
 def as_recorded(found: Returned, call: fx.GraphModule) -> Returned:
-    """The same with the strides that AOTAutograd recorded for what the plan writes. PyTorch's order
-    on a GPU may be another one than on the CPU, where the graph was traced again. Strides that
-    depend on open sizes stay the CPU's, and so do those of what other outputs are views of."""
+    """Return the outputs with the strides that AOTAutograd recorded for those the plan writes.
+    PyTorch's order on a GPU may be another one than on the CPU, where the graph was traced again.
+    Strides that depend on open sizes stay the CPU's, and so do those of bases of other outputs."""
     forms = list(found.forms)
     seen = {item.view.source for item in found.outputs if type(item) is OfMade}
     for item, node in zip(found.outputs, _outputs(call), strict=True):

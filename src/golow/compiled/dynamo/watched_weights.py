@@ -1,6 +1,6 @@
 """Weights whose content a plan has folded and laid out anew: whether it is still the same.
 
-They are inputs of the graph, so that a call says where they are. Autograd counts the changes of a
+They are inputs of the graph, so that a call states where they are. Autograd counts the changes of a
 tensor, but not those through ``.data`` and NumPy, as old optimizers, merged adapters (LoRA) and
 averages of weights make them. So a few elements of each weight are compared as well.
 """
@@ -18,13 +18,13 @@ from torch import Tensor
 from golow.compiled.dynamo.worth import PLAIN
 
 SAMPLES = 16  # elements of each weight
-OURS = 3  # uses of memory that is nobody else's: the tensor's, its samples' and the question's
+OURS = 3  # uses of memory that is not shared: the tensor's, its samples' and the question's
 
 Change = Literal["none", "content", "other tensors"]
 
 
 def is_watchable(item: Any) -> bool:
-    """Whether changes of an input can be seen: autograd counts them, and its elements fill one
+    """True if changes of an input can be seen: autograd counts them, and its elements fill one
     piece of memory."""
     return (
         type(item) in PLAIN
@@ -67,7 +67,7 @@ class WatchedWeights:
         return [np.concatenate(arrays).tobytes() for arrays in self._samples]
 
     def are_in_use(self, given: Sequence[Any]) -> bool:
-        """Whether somebody else still has one of the weights that a call replaces by others: then
+        """True if another object still refers to a weight that a call replaces: then
         they are another model's, or come back."""
         pairs = zip(self.tensors, self.places, strict=True)
         gone = [item for item, k in pairs if item.data_ptr() != given[k].data_ptr()]

@@ -42,7 +42,7 @@ def why_left(traced: fx.GraphModule, inputs: Sequence[Any]) -> str:
 
 
 def _is_number(tensor: Tensor) -> bool:
-    """Whether it stands for a float of Python, which Dynamo makes a tensor of with
+    """True if it stands for a float of Python, which Dynamo makes a tensor of with
     ``dynamic=True``; AOTAutograd takes it out of the graph again."""
     return tensor.dtype is torch.float64 and tensor.dim() == 0
 
@@ -62,12 +62,12 @@ def why_not_read(tensor: Tensor, device: torch.device) -> str:
 
 
 def is_ordinary(tensor: Tensor) -> bool:
-    """Whether it is a tensor of PyTorch's own type, or a fake one that stands for it."""
+    """True if it is a tensor of PyTorch's own type, or a fake one that stands for it."""
     return type(tensor) in PLAIN or isinstance(tensor, torch._subclasses.FakeTensor)
 
 
 def _kind(tensor: Tensor) -> str:
-    return f"a tensor of its own kind, {type(tensor).__name__}"
+    return f"a tensor subclass, {type(tensor).__name__}"
 
 
 def _modules(traced: fx.GraphModule) -> Iterator[fx.GraphModule]:
@@ -82,7 +82,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _turns_autocast_on(node: fx.Node) -> bool:
-    """Whether it is ``_enter_autocast(device, dtype, enabled, ...)``."""
+    """True if it is ``_enter_autocast(device, dtype, enabled, ...)``."""
     if _name(node) != "_enter_autocast":
         return False
     enabled = node.args[2] if len(node.args) > 2 else node.kwargs.get("enabled", True)

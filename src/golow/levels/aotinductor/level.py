@@ -18,7 +18,8 @@ EXPORTER = "golow.levels.aotinductor.compilation"
 SOURCES = Path(__file__).parent / "sources"
 PROGRAMS = {"": "package.cpp", "cudagraph": "replayed.cpp"}
 NO_HEADERS = (
-    "Inductor compiles packages for a GPU with CUDA's headers, and there are none; install CUDA's "
+    "Inductor needs CUDA's headers to compile packages for a GPU, and there are none; install "
+    "CUDA's "
     "toolkit (nvcc), or set CUDA_HOME to its folder"
 )
 
@@ -72,7 +73,8 @@ def cuda_headers() -> Path | None:
 
 
 def machine(workload: Workload) -> str:
-    """What the compiled code depends on here: threads, the instruction sets of the CPU, the GPU."""
+    """Properties of this machine on which compiled code depends: threads, the CPU's instruction
+    sets, the GPU."""
     gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     models = {line for gpu in gpus for line in gpu.read_text().splitlines() if "Model" in line}
     return "\n".join((str(workload.threads), exported_program.instruction_sets(), *sorted(models)))

@@ -54,7 +54,7 @@ class Assembly:
 
     def run_module(self, size: Size) -> None:
         """Run the module once: what it returns is what its plan must return. Raises `GolowError`
-        if it does not take the example, or returns what is no tensor."""
+        if it does not take the example, or returns what is not a tensor."""
         if size in self._outputs:
             return
         self._observer.stage(f"running the module on {in_words(size)}")
@@ -187,6 +187,6 @@ def _require_tensors(leaves: Sequence[Any]) -> None:
     other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
     if other:
         raise GolowError(
-            f"the module returns {other[0]}, which is no tensor",
+            f"the module returns {other[0]}, which is not a tensor",
             "wrap the module in one that returns tensors alone.",
         )

@@ -23,7 +23,7 @@ def batch_of(module: nn.Module, tensors: Sequence[Tensor]) -> int:
     `GolowError` if there is none, or more than one."""
     sizes = list(dict.fromkeys(item.shape[0] for item in tensors if item.dim()))
     once = _outputs(module, [item.clone() for item in tensors]) if len(sizes) > 1 else None
-    if once is None:  # whoever runs the module next says why it does not
+    if once is None:  # whoever runs the module next states why it does not
         return first_axis(tensors)
     found = [size for size in sizes if _doubles(once, _outputs(module, _twice(tensors, size)))]
     if len(found) == 1:

@@ -75,7 +75,7 @@ def _target(module: nn.Module, device: torch.device, wanted: Wanted) -> Target:
     level = wanted.level
     if level not in LEVELS:
         raise GolowError(
-            f"there is no level {level!r} that golow.compile hands over",
+            f"golow.compile supports no level {level!r}",
             f"levels are {', '.join(LEVELS)}.",
         )
     on_gpu = device.type == "cuda"
@@ -87,11 +87,11 @@ def _target(module: nn.Module, device: torch.device, wanted: Wanted) -> Target:
     if level in ("onednn", "cudnn") and on_gpu != (level == "cudnn"):
         move = ".cuda()" if level == "cudnn" else ".cpu()"
         raise GolowError(
-            f"the module is on {device}, where there is no {level}",
+            f"the module is on {device}, which {level} does not support",
             f"call the module's {move}, or leave level= out.",
         )
     if not on_gpu:
         return Processor(module, wanted.precision, wanted.threads, wanted.share)
     if wanted.share:
-        raise GolowError("share=True is for the CPU; a plan on a GPU has its own weights")
+        raise GolowError("share=True is for the CPU; a plan on a GPU copies the weights")
     return OneGpu(module, device, wanted.precision)

@@ -47,7 +47,7 @@ class CallInputs:
     ) -> None:
         """example: as `listed_example` returns it.
         sizes: batch sizes, or None for the example's alone. device: of every input. Raises
-        `GolowError` for inputs that are no tensors, or elsewhere, and for sizes of a batch that is
+        `GolowError` for inputs that are not tensors, or elsewhere, and for sizes of a batch that is
         in no first axis, or in several."""
         parameters, self._defaults = parameters_of(module), defaults_of(module)
         if isinstance(example, Mapping):
@@ -98,7 +98,7 @@ class CallInputs:
 
     def exact(self, given: Sequence[Any]) -> tuple[Size, list[int]] | None:
         """Return the size of these inputs and their addresses, if a plan can read each as it is: a
-        short way for the common case. None says nothing."""
+        short way for the common case. None adds nothing."""
         try:
             size = self._exact.get(tuple([item.shape for item in given]))
             if size is None or self.keywords:
@@ -163,7 +163,9 @@ class CallInputs:
         """Raise `GolowError` for an argument that the example did not have, unless it is given as
         what the module takes without it."""
         if name not in self._defaults:
-            raise GolowError(f"{name} is no input; this was compiled for {', '.join(self.names)}")
+            raise GolowError(
+                f"{name} is not an input; this was compiled for {', '.join(self.names)}"
+            )
         default = self._defaults[name]
         if is_default(value, default):
             return
@@ -200,7 +202,7 @@ class CallInputs:
         return found, (rows, 0)
 
     def padded(self, tensors: Sequence[Tensor], size: Size) -> list[Tensor]:
-        """The same with the last row repeated up to that size."""
+        """Repeat the last row up to that size."""
         index = torch.arange(size[0], device=self.device).clamp_(max=self._rows_of(tensors) - 1)
         return [
             item.index_select(0, index) if form.batched else item
@@ -241,7 +243,7 @@ class CallInputs:
         require_on(form.label, tensor, self.device)
         if tensor.requires_grad and torch.is_grad_enabled():
             raise GolowError(
-                f"{form.label} requires a gradient, and none flows through a compiled module",
+                f"{form.label} requires a gradient, and a compiled module has no backward pass",
                 "call it under torch.no_grad(), or with the tensor's .detach().",
             )
         if tensor.layout is not torch.strided:
@@ -297,7 +299,7 @@ def parameters_of(module: nn.Module) -> list[str]:
 
 
 def defaults_of(module: nn.Module) -> dict[str, Any]:
-    """What the forward pass takes for the parameters that a call leaves out."""
+    """Defaults of the forward pass for parameters that a call leaves out."""
     found = inspect.signature(module.forward).parameters
     return {
         name: parameter.default
@@ -348,7 +350,7 @@ def as_tensor(label: str, item: Any) -> Tensor:
     if hasattr(item, "__dlpack__"):
         with suppress(BufferError, RuntimeError, TypeError):
             return from_dlpack(item)
-        # What is read-only, or in a type of NumPy's alone, is copied if it can be.
+        # Arrays that are read-only, or in a type of NumPy alone, are copied if possible.
         with suppress(RuntimeError, TypeError, ValueError):
             return torch.tensor(item)
         raise GolowError(f"{label} is an array that PyTorch cannot read")

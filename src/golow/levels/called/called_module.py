@@ -35,7 +35,7 @@ class Parts(NamedTuple):
 
 
 class CalledModule(Uncopied):
-    """A module whose plan runs in this process, with weights of its own.
+    """A module whose plan runs in this process, with separate weights.
 
     Call it as the module: tensors in, tensors out. A weight that is changed in the module
     afterwards does not change it; `load_state_dict` does. sizes: what each plan is built of. state:
@@ -79,7 +79,7 @@ class CalledModule(Uncopied):
         self._require_open()
         if self.target.shares:
             raise GolowError(
-                "the weights are the module's own (share=True)",
+                "the weights are shared with the module (share=True)",
                 "call the module's load_state_dict.",
             )
         fitting = self._form.fitting(state)
@@ -112,7 +112,7 @@ class CalledModule(Uncopied):
         module's own, and ``iteration``, which each context has once."""
         sizes = [plan.plan.sizes for plan in self.plans.values()]
         only = len(sizes) == 1 and not self.target.shares
-        alone = sizes[0]["constant"] if only else 0  # one plan has weights of its own
+        alone = sizes[0]["constant"] if only else 0  # one plan has separate weights
         return {
             "weights": self._weights.bytes or alone,
             "iteration": max((places["arena"] for places in sizes), default=0),

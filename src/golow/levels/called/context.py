@@ -45,7 +45,8 @@ class Context(Uncopied):
         """
         if not self._lock.acquire(blocking=False):
             raise GolowError(
-                "another thread is calling this context", "give each thread its own: f.context()."
+                "another thread is calling this context",
+                "give each thread its own context: f.context().",
             )
         try:
             known = None if named else self._inputs.exact(given)

@@ -57,7 +57,7 @@ class EmittedLibrary:
         self.context_destroy = function("context_destroy", c_void_p, result=None)
         ends = c_void_p, c_int64, POINTER(c_void_p), POINTER(c_void_p)
         self.run = function("run", *ends)
-        # Of projects for a GPU alone.
+        # Functions of projects for a GPU alone.
         there = hasattr(loaded, f"{name}_enqueue")
         self.enqueue = function("enqueue", *ends, c_void_p) if there else None
         self.error = function("error", result=c_char_p)

@@ -11,7 +11,7 @@ from golow.records.errors import GolowError
 
 class StateForm:
     """Names, shapes and types of a module's state dict, and which names are of one tensor. What is
-    no tensor (``get_extra_state``) is not read."""
+    not a tensor (``get_extra_state``) is not read."""
 
     def __init__(self, module: nn.Module) -> None:
         whole = module.state_dict(keep_vars=True)
@@ -24,12 +24,12 @@ class StateForm:
 
     def fitting(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the state in the module's types. Raises `GolowError` for that of another module,
-        and for what is no tensor with content."""
+        and for what is not a tensor with content."""
         missing = [name for name in self._forms if name not in state]
         unknown = [name for name in state if name not in self._forms and name not in self._other]
         if missing or unknown:
             what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is not the module's"
-            raise GolowError(f"the state dict is another module's: {what}")
+            raise GolowError(f"the state dict does not fit this module: {what}")
         for name, (shape, _) in self._forms.items():
             _require_fitting(name, state[name], shape, self._forms[name][1].is_floating_point)
         return {

@@ -57,7 +57,7 @@ class OneGpu:
 
     @property
     def engines(self) -> Engines:
-        """Of all sizes. Raises LookupError before the first `build`."""
+        """Engines of all sizes. Raises LookupError before the first `build`."""
         if self._chosen is None:
             raise LookupError("no plan was built")
         return self._chosen
@@ -72,7 +72,7 @@ class OneGpu:
 
     def captured_as(self, module: nn.Module) -> nn.Module:
         """A copy on the CPU in float32, where golow's graphs begin. Its parameters have no content,
-        which takes no memory until somebody reads it, and nobody does."""
+        which takes no memory until it is read, and it is not."""
         known: dict[int, Any] = {}
         for tensor in tensors_of(module):
             if isinstance(tensor, nn.Parameter):

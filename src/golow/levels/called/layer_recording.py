@@ -1,5 +1,5 @@
-"""What each layer takes and returns in a run of a module, to find the first that two runs tell
-apart."""
+"""Record the inputs and outputs of each layer in a run of a module, to find the first that two runs
+tell apart."""
 
 from __future__ import annotations
 

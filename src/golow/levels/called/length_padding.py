@@ -14,7 +14,7 @@ from golow.levels.called.text_inputs import TextInputs
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.errors import GolowError
 
-# Of an output's largest element: what roundings of float64 explain.
+# Share of an output's largest element that roundings of float64 explain.
 LIMIT = 1e-10
 ALONE = "leave sequence= out, and compile for each length alone."
 
@@ -48,7 +48,7 @@ def _require_content(inputs: TextInputs) -> None:
     texts = [item for item, long in zip(inputs.example, inputs.is_long, strict=True) if long]
     if all(torch.equal(item, item[:, :1].expand_as(item)) for item in texts):
         raise GolowError(
-            "all tokens of the example are equal, so that it does not show what padding does",
+            "all tokens of the example are equal, so it cannot show the effect of padding",
             "give an example of several different tokens.",
         )
 
@@ -135,7 +135,7 @@ class _Trial:
         return first_difference(alone, padded, self._agree)
 
     def _agree(self, one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-        """Whether tokens are equal; tensors whose padding cannot be told from tokens count as
+        """True if tokens are equal; tensors whose padding cannot be told from tokens count as
         equal."""
         for a, b in zip(one, other, strict=False):
             axes = _long_axes(a, b, self._real, self._length)

@@ -25,7 +25,7 @@ def module_digest(module: nn.Module, *further: object) -> str | None:
     It covers classes and settings of all layers, forms of parameters and of buffers in the state
     dict, contents of all other tensors, the code that is in this process of every function that the
     layers' classes have or refer to, with the values of its globals, and the versions of Python,
-    PyTorch and golow. further: what else the graph depends on, with a `repr` that says it.
+    PyTorch and golow. further: what else the graph depends on, with a `repr` that states it.
     """
     if any(getattr(torch_modules, name, None) for name in GLOBAL_HOOKS):
         return None

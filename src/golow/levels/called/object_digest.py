@@ -155,7 +155,7 @@ class _Writer:
         yield from self._parts("instance", type(item), vars(item))
 
     def _class(self, item: type) -> Text:
-        """Of a known class, its name and what others have put into it."""
+        """Identity of a known class: its name and the attributes that others have set on it."""
         yield f"class {_name(item)}\n"
         known = _is_known(item)
         for name, value in sorted(vars(item).items()):

@@ -119,7 +119,7 @@ class Processor:
         found = next(iter(spread), None) or plan.prepared()
         if found is not None:
             raise GolowError(
-                f"share=True needs plans that read every weight where the module has it, and "
+                f"share=True needs plans that read every weight in the module's memory, but "
                 f"{found} is folded or in another layout",
                 "leave share= out, and call f.load_state_dict(model.state_dict()) after a change.",
             )
@@ -146,7 +146,7 @@ class Processor:
     def step_seconds(
         self, plan: CalledPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> dict[int, float]:
-        """The medians of some iterations, over a memory of their own."""
+        """The medians of some iterations, over a separate memory."""
         self.building()
         run = plan.running(self.arena(plan.plan.sizes["arena"], 1))
         run([item.data_ptr() for item in inputs], [item.data_ptr() for item in outputs])

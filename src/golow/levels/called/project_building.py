@@ -30,7 +30,7 @@ LIBRARIES = {
 
 
 def missing(level: str) -> tuple[str, str] | None:
-    """What building needs and this machine lacks, and how to get it; None if nothing."""
+    """The first build tool that this machine lacks, and how to get it; None if it lacks nothing."""
     if find_compiler() is None:
         return "there is no C++ compiler", "apt-get install g++"
     if _cmake() is None:

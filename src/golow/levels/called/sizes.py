@@ -12,19 +12,19 @@ Size = tuple[int, int]
 
 def ascending(what: str, asked: int | Sequence[int]) -> tuple[int, ...]:
     """Return the numbers that were asked for, each once. Raises `GolowError` for none, for what is
-    no whole number, and for one below 1; what: a word for the message, such as ``batch``."""
+    not a whole number, and for one below 1; what: a word for the message, such as ``batch``."""
     listed = list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else [asked]
     for item in listed:
         if not isinstance(item, int) or isinstance(item, bool):
             raise GolowError(
-                f"{what}={item!r} is no whole number", f"give a number or a list: {what}=[1, 8]."
+                f"{what}={item!r} is not a whole number", f"give a number or a list: {what}=[1, 8]."
             )
     found = tuple(sorted(set(listed)))
     if not found:
         raise GolowError(f"there is no {what} to compile for", "give one number or more.")
     if found[0] < 1:
         unit = "sample" if what == "batch" else "token"
-        raise GolowError(f"a {what} of {found[0]} has no {unit} in it", "use 1 or more.")
+        raise GolowError(f"a {what} of {found[0]} has no {unit}", "use 1 or more.")
     return found
 
 

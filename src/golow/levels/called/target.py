@@ -98,12 +98,12 @@ class Target(Protocol):
     def step_seconds(
         self, plan: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> dict[int, float]:
-        """What each step of an iteration takes, by its position in the plan; empty if the level
+        """Seconds of each step of an iteration, by its position in the plan; empty if the level
         times no steps here."""
 
 
 def require_inferring(module: nn.Module) -> None:
-    """Raise `GolowError` for what is no module, and for one in training mode."""
+    """Raise `GolowError` for what is not a module, and for one in training mode."""
     if not isinstance(module, nn.Module):
         raise GolowError(
             f"the model is {type(module).__name__}, not a torch.nn.Module",
@@ -147,7 +147,7 @@ def roomy() -> Iterator[None]:
     except MemoryError as error:
         raise GolowError(
             f"there is no room on the GPU: {error}" if str(error) else "there is no memory left",
-            "compile for fewer or smaller sizes, or free what else is there.",
+            "compile for fewer or smaller sizes, or free other memory.",
         ) from error
 
 

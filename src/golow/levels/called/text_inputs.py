@@ -74,7 +74,7 @@ class TextInputs(CallInputs):
         return found, (rows, length)
 
     def padded(self, tensors: Sequence[Tensor], size: Size) -> list[Tensor]:
-        """The same with zeros up to the length of that size, and with its last row repeated."""
+        """Pad with zeros up to the length of that size, and repeat the last row."""
         longer = [
             lengthened(item, size[1]) if long else item
             for item, long in zip(tensors, self.is_long, strict=True)

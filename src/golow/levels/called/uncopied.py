@@ -1,4 +1,5 @@
-"""What lives in the memory of one process, and says so instead of being copied or pickled."""
+"""Base of objects in the memory of one process: they refuse to be copied or pickled, with an
+error."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Uncopied:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Raise `GolowError`."""
         raise GolowError(
-            "a compiled module can neither be copied nor pickled: its plan and its weights are in "
-            "the memory of this process",
+            "a compiled module cannot be copied or pickled: its plan and its weights are in the "
+            "memory of this process",
             self.instead,
         )

@@ -10,7 +10,7 @@ from golow.records.workload import Precision
 
 
 class Wanted(NamedTuple):
-    """The settings of `golow.compile`, whose docstring says what each means."""
+    """The settings of `golow.compile`, whose docstring states what each means."""
 
     level: str = "direct"
     batch: int | Sequence[int] | None = None

@@ -1,4 +1,4 @@
-"""The choices that nobody made: one file per choice, found by looking into this folder."""
+"""Settings that have a default: one file per choice, found by looking into this folder."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def read(program: Any) -> str:
 
 
 def _returns_a_block() -> bool:
-    """Whether a block that is allocated and freed now goes back to the kernel."""
+    """True if a block that is allocated and freed now goes back to the kernel."""
     library = ctypes.CDLL(None)
     library.malloc.restype = library.sbrk.restype = ctypes.c_void_p
     library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
@@ -75,16 +75,16 @@ KEEP = {name: str(KEPT) for name in THRESHOLDS}
 CHOICES = (
     Choice(
         name="allocator",
-        summary="which library allocates, and whether it gives memory back when it is freed",
+        summary="which library allocates, and whether it returns freed memory to the system",
         made_by="glibc",
         where="mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD",
         read=read,
         likely=True,
-        costs="memory: what an iteration freed stays in the process",
+        costs="memory: memory freed by an iteration stays in the process",
         alternatives=(
             Alternative(
                 name="malloc_keep",
-                summary="glibc keeps what is freed, up to 1 GiB",
+                summary="glibc keeps up to 1 GiB of freed memory",
                 value=KEEPS,
                 environment=KEEP,
                 shell=" ".join(f"{name}={value}" for name, value in KEEP.items()),
@@ -92,7 +92,7 @@ CHOICES = (
             ),
             Alternative(
                 name="malloc_return",
-                summary="glibc's own thresholds, which golow's C++ program raises",
+                summary="glibc's default thresholds, which golow's C++ program raises",
                 value=RETURNS,
                 levels=("libtorch",),
             ),

@@ -1,4 +1,4 @@
-"""Whether autocast keeps the weights that it has cast until the forward pass is over."""
+"""Autocast's cache: whether cast weights are kept until the forward pass is over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT, AGAIN, NONE = "casts are kept", "casts are repeated", "there is no autocas
 
 
 def read(program: Any) -> str:
-    """What holds inside the context that surrounds the forward pass."""
+    """Report the setting inside the context that surrounds the forward pass."""
     import torch
 
     if program.arithmetic.autocast is None:

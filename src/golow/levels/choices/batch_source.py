@@ -1,4 +1,4 @@
-"""Where an iteration gets its batch. golow's batches lie on the device, so that an iteration is the
+"""Where an iteration gets its batch. golow's batches are on the device, so that an iteration is the
 network alone; a program that trains or serves has to bring them there."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from golow.levels.choices.choice import IN_PYTORCH, Alternative, Choice
 
 
 class FromHost(NamedTuple):
-    """Batches lie in the host's memory, and each iteration sends its own to the device.
+    """Batches are in the host's memory, and each iteration sends its own to the device.
 
     pinned: in memory that the device reads itself. waits: whether the host waits for the copy.
     images: the dtype of pictures on the way. Targets of classes are sent as int64, or with images
@@ -88,7 +88,7 @@ PINNED_LOADERS = (
 
 
 def read(program: Any) -> str:
-    """What the program's source says of its tensors or its loader."""
+    """Report the program's source of tensors or its loader."""
     return str(program.source)
 
 
@@ -132,7 +132,7 @@ CHOICES = (
         name="batch_source",
         summary="where an iteration gets its batch; the price is relative to a batch that is there",
         made_by="golow",
-        where="src/golow/levels/torch/batch_sources.py; users decide it by their own loop",
+        where="src/golow/levels/torch/batch_sources.py; users decide it in their training loop",
         levels=IN_PYTORCH,
         read=read,
         costs="the host's cores and memory; the GPU's memory for the batch that arrives",

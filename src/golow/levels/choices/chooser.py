@@ -1,4 +1,4 @@
-"""The worker's side of choices: a program takes alternatives and says what is in force."""
+"""The worker's side of choices: a program takes alternatives and states what is in force."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ CHOICES = (
         devices=("cuda",),
         read=None,
         likely=True,
-        costs="memory of its own for the graph",
+        costs="separate memory for the graph",
         alternatives=(
             Alternative(
                 name="cudagraph",
@@ -130,7 +130,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="graph",
-                summary="TensorFlow's own kernels",
+                summary="TensorFlow's kernels without XLA",
                 value="graph",
                 variant="graph",
                 python="tf.function(function, jit_compile=False)",
@@ -139,9 +139,9 @@ CHOICES = (
     ),
     Choice(
         name="jax_weights",
-        summary="whether a JAX program gets its weights as arguments or has them as constants",
+        summary="whether a JAX program takes its weights as arguments or holds them as constants",
         made_by="golow's level; JAX leaves it to its users",
-        where="jax.jit: what a function reads that is no argument of its own",
+        where="jax.jit: values that a function uses but does not take as arguments",
         levels=("jax",),
         modes=("infer",),
         read=None,
@@ -159,7 +159,7 @@ CHOICES = (
     ),
     Choice(
         name="script_freezing",
-        summary="whether TorchScript makes weights constants and converts them for oneDNN",
+        summary="whether TorchScript turns weights into constants and converts them for oneDNN",
         made_by="golow's level; PyTorch only traces",
         where="torch.jit.freeze, torch.jit.optimize_for_inference",
         levels=("torchscript",),
@@ -181,6 +181,6 @@ CHOICES = (
         read=None,
         likely=True,
         costs="minutes to build",
-        alternatives=(_mode("autotune", "the fastest of those that were timed", ""),),
+        alternatives=(_mode("autotune", "the fastest one timed", ""),),
     ),
 )

@@ -79,7 +79,7 @@ CHOICES = (
             ),
             _with(
                 "cuda_malloc_async",
-                "CUDA's own pool instead of PyTorch's cache",
+                "CUDA's memory pool instead of PyTorch's cache",
                 "backend:cudaMallocAsync",
                 POOL,
             ),

@@ -1,4 +1,4 @@
-"""What CUDA's driver says about this process and its GPU, asked by ctypes: no level needs a further
+"""State of this process and its GPU by CUDA's driver, asked by ctypes: no level needs a further
 package for it, and nothing is loaded until it is asked."""
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 EAGER_LOADING, LAZY_LOADING = 1, 2  # CUmoduleLoadingMode
 STACK_SIZE = 0  # CUlimit
 SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvmlClockType_t
-UNKNOWN = "the driver does not say"
+UNKNOWN = "the driver does not report it"
 
 BUS_ID_BYTES = 64
 
 
 def module_loading() -> int | None:
-    """`EAGER_LOADING` or `LAZY_LOADING`; None if the driver does not say (before CUDA 11.7)."""
+    """`EAGER_LOADING` or `LAZY_LOADING`; None if the driver does not report it (before CUDA
+    11.7)."""
     return _integer(ctypes.c_int, lambda mode: _cuda().cuModuleGetLoadingMode(mode))
 
 
@@ -34,7 +35,7 @@ def set_stack_bytes(size: int) -> None:
 
 
 def persistence() -> bool | None:
-    """Whether the driver stays loaded while no program uses the GPU."""
+    """True if the driver stays loaded while no program uses the GPU."""
     mode = _integer(ctypes.c_uint, lambda out: _nvml().nvmlDeviceGetPersistenceMode(_card(), out))
     return None if mode is None else mode == 1
 

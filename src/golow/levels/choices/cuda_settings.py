@@ -1,4 +1,4 @@
-"""What CUDA's driver decides for every program: when it loads kernels, how many queues it has, and
+"""Choices of CUDA's driver for every program: when it loads kernels, how many queues it has, and
 whether a launch waits for its kernel."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLEEP_CYCLES = 1_000_000  # half a millisecond or more
 
 
 def modules(program: Any) -> str:
-    """When the driver loads kernels, as it says."""
+    """When the driver loads kernels, as it states."""
     return LOADING.get(cuda_driver.module_loading() or 0, cuda_driver.UNKNOWN)
 
 
@@ -34,7 +34,7 @@ def connections(program: Any) -> str:
 
 
 def launches(program: Any) -> str:
-    """Whether a kernel that takes long has ended when its launch returns."""
+    """Report whether a long kernel has ended when its launch returns."""
     import torch
 
     torch.cuda.synchronize()

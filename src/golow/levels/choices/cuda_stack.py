@@ -9,12 +9,12 @@ from golow.levels.choices import cuda_driver
 from golow.levels.choices.choice import WITH_TORCH, Alternative, Choice
 
 DRIVERS = 1024  # bytes; the driver's own
-RESERVED, AS_NEEDED = "1 KiB or more for each thread", "what the kernels need"
+RESERVED, AS_NEEDED = "1 KiB or more for each thread", "as much as the kernels need"
 
 
 def read(program: Any) -> str:
-    """What the context reserves, as the driver says. It raises the limit for a kernel that needs
-    more, so any limit below its own is one that somebody lowered."""
+    """Report the stack that the context reserves, by the driver. It raises the limit for a kernel
+    that needs more, so a limit below the kernel's was lowered by a program."""
     size = cuda_driver.stack_bytes()
     if size is None:
         return cuda_driver.UNKNOWN
@@ -57,7 +57,7 @@ CHOICES = (
             ),
             Alternative(
                 name="cuda_stack",
-                summary="the driver's own stacks, which golow's cudnn level gives back",
+                summary="the driver's default stacks, which golow's cudnn level releases",
                 value=RESERVED,
                 call=_reserved,
                 levels=("cudnn",),

@@ -11,7 +11,7 @@ LIMIT = 10  # PyTorch's own
 
 
 def benchmark(program: Any) -> str:
-    """Whether PyTorch times cuDNN's algorithms, and how many of them."""
+    """Report whether PyTorch times cuDNN's algorithms, and how many of them."""
     from torch.backends import cudnn
 
     if not cudnn.benchmark:
@@ -20,14 +20,14 @@ def benchmark(program: Any) -> str:
 
 
 def deterministic(program: Any) -> str:
-    """Whether PyTorch takes deterministic algorithms of cuDNN alone."""
+    """Report whether PyTorch uses only deterministic algorithms of cuDNN."""
     from torch.backends import cudnn
 
     return ON if cudnn.deterministic else OFF
 
 
 def enabled(program: Any) -> str:
-    """Whether PyTorch may call cuDNN."""
+    """Report whether PyTorch may call cuDNN."""
     from torch.backends import cudnn
 
     return ON if cudnn.enabled else OFF
@@ -66,7 +66,7 @@ CHOICES = (
         read=benchmark,
         likely=True,
         changes_results=True,
-        costs="start: the first iterations time every algorithm, each with its own workspace",
+        costs="start: the first iterations time every algorithm, each with a separate workspace",
         alternatives=(
             Alternative(
                 name="cudnn_benchmark",
@@ -110,7 +110,7 @@ CHOICES = (
     ),
     Choice(
         name="cudnn_enabled",
-        summary="whether PyTorch calls cuDNN or its own kernels",
+        summary="whether PyTorch calls cuDNN or native kernels",
         made_by="PyTorch",
         where="torch.backends.cudnn.enabled, on; aten/src/ATen/Context.h",
         levels=WITH_TORCH,
@@ -120,7 +120,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="no_cudnn",
-                summary="PyTorch's own kernels for convolutions and batch norms",
+                summary="PyTorch's native kernels for convolutions and batch norms",
                 value=OFF,
                 call=_disable,
                 python="torch.backends.cudnn.enabled = False",

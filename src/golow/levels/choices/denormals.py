@@ -11,7 +11,7 @@ KEPT, FLUSHED, MIXED = "kept", "flushed to zero", "flushed to zero in some threa
 
 
 def read(program: Any) -> str:
-    """What multiplying such numbers by one gives, in all threads."""
+    """Report the result of multiplying such numbers by one, in all threads."""
     import torch
 
     product = torch.full((COUNT,), DENORMAL) * torch.ones(COUNT)

@@ -11,7 +11,7 @@ ON_A_GPU = (*WITH_TORCH, "cudnn")
 
 
 def persistence(program: Any) -> str:
-    """Whether the driver stays loaded between programs."""
+    """Report whether the driver stays loaded between programs."""
     found = cuda_driver.persistence()
     return cuda_driver.UNKNOWN if found is None else "on" if found else "off"
 

@@ -1,4 +1,4 @@
-"""Whether large blocks of memory get pages of 2 MiB instead of 4 KiB.
+"""Huge pages: whether large blocks of memory get pages of 2 MiB instead of 4 KiB.
 
 The kernel decides (/sys/kernel/mm/transparent_hugepage/enabled): always, never, or for memory for
 which a program asks by `madvise`. glibc asks from 2.35 on, PyTorch too, each only if it is told to.
@@ -15,7 +15,7 @@ from golow.levels.choices.choice import WITH_TORCH, Alternative, Choice
 
 MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 BLOCK = 64 << 20  # bytes
-NOBODY, BY_GLIBC, BY_TORCH = "nobody asks for them", "the C library asks", "PyTorch asks"
+NO_PROGRAM, BY_GLIBC, BY_TORCH = "no program requests them", "the C library asks", "PyTorch asks"
 TUNABLE, VARIABLE = "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE"
 
 
@@ -29,7 +29,7 @@ def read(program: Any) -> str:
         return f"{mode}, by the kernel"
     if _malloc_asks():
         return BY_GLIBC
-    return BY_TORCH if "torch" in sys.modules and _torch_asks() else NOBODY
+    return BY_TORCH if "torch" in sys.modules and _torch_asks() else NO_PROGRAM
 
 
 def _malloc_asks() -> bool:
@@ -51,7 +51,7 @@ def _torch_asks() -> bool:
 
 
 def _is_advised(address: int) -> bool:
-    """Whether the mapping with that address has the flag `hg` (proc_pid_smaps(5))."""
+    """True if the mapping with that address has the flag `hg` (proc_pid_smaps(5))."""
     inside = False
     for row in Path("/proc/self/smaps").read_text(errors="replace").splitlines():
         first, _, rest = row.partition(" ")
@@ -66,7 +66,7 @@ def _is_advised(address: int) -> bool:
 CHOICES = (
     Choice(
         name="huge_pages",
-        summary="whether large blocks of memory lie in pages of 2 MiB",
+        summary="whether large blocks of memory use pages of 2 MiB",
         made_by="the kernel and glibc",
         where="/sys/kernel/mm/transparent_hugepage/enabled; glibc manual, Malloc Tunables",
         read=read,

@@ -1,4 +1,4 @@
-"""What the user's own loop decides around PyTorch's calls."""
+"""Choices in the user's loop around PyTorch's calls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from golow.levels.choices.choice import IN_PYTORCH, WITH_PYTHON, Alternative, Ch
 from golow.worker import clock
 
 INFERENCE, NO_GRAD, RECORDED = "inference_mode", "no_grad", "recorded"
-STORING = ("eager", "torchscript", "compile")  # a CUDA graph has gradients of its own
+STORING = ("eager", "torchscript", "compile")  # a CUDA graph has separate gradients
 OFF, ON, FROZEN = "off", "on", "on, living objects left out"
 
 
 def gradients(program: Any) -> str:
-    """What PyTorch says inside of the forward pass."""
+    """Report PyTorch's setting inside the forward pass."""
     import torch
 
     with program.bare_call():
@@ -24,13 +24,13 @@ def gradients(program: Any) -> str:
 
 
 def parameters(program: Any) -> str:
-    """Whether any parameter of the module asks for a gradient."""
+    """Report whether any parameter of the module requires a gradient."""
     asking = any(parameter.requires_grad for parameter in program.module.parameters())
     return "required" if asking else "not required"
 
 
 def cleared(program: Any) -> str:
-    """What golow's loop tells `zero_grad`."""
+    """Report the argument of `zero_grad` in golow's loop."""
     return "removed" if program.habits.set_to_none else "filled with zeros"
 
 
@@ -90,7 +90,7 @@ CHOICES = (
     ),
     Choice(
         name="parameter_gradients",
-        summary="whether parameters ask for a gradient in inference, too",
+        summary="whether parameters require a gradient in inference, too",
         made_by="PyTorch",
         where="torch.nn.Parameter, requires_grad=True",
         levels=IN_PYTORCH,
@@ -141,7 +141,7 @@ CHOICES = (
             _collects(
                 "gc_frozen",
                 FROZEN,
-                "it runs, but leaves out what already lives",
+                "it runs, but skips objects that already exist",
                 True,
                 "gc.collect(); gc.freeze()",
             ),

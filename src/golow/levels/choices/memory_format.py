@@ -7,7 +7,7 @@ from golow.levels.choices.choice import Alternative, Choice
 CHOICES = (
     Choice(
         name="memory_format",
-        summary="the order in which images and weights lie in memory",
+        summary="the order of images and weights in memory",
         made_by="PyTorch",
         where="torch.memory_format; NCHW unless the model and its input are converted",
         levels=("eager", "cudagraph"),

@@ -1,4 +1,4 @@
-"""What PyTorch lets oneDNN do on a CPU, and oneDNN's own defaults."""
+"""PyTorch's use of oneDNN on a CPU, and oneDNN's defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEVELOPER_GUIDE = "oneDNN's developer guide"
 
 
 def used(program: Any) -> str:
-    """Whether PyTorch's operations may call oneDNN."""
+    """Report whether PyTorch's operations may call oneDNN."""
     import torch
 
     return "on" if torch._C._get_mkldnn_enabled() else "off"
@@ -32,8 +32,8 @@ def precision(program: Any) -> str:
 
 
 def capacity(program: Any) -> str:
-    """The number of kernels that oneDNN keeps: its own word where it is a library of its own. That
-    in PyTorch's does not export the function; there, what its environment says."""
+    """The number of kernels that oneDNN keeps: its own word where it is a separate library. That
+    in PyTorch's does not export the function; there, what its environment states."""
     if file := mapped("libdnnl"):
         found = ctypes.c_int()
         ctypes.CDLL(file).dnnl_get_primitive_cache_capacity(ctypes.byref(found))
@@ -74,7 +74,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="onednn_off",
-                summary="PyTorch's own kernels and its BLAS",
+                summary="PyTorch's native kernels and its BLAS",
                 value="off",
                 call=_off,
                 rebuilds=True,
@@ -117,7 +117,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="onednn_cache_off",
-                summary="none: what the cache is worth",
+                summary="none: shows the benefit of the cache",
                 value="0",
                 environment={CAPACITY: "0"},
                 shell=f"{CAPACITY}=0",

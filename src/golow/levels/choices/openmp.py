@@ -25,7 +25,7 @@ LIBRARIES = ("libgomp", "libiomp5", "libomp")
 BINDINGS = {0: "off", 1: "on", 2: "primary", 3: "close", 4: "spread"}  # omp_proc_bind_t
 POLICY = "OMP_WAIT_POLICY"
 LIBGOMP = "https://gcc.gnu.org/onlinedocs/libgomp/Environment-Variables.html"
-GIVEN, HALF, ONE, ALL = "as given", "half of those given", "one", "one a logical CPU"
+GIVEN, HALF, ONE, ALL = "as given", "half as many", "one", "one a logical CPU"
 
 
 def library_file() -> str:
@@ -40,13 +40,13 @@ def library(program: Any) -> str:
 
 
 def binding(program: Any) -> str:
-    """What OpenMP itself says about the binding of its threads."""
+    """Report the binding of OpenMP's threads, as OpenMP states it."""
     return BINDINGS.get(ctypes.CDLL(library_file()).omp_get_proc_bind(), "unknown")
 
 
 def waiting(program: Any) -> str:
     """The policy in this process's environment: OpenMP has no function that returns it."""
-    return os.environ.get(POLICY, "").lower() or "the library's own: spin a while, then sleep"
+    return os.environ.get(POLICY, "").lower() or "the library's default: spin a while, then sleep"
 
 
 def threads(program: Any) -> str:

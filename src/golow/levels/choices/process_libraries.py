@@ -60,5 +60,5 @@ def preloading(library: Path | None) -> dict[str, str]:
 
 
 def present(library: Path | None, name: str, fix: str) -> Probe:
-    """Whether the library is installed."""
+    """Probe for the library."""
     return Probe(True) if library is not None else Probe(False, f"{name} is not installed", fix)

@@ -1,4 +1,4 @@
-"""What others decided before a program runs: golow reports it and does not set it."""
+"""Choices made by others before a program runs: golow reports them and does not set them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def governor(program: Any) -> str:
 
 
 def smt(program: Any) -> str:
-    """Whether a core runs several hardware threads."""
+    """Report whether a core runs several hardware threads."""
     return {"1": "on", "0": "off"}.get(_text(CPU / "smt/active"), UNKNOWN)
 
 
 def addresses(program: Any) -> str:
-    """Whether this process lies at addresses drawn at random."""
+    """Report whether this process is loaded at random addresses."""
     mode = _text(Path("/proc/sys/kernel/randomize_va_space"))
     own = _text(Path("/proc/self/personality"))
     if not mode or not own:
@@ -32,7 +32,7 @@ def addresses(program: Any) -> str:
 
 
 def initialisation(program: Any) -> str:
-    """What the initial weights come from."""
+    """Report the origin of the initial weights."""
     found: str = program.workload.initialisation
     return found
 
@@ -72,7 +72,8 @@ CHOICES = (
     ),
     Choice(
         name="random_addresses",
-        summary="whether a process lies at random addresses, which moves its data in the caches",
+        summary="whether a process is loaded at random addresses, which moves its data in the "
+        "caches",
         made_by="the kernel",
         where="/proc/sys/kernel/randomize_va_space, personality(2)",
         read=addresses,

@@ -1,4 +1,4 @@
-"""What ONNX Runtime and OpenVINO decide, and what golow's levels tell them."""
+"""Choices of ONNX Runtime and OpenVINO, and the settings that golow's levels give them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OPTIMISATIONS = {
 
 
 def spinning(program: Any) -> str:
-    """Whether idle threads spin, by the session's options."""
+    """Report whether idle threads spin, by the session's options."""
     try:
         entry = program.session.get_session_options().get_session_config_entry(SPINNING)
-    except Exception:  # the runtime's own way to say that nobody has set it
+    except Exception:  # the runtime raises if it is not set
         return "on"
     return "off" if entry == "0" else "on"
 
@@ -32,18 +32,18 @@ def optimisation(program: Any) -> str:
 
 
 def arena(program: Any) -> str:
-    """Whether the session keeps memory of its own."""
+    """Report whether the session keeps a memory arena."""
     return "on" if program.session.get_session_options().enable_cpu_mem_arena else "off"
 
 
 def hint(program: Any) -> str:
-    """What the compiled model is optimised for."""
+    """Report the goal for which the compiled model is optimised."""
     found = program.compiled.get_property("PERFORMANCE_HINT")
     return str(getattr(found, "name", found)).lower()
 
 
 def pinning(program: Any) -> str:
-    """Whether threads stay on their cores."""
+    """Report whether threads stay on their cores."""
     return "on" if program.compiled.get_property("ENABLE_CPU_PINNING") else "off"
 
 

@@ -1,4 +1,4 @@
-"""Whether float32 products and convolutions may round their factors to TF32 (10 bits of mantissa).
+"""TF32: whether float32 products and convolutions may round their factors (10 bits of mantissa).
 
 golow sets both from the workload's precision ``ieee`` or ``tf32`` and leaves PyTorch's defaults
 otherwise. An alternative is set after that, so it wins; the check then decides whether the results
@@ -15,14 +15,14 @@ TF32, IEEE = "TF32", "float32"
 
 
 def products(program: Any) -> str:
-    """What cuBLAS may use in products of float32."""
+    """Report what cuBLAS may use in products of float32."""
     import torch
 
     return TF32 if torch.backends.cuda.matmul.allow_tf32 else IEEE
 
 
 def convolutions(program: Any) -> str:
-    """What cuDNN may use in convolutions of float32."""
+    """Report what cuDNN may use in convolutions of float32."""
     import torch
 
     return TF32 if torch.backends.cudnn.allow_tf32 else IEEE

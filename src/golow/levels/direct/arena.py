@@ -92,7 +92,7 @@ def arena_report(plan: Plan, keys: Mapping[int, Key]) -> ArenaReport:
 
 
 def _category(buffer: Buffer, key: Key) -> str:
-    """What the buffer is for; empty for what a step computes."""
+    """Category of the buffer; empty for values that a step computes."""
     if key[0] in OF_KEYS:
         return OF_KEYS[key[0]]
     if buffer.name.endswith(SCRATCH):

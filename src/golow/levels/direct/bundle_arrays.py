@@ -45,13 +45,13 @@ def weights(bundle: Bundle) -> Iterator[Read]:
 
 @contextmanager
 def graph_weights(bundle: Bundle) -> Iterator[Read]:
-    """The same as graphs take it."""
+    """Weights as graphs take them."""
     with weights(bundle) as read:
         yield lambda kind, target: in_pairs(read(kind, target))
 
 
 def in_pairs(array: np.ndarray) -> np.ndarray:
-    """What a graph takes of an array: complex numbers are pairs of real ones there
+    """An array as a graph takes it: complex numbers are pairs of real ones there
     (`golow.lower.aten.complex_numbers`)."""
     if array.dtype.kind != "c":
         return array
@@ -107,7 +107,7 @@ def batches(bundle: Bundle, number: int) -> list[Batch]:
     """Return the arrays of each batch, by kind (input or target) and position."""
     found: list[Batch] = [{} for _ in range(number)]
     with safe_open(bundle.file("batches.safetensors"), framework="numpy") as file:
-        for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+        for name in file.keys():  # noqa: SIM118 (it is not a dictionary)
             index, kind, position = name.split("/")
             found[int(index)][(kind, position)] = file.get_tensor(name)
     return found

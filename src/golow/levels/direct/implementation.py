@@ -1,4 +1,4 @@
-"""What a direct level has for an operator: how to build it, and what of it the level cannot run.
+"""Implementation of an operator at a direct level: how to build it, and which cases it refuses.
 
 A level's ``operators/`` folder has a file for each operator, found by listing the folder. A file
 declares its `Implementation` under ``IMPLEMENTATIONS``. Whether a graph can run is checked before
@@ -46,7 +46,8 @@ def in_groups(build: Any, arguments: Any) -> None:
 class Implementation(NamedTuple):
     """One operator at one level.
 
-    build(builder, arguments) adds its steps. refuse(arguments, question) says what of this node the
+    build(builder, arguments) adds its steps. refuse(arguments, question) states what of this node
+    the
     level cannot do, in words that complete the sentence "the level does not support ...", or an
     empty text. It only looks at the graph, shapes and dtypes, and needs neither library nor device.
     """

@@ -1,4 +1,4 @@
-"""The node that a builder is at: what the graph says about it and about its values, before any
+"""The node that a builder is at: what the graph states about it and about its values, before any
 memory is given to them. Both builders hold one."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CurrentNode:
         return found
 
     def is_read(self, index: int) -> bool:
-        """Whether any node or graph output reads the node's value of that index."""
+        """True if any node or graph output reads the node's value of that index."""
         return self.node.outputs[index] is not None
 
     def output_name(self, index: int = 0) -> str:
@@ -69,11 +69,11 @@ class CurrentNode:
     # ------------------------------------------------------------ all values
 
     def value(self, reference: Ref) -> Value:
-        """Return what the graph says about a value: its name, shape and dtype."""
+        """Return what the graph states about a value: its name, shape and dtype."""
         return self.links.values[reference.name]
 
     def is_input(self, reference: Ref) -> bool:
-        """Whether the value is an input of the model."""
+        """True if the value is an input of the model."""
         item = self.sources.get(reference.name)
         return item is not None and item.kind == "input"
 
@@ -87,7 +87,7 @@ class CurrentNode:
         return constant_values(self.graph)
 
     def is_constant(self, reference: Ref) -> bool:
-        """Whether the value is the same in every iteration, and is there when loading is over."""
+        """True if the value is the same in every iteration, and is there when loading is over."""
         return reference.name in self.constants
 
     # ------------------------------------------------------------ who shares memory, and how long
@@ -97,20 +97,20 @@ class CurrentNode:
         return self._groups.get(name, name)
 
     def put_into(self, name: str, whole: str) -> None:
-        """Count a value, and its views, among those that lie in the memory of another one."""
+        """Count a value, and its views, among those that are in the memory of another one."""
         liveness.share_memory(self._groups, self._last_reads, name, whole)
 
     def share_memory(self, one: Ref, other: Ref) -> bool:
-        """Whether two values share their memory."""
+        """True if two values share their memory."""
         return self.group(one.name) == self.group(other.name)
 
     def reads_once(self, reference: Ref) -> bool:
-        """Whether no other argument of the node shares the value's memory."""
+        """True if no other argument of the node shares the value's memory."""
         names = {name for name in self.node.references() if name != reference.name}
         return all(self.group(name) != self.group(reference.name) for name in names)
 
     def is_read_last(self, name: str) -> bool:
-        """Whether no later node reads the value's memory."""
+        """True if no later node reads the value's memory."""
         return self._last_reads.get(self.group(name), -1) <= self.position
 
     # ------------------------------------------------------------ notes for the backward pass

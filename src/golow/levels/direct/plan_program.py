@@ -173,7 +173,7 @@ class PlanProgram(Chooser):
             self._kept.append(weighted_sum([self.result(key) for key in self._output_keys()]))
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         kept, self._kept = self._kept, []
         return kept
 
@@ -253,7 +253,7 @@ class PlanProgram(Chooser):
 
     @property
     def train(self) -> bool:
-        """Whether an iteration is a training step."""
+        """True if an iteration is a training step."""
         return self.workload.mode == "train"
 
     def reset(self, learning_rate: float | None = None) -> None:

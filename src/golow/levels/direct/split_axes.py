@@ -52,7 +52,7 @@ class Folded(NamedTuple, Generic[Held]):
         return Folded(self.tensor, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> Folded[Held] | None:
-        """The same elements in the same order with another shape; None if a part would have to be
+        """The elements in their order with another shape; None if a part would have to be
         divided into sizes that do not divide it."""
         parts, axes = self.parts, []
         for size in reversed(shape):
@@ -75,7 +75,7 @@ class Folded(NamedTuple, Generic[Held]):
 
 
 def joined(parts: Iterable[Part]) -> Axis:
-    """The same axis with those parts made one that go on as they began."""
+    """The axis with adjacent parts merged where one continues the other."""
     found: list[Part] = []
     for part in parts:
         if found and found[-1].step == part.size * part.step:
@@ -85,7 +85,7 @@ def joined(parts: Iterable[Part]) -> Axis:
 
 
 def rows_in_memory(view: Folded[Held]) -> int | None:
-    """The step between rows if the rows of the last axis lie one after the other in memory, in any
+    """The step between rows if the rows of the last axis follow one another in memory, in any
     order; None otherwise."""
     *outer, last = view.axes
     if len(last) != 1 or last[0].step != 1:

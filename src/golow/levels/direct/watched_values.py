@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from golow.levels.direct.plan_program import PlanProgram
 
 BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1}
-"""Of an element in the file, where 16-bit floats are written as float32."""
+"""Bytes of an element in the file, where 16-bit floats are written as float32."""
 ALIGNMENT = 64
 """Bytes: where values begin in the file."""
 Places = Mapping[str, tuple[Any, int]]
-"""Where each value lies, and the step after which it is there."""
+"""Where each value is stored, and the step after which it is there."""
 Watch = Callable[[int], None]
-"""What is called with the position of each step after it."""
+"""Callback that gets the position of each step after it."""
 Take = Callable[[str, np.ndarray], None]
-"""What gets each value by its name. The array is the level's own memory: it is to be copied."""
+"""Callback that gets each value by its name. The array is the level's memory: it is to be
+copied."""
 NONE_HARDER: Mapping[str, Harder] = {}
 
 
@@ -37,9 +38,9 @@ def write_values(
     program: PlanProgram, batch: int, first: int, most: int, file: Path, hard: bool
 ) -> ValuesReport:
     """Run one iteration step by step and write the values that its nodes make, from the node at
-    that position on, up to that many bytes; of one node at least. Beside the first such file lies
-    the plan's graph. hard: make the inputs of some operations hard, and write only what those read
-    and make."""
+    that position on, up to that many bytes; of one node at least. Beside the first such file is
+    stored the plan's graph. hard: make the inputs of some operations hard, and write only what
+    those read and make."""
     built = program.execution.built
     harder = replaceable(built.graph, built.values) if hard else {}
     wanted = _around(built.graph, harder) & built.values.keys() if hard else built.values.keys()
@@ -72,7 +73,7 @@ def watch(
 ) -> None:
     """Take the values of these names, each after the step that makes it: later ones may reuse its
     memory. run: runs one iteration of the execution's plan under watch. harder: what replaces
-    values when they have been taken; all that lies in such memory is taken again, as later steps
+    values when they have been taken; all that is in such memory is taken again, as later steps
     read it."""
     places: Places = execution.built.values
     after: dict[int, list[str]] = {}
@@ -127,7 +128,7 @@ def replaceable(graph: Graph, values: Places) -> dict[str, Harder]:
 
 
 def _around(graph: Graph, hard: Collection[str]) -> set[str]:
-    """What operations on these values read and make."""
+    """Inputs and results of operations on these values."""
     found: set[str] = set()
     for position, _ in hard_nodes(graph, hard):
         node = graph.nodes[position]
@@ -137,7 +138,7 @@ def _around(graph: Graph, hard: Collection[str]) -> set[str]:
 
 
 def _written(array: np.ndarray, held: str, file: BinaryIO) -> StoredValue:
-    """Append a value to the file in the order in which it lies in the level's memory: to turn the
+    """Append a value to the file in the order in which it is in the level's memory: to turn the
     axes of images takes longer than all else."""
     order = tuple(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
     offset = -(-file.tell() // ALIGNMENT) * ALIGNMENT
@@ -163,7 +164,7 @@ def _fitting(graph: Graph, values: Places, first: int, most: int) -> tuple[list[
 
 
 def _made(graph: Graph, position: int, values: Places) -> Iterator[tuple[str, int]]:
-    """The values of a node that lie in memory, with their bytes in the file."""
+    """The values of a node that are in memory, with their bytes in the file."""
     for value in graph.nodes[position].outputs:
         if value is not None and value.name in values:
             yield value.name, BYTES.get(value.dtype, 8) * math.prod(value.shape)

@@ -1,4 +1,4 @@
-"""What is computed from weights alone, once, while a plan for inference is loaded: with NumPy, in
+"""Values computed from weights alone, once, while a plan for inference is loaded: with NumPy, in
 float64, rounded once. `lower/operators/` defines each operator."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def joined_weight(parts: Sequence[Array]) -> Array:
 
 
 def computed(operator: Operator, value: Callable[[str], Array]) -> Array:
-    """What the operator gives. value: of a name in the graph."""
+    """Result of the operator. value: of a name in the graph."""
 
     def given(item: Any) -> Any:
         if isinstance(item, Ref):

@@ -40,7 +40,7 @@ MEMORY_FORMATS = {
 
 
 class NotEmitted(Exception):
-    """The argument has no C++ form here; the message says why."""
+    """The argument has no C++ form here; the message states why."""
 
 
 class PerSample(Record, frozen=True, kw_only=True):

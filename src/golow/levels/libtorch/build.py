@@ -48,8 +48,8 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
     """The program of that graph for the device, from the cache or newly compiled. products: see
     `golow.levels.libtorch.emit.emit_program`.
 
-    Raises `Unsupported` if a node has no C++ form, and `GolowError` if there is no
-    compiler or no torch for that device, or if the compiler fails.
+    Raises `Unsupported` if a node has no C++ form, and `GolowError` if there is
+    no compiler or no torch for that device, or if the compiler fails.
     """
     # Emitting imports torch for the operators' schemas; the probe, in this module, must not.
     from golow.levels.libtorch.emit import emit_program, without_comments
@@ -84,7 +84,7 @@ def build_library(graph: Graph, cache: Path, device: Device = "cpu") -> Artifact
 def _built(
     tools: Toolchain, code: str, identity: str, home: Path, frame: str = "worker"
 ) -> Artifact:
-    """The program with that code. identity: the text that says whether two programs are the
+    """The program with that code. identity: the text that states whether two programs are the
     same."""
     folder = home / _key(tools, identity, frame)
     notes: list[str] = []

@@ -71,7 +71,7 @@ def _for_any_batch(prepared: Prepared, captured: Captured) -> Graph | None:
     rows, inputs = prepared.workload.batch, prepared.batches[0].inputs
     if prepared.loss is not None or any(not x.dim() or x.shape[0] != rows for x in inputs):
         return None
-    # What is captured at a batch of one has views and expansions of its own.
+    # A graph captured at a batch of one has other views and expansions.
     sizes = (rows, 2 * rows) if rows > 1 else (2, 3)
     found = [captured] if rows > 1 else []
     try:

@@ -292,7 +292,7 @@ class _Network:
                 yield f"    {self.names[name]}.reset();"
 
     def operation_lines(self) -> Iterator[str]:
-        """The table that says which operation of which layer each mark follows."""
+        """The table that states which operation of which layer each mark follows."""
         yield f"std::vector<Operation> {self.struct}::operations() const {{"
         yield "  return {"
         for position, node in enumerate(self.nodes):
@@ -339,7 +339,7 @@ class _Network:
         yield from assignments
 
     def _may_share_memory(self, name: str) -> bool:
-        """Whether the value may share memory with another tensor."""
+        """True if the value may share memory with another tensor."""
         node = self.producers.get(name)
         if node is None or node.op in ALIASES:
             return True

@@ -117,7 +117,7 @@ def written_values(node: Node, operator: Operator) -> set[str]:
 
 
 def _certain(given: dict[str, Argument | Any]) -> bool:
-    """Whether the call is deterministic: not training, or a probability of zero."""
+    """True if the call is deterministic: not training, or a probability of zero."""
     switches = [given[name] for name in ("train", "training") if name in given]
     chances = [given[name] for name in ("p", "dropout_p", "dropout") if name in given]
     return False in switches or (bool(chances) and all(chance == 0 for chance in chances))

@@ -1,6 +1,6 @@
 """Adapts the graph to a device and to the precision of a training step.
 
-Capture happens on the CPU, so a graph says ``cpu`` wherever it creates a tensor from nothing.
+Capture happens on the CPU, so a graph states ``cpu`` wherever it creates a tensor from nothing.
 """
 
 from __future__ import annotations

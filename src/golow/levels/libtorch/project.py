@@ -122,7 +122,7 @@ def _readme(graph: Graph, workload: Workload, constants: bool, any_batch: bool) 
         ("`bundle.h`, `safetensors.h`, `json.h`", "reading the files"),
         ("`timing.h`, `clock.h`", "the clock"),
         ("`workload.json`", "the workload; training takes the optimizer's rates from it"),
-        ("`weights.safetensors`", "the state dict, under its own names"),
+        ("`weights.safetensors`", "the state dict"),
         ("`example.safetensors`", "example batches and their results (`expected/...`)"),
     ]
     if constants:

@@ -112,7 +112,7 @@ def _chain(graph: Graph, buffer: str) -> Iterator[Update]:
 
 
 def _may(graph: Graph, buffer: str, chain: list[Update]) -> bool:
-    """Whether only the chain reads the values it overwrites, and its end is the new buffer."""
+    """True if only the chain reads the values it overwrites, and its end is the new buffer."""
     target = _buffers(graph)[buffer]
     leaving: dict[str, list[tuple[str, str]]] = {}
     for item in graph.outputs:

@@ -26,7 +26,7 @@ from golow.records.workload import Device
 SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"
 
-# What builds and runs the project of golow emit, in its folder.
+# Commands that build and run the project of golow emit, in its folder.
 CONFIGURE = (
     "cmake -S . -B build -DCMAKE_PREFIX_PATH="
     "\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\""
@@ -126,7 +126,7 @@ def find_toolchain(device: Device = "cpu") -> Toolchain:
 
 
 def probe(device: Device = "cpu") -> Probe:
-    """Whether a C++ compiler, and a torch with headers and built for that device, are installed.
+    """Probe for a C++ compiler, and a torch with headers and built for that device.
 
     CUDA's own headers and libraries are not needed: the program calls only PyTorch.
     """

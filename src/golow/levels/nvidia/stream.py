@@ -16,7 +16,7 @@ from golow.levels.nvidia.memory import GpuError, Region, checked
 
 class Stream:
     """A stream of a device, by default the first visible one; the device becomes the current one.
-    Addresses are the device's; everything is enqueued, unless it says that it waits."""
+    Addresses are the device's; everything is enqueued, unless it states that it waits."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self._device = Device(ordinal)

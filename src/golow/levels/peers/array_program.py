@@ -130,7 +130,7 @@ class ArrayProgram(Chooser):
         self._kept.append(weighted_sum(self.results(self._last)))
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         kept, self._kept = self._kept, []
         return kept
 

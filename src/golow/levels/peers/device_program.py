@@ -56,7 +56,7 @@ class Device(Protocol):
 
 
 class Tensor(NamedTuple):
-    """A tensor in the device's memory; its elements lie in order. bytes: its size."""
+    """A tensor in the device's memory; its elements are in order. bytes: its size."""
 
     region: Region
     shape: tuple[int, ...]

@@ -138,7 +138,7 @@ def exported(
 
 
 def instruction_sets() -> str:
-    """What compiled code depends on of this machine's CPU, as text."""
+    """Instruction sets of this machine's CPU on which compiled code depends, as text."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next((line for line in lines if line.startswith("flags")), platform.machine())
 

@@ -78,7 +78,7 @@ class OnnxRuntimeOnDevice(DeviceArrayProgram):
             )
 
     def describe_outputs(self) -> Sequence[tuple[tuple[int, ...], npt.DTypeLike]]:
-        """As the model says; its shapes are fixed."""
+        """As the model states; its shapes are fixed."""
         return [(tuple(node.shape), TYPES[node.type]) for node in self.session.get_outputs()]
 
     def connect(self, index: int, inputs: list[Tensor], outputs: list[Tensor]) -> None:

@@ -139,7 +139,7 @@ def program(variant: str) -> ArrayProgram:
 
 LEVEL = Level(
     name="openvino",
-    summary="OpenVINO on the model that its own converter reads",
+    summary="OpenVINO on the model that OpenVINO's PyTorch converter reads",
     needs="openvino",
     probe=probe,
     prepare=prepare,

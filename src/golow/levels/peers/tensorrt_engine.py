@@ -62,7 +62,7 @@ class TensorRt(DeviceArrayProgram):
         self._connected = -1
 
     def describe_outputs(self) -> Sequence[tuple[tuple[int, ...], npt.DTypeLike]]:
-        """As the engine says; its shapes are fixed."""
+        """As the engine states; its shapes are fixed."""
         engine = self._engine
         return [
             (tuple(engine.get_tensor_shape(name)), tensorrt.nptype(engine.get_tensor_dtype(name)))

@@ -37,7 +37,7 @@ def source(
 
 
 class Resident:
-    """Batches that lie where they are used."""
+    """Batches that are stored where they are used."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = batches
@@ -46,7 +46,7 @@ class Resident:
         return "where it is used"
 
     def take(self, index: int) -> Batch:
-        """As it lies there."""
+        """Return the batch without a copy."""
         return self._batches[index]
 
     def seek(self, index: int) -> None:
@@ -128,7 +128,7 @@ class Parcel:
 class PackedPicture(Parcel):
     """A picture that travels as uint8.
 
-    Its numbers are not 8-bit ones. What a byte cannot say stays on the device, and the two are
+    Its numbers are not 8-bit ones. What a byte cannot report stays on the device, and the two are
     added there: with steps of a power of two the sum is exact. It is one pass over the picture, as
     the scaling of pixels is in a user's program, which also reads its bytes and writes float32.
     """

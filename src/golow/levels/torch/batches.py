@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 class Source(Protocol):
-    """Gives each iteration its batch; ``str`` says how."""
+    """Gives each iteration its batch; ``str`` states how."""
 
     def take(self, index: int) -> Batch:
         """The batch with that index, on the device; on a GPU its copies are enqueued."""

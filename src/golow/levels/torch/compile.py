@@ -79,7 +79,7 @@ def program(variant: str) -> TorchProgram:
     class Compile(TorchProgram):
         builds_on_first_iteration = True
         constant_weights = "freezing" in variant
-        indivisible = "torch.compile has fused its layers into kernels of its own"
+        indivisible = "torch.compile has fused its layers into generated kernels"
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             if self.workload.draws:

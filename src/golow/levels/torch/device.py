@@ -19,7 +19,7 @@ HALVES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.fl
 
 
 class Arithmetic(NamedTuple):
-    """What a workload's precision means to a PyTorch program.
+    """A workload's precision for a PyTorch program.
 
     storage: dtype of weights and activations. given: dtype of the input that an iteration gets; it
     casts the input to storage if they differ. autocast: dtype of the operations that autocast runs
@@ -114,7 +114,7 @@ def _event() -> torch.cuda.Event:
 
 
 def counts_memory() -> bool:
-    """Whether memory comes from an allocator of PyTorch's, which counts it."""
+    """True if memory comes from an allocator of PyTorch's, which counts it."""
     return torch.cuda.memory_reserved() > 0
 
 

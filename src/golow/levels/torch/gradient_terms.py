@@ -1,9 +1,9 @@
 """The size of what a gradient sums, for gradients whose terms cancel.
 
 The gradient of a bias before a batch norm is a sum over batch and positions whose exact value is
-zero. What is computed is the rounding of its terms, so its own size says nothing; that of the terms
-does. Autograd's node of the operation that uses a parameter gives both: called with the absolute
-values of what it got, it sums without cancelling.
+zero. What is computed is the rounding of its terms, so its size proves nothing; that of the
+terms does. Autograd's node of the operation that uses a parameter gives both: called with the
+absolute values of what it got, it sums without cancelling.
 
 `watch` measures this where a gradient cancels to zero. `move` lets every gradient of a step go as
 far as rounding may move such a sum, so that the optimizer shows what follows from it.
@@ -28,8 +28,8 @@ CANCELLED = 2.0**-20
 them in float32."""
 
 SUMMATION = 64 * 2.0**-23
-"""What another order of summation may cost, as a share of the terms: 64 roundings of float32, in
-which every level sums in every precision."""
+"""Error that another order of summation may cause, as a share of the terms: 64 roundings of
+float32, in which every level sums in every precision."""
 
 MOVED = "moved"
 """A file of a bundle in whose steps the reference moves the gradients, as `move` does."""

@@ -1,4 +1,5 @@
-"""What a model makes in its forward pass, in double precision: for the reference of the check.
+"""Run in double precision what a model constructs in its forward pass: for the reference of the
+check.
 
 ``module.to(torch.float64)`` changes weights, not code. A mask that the code makes in float32, or a
 value that it casts to float32, would leave float32's roundings in the reference. Worse, PyTorch's
@@ -40,7 +41,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """What a model compiles itself is not looked into: flex attention cannot do without its
+        """Leave code that a model compiles itself uninspected: flex attention cannot do without its
         compiler, which refuses to work within a mode that wants to see everything."""
         return True
 
@@ -58,7 +59,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
         arguments, returns = func._schema.arguments, func._schema.returns
         is_view = any(value.alias_info and not value.alias_info.is_write for value in returns)
         # In inference mode PyTorch has no view of a tensor that was converted within it, so what
-        # reads the view converts. lift_fresh is what torch.tensor calls, which nobody need read.
+        # reads the view converts. torch.tensor calls lift_fresh, whose result needs no reader.
         if is_view and func is not torch.ops.aten.lift_fresh.default:
             return func(*args, **named)
         if any(map(_is_floating, tree_iter((args, named)))):

@@ -43,7 +43,7 @@ def of_batches(kind: str, batches: Iterable[Iterable[Tensor]]) -> Iterator[Known
 
 
 class Snapshots:
-    """What is held at the end of each iteration, as the trace's metadata has it."""
+    """Tensors held at the end of each iteration, as the trace's metadata has them."""
 
     def __init__(self, on_device: bool) -> None:
         self._on_device = on_device

@@ -66,7 +66,7 @@ class Loaded:
         return f"a data loader, {loader.num_workers} workers{ahead}{pinned}"
 
     def take(self, index: int) -> Batch:
-        """The loader's next batch, which is the one with that index unless somebody jumps."""
+        """The loader's next batch, which is the one with that index unless batches are skipped."""
         self.seek(index)
         tensors = self._fetch()
         if self._mark is not None:

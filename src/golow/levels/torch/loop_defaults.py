@@ -1,4 +1,4 @@
-"""What PyTorch's users decide in their own loop, mostly without knowing: a choice may change it."""
+"""Defaults in the user's PyTorch loop, mostly unnoticed: a choice may change them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Habits:
     gradients: what surrounds a forward pass in inference. optimizer: which of PyTorch's
     implementations updates the parameters; empty leaves it to PyTorch. set_to_none: what
     ``zero_grad`` does to the gradients. batches: where an iteration's batch comes from; None if it
-    lies where it is used. tf32_products, tf32_convolutions: whether they may compute in TF32; None
-    leaves it to the workload's precision. casts_kept: whether autocast keeps the weights it casts.
-    frozen: whether parameters ask for no gradient in inference. script: how far TorchScript
+    is stored where it is used. tf32_products, tf32_convolutions: whether they may compute in TF32;
+    None leaves it to the workload's precision. casts_kept: whether autocast keeps the weights it
+    casts. frozen: whether parameters ask for no gradient in inference. script: how far TorchScript
     prepares a trace for inference. threads: of one operation.
     """
 
@@ -31,7 +31,7 @@ class Habits:
     casts_kept: bool = True
     frozen: bool = False
     script: Literal["optimized", "frozen", "traced"] = "optimized"
-    threads: Literal["as given", "half of those given", "one", "one a logical CPU"] = "as given"
+    threads: Literal["as given", "half as many", "one", "one a logical CPU"] = "as given"
 
     def thread_count(self, given: int) -> int:
         """The threads of one operation in a workload that asks for so many."""
@@ -39,4 +39,4 @@ class Habits:
             return 1
         if self.threads == "one a logical CPU":
             return len(os.sched_getaffinity(0))
-        return max(1, given // 2) if self.threads == "half of those given" else given
+        return max(1, given // 2) if self.threads == "half as many" else given

@@ -68,7 +68,7 @@ def create(
 def kept(
     module: nn.Module, optimizer: torch.optim.Optimizer, settings: Optimizer
 ) -> Iterator[tuple[str, Tensor]]:
-    """What the optimizer keeps, as ``momentum/NAME`` and ``square/NAME``; ``steps/steps`` is how
+    """State of the optimizer, as ``momentum/NAME`` and ``square/NAME``; ``steps/steps`` is how
     many steps it made, where its update depends on that. Nothing before the first step."""
     steps = None
     for name, parameter in module.named_parameters():

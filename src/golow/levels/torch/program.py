@@ -39,7 +39,7 @@ class TorchProgram(TorchStep):
     """A workload run by PyTorch, as a worker serves it."""
 
     builds_on_first_iteration = False
-    indivisible = "what it calls is not a module whose layers can be timed"
+    indivisible = "it does not call a module whose layers can be timed"
 
     def load(self, bundle: Path) -> LoadReport:
         """Build the module, load the bundle's weights, lower it."""
@@ -107,7 +107,7 @@ class TorchProgram(TorchStep):
             self._results.append(self._last.clone() if self.train else self._weighted_sum())
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         if len(self._results) == 1:  # as between two iterations of a chain
             return [self._results.pop().item()]
         numbers: list[float] = torch.stack(self._results).tolist() if self._results else []
@@ -126,7 +126,7 @@ class TorchProgram(TorchStep):
 
     def allocated_peak(self) -> int | None:
         """Peak bytes that one iteration holds beyond parameters, buffers and what the optimizer
-        keeps, as reported by the GPU's allocator, or on a CPU to the profiler; None where nobody
+        keeps, as reported by the GPU's allocator, or on a CPU to the profiler; None where nothing
         counts. The gradients that the iteration before has left are the iteration's own."""
         left = sum(p.grad.nbytes for p in self.module.parameters() if p.grad is not None)
         if self.device.type == "cuda":

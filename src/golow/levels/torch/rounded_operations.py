@@ -23,7 +23,8 @@ ROUNDED = "rounded"
 """A file of a bundle whose reference rounds: it holds a `Grid`."""
 
 KERNELS_ROUNDED = "kernels-rounded"
-"""That of one whose reference rounds within kernels in which numbers cancel, and nowhere else."""
+"""A file of a bundle whose reference rounds within kernels in which numbers cancel, and nowhere
+else."""
 
 DOUBLE_DIGITS = 52
 
@@ -126,7 +127,7 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result if any(aliases) else tree_map(self._rounded, result)
 
     def _called(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What the operation returns, with what its rounding in between may change."""
+        """Result of the operation, with the changes that intermediate rounding may cause."""
         if func._opname.startswith(FACTORISING):
             args = tuple(self._moved(value) if _rounds(value) else value for value in args)
         result = func(*args, **named)
@@ -137,8 +138,8 @@ class RoundedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _within_a_kernel(self, func: Any) -> Iterator[None]:
-        """Round what is called in between. What PyTorch itself defines by other operations is no
-        kernel, and has none of its own where nothing is recorded for a backward pass."""
+        """Round what is called in between. What PyTorch itself defines by other operations is
+        not a kernel, and has none of its own where nothing is recorded for a backward pass."""
         before = self._grid
         if func._opname in STEPS:
             self._grid = FLOAT32_KERNELS

@@ -32,7 +32,7 @@ Lowered = Callable[..., Any]
 
 
 class Parts(Protocol):
-    """Is told which part of an iteration begins."""
+    """Receives the part of an iteration that begins."""
 
     def enter_forward(self) -> None:
         """The forward pass."""
@@ -144,7 +144,7 @@ class TorchStep(Chooser):
         self.call = self.lower(self.module, self._arrange(self.inputs[0]))
 
     def _gradients(self) -> AbstractContextManager[Any]:
-        """What surrounds a forward pass in inference."""
+        """Context around a forward pass in inference."""
         if self.habits.gradients == "inference_mode":
             # A model that takes gradients itself cannot do so in inference mode.
             takes = self.workload.takes_gradients
@@ -252,7 +252,7 @@ class TorchStep(Chooser):
         nn.utils.clip_grad_norm_(self.module.parameters(), norm)
 
     def _iterate_in_parts(self, parts: Parts) -> None:
-        """The same as `iterate`, but says which part begins."""
+        """Run an iteration as `iterate` does, and report which part begins."""
         index = self._next()
         if not self.train:
             parts.enter_forward()

@@ -57,8 +57,8 @@ def program(variant: str) -> TorchProgram:
         constant_weights = True  # in the frozen module, which inference runs
         prepared = ""  # how far the trace is
         indivisible = (
-            "TorchScript runs the whole graph in one call, and PyTorch's profiler does not say "
-            "which layer an operation came from"
+            "TorchScript runs the whole graph in one call, and PyTorch's profiler does not report "
+            "the layer of an operation"
         )
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:

@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-# Of an axis: its size, and how many elements to add before and after it; less than zero takes away.
+# Padding of an axis: its size, and how many elements to add before and after it; less than zero
+# takes away.
 Side = tuple[int, int, int]
 
 
@@ -73,7 +74,7 @@ class Dialect(ABC):
         """0, 1, ... as int64 or float32."""
 
     def key(self, index: int) -> str:
-        """What the draw with that index is made from."""
+        """Key from which the draw with that index is made."""
         return f"{self.fold_in}(key, {index})"
 
     @abstractmethod

@@ -89,7 +89,8 @@ class SourceExecution:
         raise NotImplementedError
 
     def temporary_bytes(self) -> int | None:
-        """What an iteration allots beside its arguments and results, if the framework tells."""
+        """Bytes that an iteration allocates beside its arguments and results, if the framework
+        reports it."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ state
@@ -203,7 +204,7 @@ class SourceExecution:
         return kind
 
     def _held_key(self, key: Key) -> str:
-        """What belongs to a parameter is held as the parameter is."""
+        """Key of the parameter as which a value belonging to it is held."""
         kind, target = key
         return f"parameter/{target}" if kind in ("gradient", *self._kept()) else f"{kind}/{target}"
 

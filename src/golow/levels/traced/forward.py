@@ -1,5 +1,5 @@
-"""A pass for training: the forward part of a captured step, for a framework with gradients of its
-own."""
+"""A pass for training: the forward part of a captured step, for a framework with separate
+gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a level that writes a source does before its worker starts: passes, refusals, and the folder
+"""Work of a level that writes a source before its worker starts: passes, refusals, and the folder
 of source and graph in the cache."""
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ class SourceProgram(PlanProgram):
         return LoadReport(phases={"build": seconds, "load": load})
 
     def allocated_peak(self) -> int | None:
-        """What an iteration allots beside its arguments and results, if the framework tells."""
+        """Bytes that an iteration allocates beside its arguments and results, if the framework
+        reports it."""
         return self.execution.temporary_bytes()
 
     # ------------------------------------------------------------ iterations
@@ -80,7 +81,7 @@ class SourceProgram(PlanProgram):
 
     def arena(self) -> ArenaReport:
         """The framework plans its memory itself."""
-        raise Unsupported(self.level, "it plans the memory of an iteration and does not tell it")
+        raise Unsupported(self.level, "it plans the memory of an iteration and does not report it")
 
     def values(
         self,

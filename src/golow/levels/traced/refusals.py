@@ -1,4 +1,4 @@
-"""What operators of these levels refuse of a graph."""
+"""Cases of a graph that the operators of these levels refuse."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from golow.lower.operators.pointwise import Pointwise
 
 HALF_TYPES = ("bfloat16", "float16")
 
-# What computes in half precision, with sums in float32, or only moves numbers.
+# Operators that compute in half precision, with sums in float32, or only move numbers.
 NARROW = frozenset(
     f"golow.{name}"
     for name in "convolution convolution_backward linear matrix_product max_pool concatenate copy "
@@ -27,13 +27,13 @@ ROUNDED_ONCE = frozenset("add subtract multiply divide".split())
 
 
 def is_cast(node: Node) -> bool:
-    """Whether the node converts one value to half precision."""
+    """True if the node converts one value to half precision."""
     layer = Pointwise.of(node)
     return layer is not None and layer.function == "convert" and layer.dtype in HALF_TYPES
 
 
 def computes_wide(node: Node, values: Sequence[Value]) -> bool:
-    """Whether the node computes in float32 what it reads and returns in half precision. values: all
+    """True if the node computes in float32 what it reads and returns in half precision. values: all
     of these."""
     if all(value.dtype not in HALF_TYPES for value in values):
         return False
@@ -41,7 +41,7 @@ def computes_wide(node: Node, values: Sequence[Value]) -> bool:
 
 
 def _rounds_once(node: Node, values: Sequence[Value]) -> bool:
-    """Whether half precision alone gives the same number: a relu, or one operation on values of one
+    """True if half precision alone gives the same number: a relu, or one operation on values of one
     type and one shape, since a gradient of what is repeated is a sum. Casts would be right, too,
     but with them a compiler does not recognise the end of a convolution."""
     layer = record_of(node)

@@ -17,7 +17,7 @@ def padded_ends(
     padding: Sizes,
     dilation: Sizes,
 ) -> tuple[Sizes, ...]:
-    """Padding before and after each axis, so that every window lies inside."""
+    """Padding before and after each axis, so that every window is inside."""
     found = []
     for axis in (0, 1):
         reach = (output[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1

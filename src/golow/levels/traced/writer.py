@@ -163,7 +163,7 @@ class Writer:
         return self._filter[name]
 
     def is_image(self, reference: Ref) -> bool:
-        """Whether the value is held with its channels last, and only so."""
+        """True if the value is held with its channels last, and only so."""
         return reference.name in self._image and reference.name not in self._plain
 
     def together(self, *given: Ref) -> tuple[list[str], bool]:
@@ -197,7 +197,7 @@ class Writer:
         found[value.name] = name
 
     def line(self, name: str, expression: str) -> str:
-        """Write ``name = expression`` for a value that is no result; return the name, which gets
+        """Write ``name = expression`` for a value that is not a result; return the name, which gets
         the first result's in front. Two underscores: the graph's own names have no two in a row."""
         first = next(value.name for value in self.node.outputs if value is not None)
         full = f"{self.identifier(first)}__{name}"
@@ -211,7 +211,7 @@ class Writer:
         return f"{cleaned}__" if cleaned in TAKEN | self.dialect.taken else cleaned
 
     def draw(self) -> str:
-        """What the next draw is made from, each time another."""
+        """Key for the next draw, different each time."""
         self._draws += 1
         return self.dialect.key(self._draws)
 
@@ -242,7 +242,7 @@ class Writer:
             self._plain[value.name] = given
 
     def _is_only(self, reads: Callable[[Node, str], bool], value: Value) -> bool:
-        """Whether all nodes read the value in this way, or convert it to what is read so."""
+        """True if all nodes read the value in this way, or convert it to what is read so."""
         readers = [node for node in self.graph.nodes if value.name in node.references()]
         return bool(readers) and all(
             all(self._is_only(reads, cast) for cast in node.outputs if cast is not None)
@@ -301,7 +301,7 @@ def _is_convolved(node: Node, name: str) -> bool:
 
 
 def _filters(node: Node, name: str) -> bool:
-    """Whether the node reads the value as a convolution's weight alone, or makes one of it."""
+    """True if the node reads the value as a convolution's weight alone, or makes one of it."""
     layer = Convolution.of(node)
     if layer is None:
         return False

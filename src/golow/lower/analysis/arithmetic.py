@@ -24,7 +24,7 @@ Values = Mapping[str, Value]
 
 
 class LayerWork(Record, frozen=True, kw_only=True):
-    """What a layer needs in one phase of an iteration: floating point operations (a multiplication
+    """Work of a layer in one phase of an iteration: floating point operations (a multiplication
     and an addition are two), and the bytes of what it reads from elsewhere and of what it writes
     for others, each once."""
 
@@ -42,7 +42,7 @@ def least_operations(graph: Graph) -> float:
 
 
 def work_by_layer(graph: Graph) -> tuple[LayerWork, ...]:
-    """What each layer needs, in their order. A layer's intermediate results are not moved."""
+    """Work of each layer, in their order. A layer's intermediate results are not moved."""
     values = graph.values()
     layers: dict[tuple[str, Phase], list[Node]] = defaultdict(list)
     readers: dict[str, set[tuple[str, Phase]]] = defaultdict(set)

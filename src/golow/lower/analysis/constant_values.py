@@ -36,5 +36,5 @@ def constant_values(graph: Graph) -> frozenset[str]:
 
 
 def is_function(node: Node) -> bool:
-    """Whether the same arguments always give the same values."""
+    """True if the same arguments always give the same values."""
     return node.op in vocabulary() and node.op not in RANDOM

@@ -44,7 +44,7 @@ class HardNode(NamedTuple):
 
 
 def hard_values(graph: Graph) -> dict[str, Harder]:
-    """What makes the input of an operation hard, by the input's name."""
+    """Functions that make the input of an operation hard, by the input's name."""
     found: dict[str, Harder] = {}
     for node in graph.nodes:
         operator = record_of(node)

@@ -81,9 +81,9 @@ def same_elements(graph: Graph) -> Callable[[str], str]:
 
 
 def gradient_places(graph: Graph) -> dict[str, str]:
-    """Maps each value that may lie where a parameter's gradient, or the sum of some, is kept to
-    that parameter: the first with the gradient's elements, and what rows are added to in place on
-    the way to it."""
+    """Maps each value that may be stored where a parameter's gradient, or the sum of some, is kept
+    to that parameter: the first with the gradient's elements, and what rows are added to in place
+    on the way to it."""
     first = same_elements(graph)
     groups, last = last_reads(graph)
     ends = {groups.get(item.name, item.name) for item in graph.outputs}

@@ -1,4 +1,4 @@
-"""Ranges that divide an axis of a tensor, and where they lie in a view of it."""
+"""Ranges that divide an axis of a tensor, and where they are in a view of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
 
 
 def seen(view: View, ranges: Ranges) -> Ranges | None:
-    """The ranges in a view of the tensor; None if they are no ranges of one of its axes, as where
+    """The ranges in a view of the tensor; None if they are not ranges of one of its axes, as where
     the axis was joined to be the inner part of another one."""
     shape, axis = ranges.shape, ranges.axis
     if isinstance(view, Permute):
@@ -51,7 +51,7 @@ def seen(view: View, ranges: Ranges) -> Ranges | None:
 
 
 def of_part(view: View, after: Ranges, index: int) -> View:
-    """The same view of one of the ranges alone. after: where `seen` found them."""
+    """View of one of the ranges alone. after: where `seen` found them."""
     if isinstance(view, Permute):
         return view
     return msgspec.structs.replace(view, shape=after.part(after.sizes[index]))

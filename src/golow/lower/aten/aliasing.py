@@ -37,8 +37,8 @@ class View(NamedTuple):
 
 
 class SharedMemory:
-    """Runs nodes on tensors without elements, so that PyTorch says which share memory: ``reshape``
-    may be a view or a copy.
+    """Runs nodes on tensors without elements, so that PyTorch shows which share memory:
+    ``reshape`` may be a view or a copy.
 
     tensors, values: by name, of the inputs and of all nodes that were run. views: the views among
     them.
@@ -81,7 +81,7 @@ def _storage(tensor: Tensor) -> StorageWeakRef:
 
 
 def is_whole(tensor: Tensor) -> bool:
-    """Whether the tensor is all of its memory, in the order of its elements."""
+    """True if the tensor is all of its memory, in the order of its elements."""
     size = tensor.numel() * tensor.dtype.itemsize
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == size
 
@@ -139,7 +139,8 @@ def _unbound(view: View, arguments: tuple[Argument, ...]) -> Written:
 
 
 def _part(view: View, arguments: tuple[Argument, ...]) -> Written:
-    """Of ``chunk``, ``split`` and ``split_with_sizes``, safe or not: all share their memory."""
+    """Results of ``chunk``, ``split`` and ``split_with_sizes``, safe or not: all share their
+    memory."""
     sizes, dim = arguments[0], arguments[1] if len(arguments) > 1 else 0
     assert isinstance(dim, int)  # noqa: S101
     length = view.source.shape[dim]
@@ -164,7 +165,7 @@ def _moved(view: View, arguments: tuple[Argument, ...]) -> Written:
 
 
 def _turned_back(view: View, arguments: tuple[Argument, ...]) -> Written:
-    """Of an operation that undoes itself."""
+    """Inverse of an operation that undoes itself."""
     return view.node.op, arguments
 
 

@@ -1,7 +1,7 @@
 """Simplification of attention calls: drops known masks, shares key and value heads.
 
 Models compute masks from positions alone, and repeat keys and values for query heads that share
-them. What hides nothing, or what lies ahead, needs no mask, and kernels let heads share by
+them. What hides nothing, or what is ahead, needs no mask, and kernels let heads share by
 themselves.
 """
 
@@ -29,7 +29,7 @@ MOST_NODES, MOST_ELEMENTS = 200, 1 << 26  # of what makes a mask, and of each va
 
 def drop_known_masks(graph: Graph) -> Graph:
     """Take away masks that depend on nothing but positions, where they hide nothing, or where row i
-    sees the first i + 1 keys, which attention says in a word."""
+    sees the first i + 1 keys, for which attention has a flag."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     found: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _made_of(links: Links, name: str) -> list[Node] | None:
 
 
 def _is_known(links: Links, position: int) -> bool:
-    """Whether the node is a function whose values are not too large."""
+    """True if the node is a function whose values are not too large."""
     node = links.nodes[position]
     if node.op.startswith(PREFIX) or changes_in_place(node):
         return False
@@ -139,7 +139,7 @@ def _unrepeated(links: Links, heads: Ref) -> Ref | None:
 
 
 def _repeating(links: Links, heads: Ref) -> Iterator[Ref]:
-    """What a reshape, an expansion and a further axis read, one after the other."""
+    """Source of a reshape, an expansion and a further axis, one after the other."""
     argument: Argument = heads
     for ops in (RESHAPES, ("aten.expand.default",), ("aten.unsqueeze.default",)):
         maker = links.made_by(argument, *ops)

@@ -52,7 +52,7 @@ WIDENED_BACKWARD = frozenset(
     "huber_loss_backward mse_loss_backward multi_margin_loss_backward "
     "multilabel_margin_loss_backward soft_margin_loss_backward".split()
 )
-# The same, but the second argument is the forward's result instead of its input.
+# Gradients whose second argument is the forward's result instead of its input.
 FROM_RESULT = frozenset("_softmax_backward_data _log_softmax_backward_data".split())
 
 
@@ -156,7 +156,7 @@ class _Casting:
         self._append_as(halved, torch.float32 if widened else self.half)
 
     def _is_of_a_parameter(self, name: str) -> bool:
-        """Whether the value is a parameter's gradient, or becomes one through views alone."""
+        """True if the value is a parameter's gradient, or becomes one through views alone."""
         while name not in self.gradients:
             reader = self.links.only_reader(name)
             value = None if reader is None else self.graph.nodes[reader].outputs[0]
@@ -182,7 +182,7 @@ class _Casting:
         self._append_as(self._reading(node, torch.float32), wanted)
 
     def _is_transposed_for_products(self, position: int) -> bool:
-        """Whether the node transposes a parameter and only products read the result. The parameter
+        """True if the node transposes a parameter and only products read the result. The parameter
         is then cast once, as under autocast, and backward reads it in half precision, too."""
         node = self.graph.nodes[position]
         if node.op != TRANSPOSE or node.phase != "forward":
@@ -219,7 +219,7 @@ class _Casting:
         )
 
     def _castable(self, name: str) -> bool:
-        """Whether autocast casts the value: it leaves integers and float64 as they are."""
+        """True if autocast casts the value: it leaves integers and float64 as they are."""
         return self._dtype(name) in (torch.float32, self.half)
 
     def _dtype(self, name: str) -> torch.dtype:

@@ -25,7 +25,7 @@ def canonicalise(graph: Graph) -> Graph:
 
 
 def operator_of(node: Node, links: Links) -> Operator | None:
-    """What the vocabulary calls the node; None if it has no name for it."""
+    """Operator of the vocabulary for the node; None if it has no name for it."""
     spell = spellings().get(node.op)
     if spell is None:
         return None
@@ -43,5 +43,5 @@ def _outputs(operator: Operator, node: Node) -> tuple[Value | None, ...]:
 
 
 def _gives_all(operator: Operator, node: Node) -> bool:
-    """Whether every value of the node that is read is among the operator's results."""
+    """True if every value of the node that is read is among the operator's results."""
     return all(value is None for value in node.outputs[operator.results :])

@@ -61,7 +61,7 @@ class _Pairs:
             raise _UnknownError
 
     def of(self, node: Node) -> Sequence[Node]:
-        """What takes the place of a node."""
+        """Nodes that replace a node."""
         read = any(self._is_complex(name) for name in node.references())
         made = any(v is not None and v.dtype == COMPLEX for v in node.outputs)
         if not read and not made:
@@ -90,7 +90,7 @@ class _Pairs:
         return Ref(name=value.name)
 
     def is_complex(self, item: Argument) -> bool:
-        """Whether an argument was a complex value."""
+        """True if an argument was a complex value."""
         return isinstance(item, Ref) and self._is_complex(item.name)
 
     def rank(self, item: Argument) -> int:
@@ -205,7 +205,7 @@ def _inverse(pairs: _Pairs, given: Given) -> Ref:
 
 
 def _subtracted(pairs: _Pairs, given: Given) -> Ref:
-    """What ``other - self`` is traced as."""
+    """Trace of ``other - self``."""
     if pairs.is_complex(given["other"]) or given.get("alpha", 1) != 1:
         raise _UnknownError
     real, imaginary = pairs.parts(_negative(pairs, given))

@@ -79,22 +79,22 @@ def decompose(graph: Graph) -> Graph:
 
 
 def lenient(graph: Graph) -> Graph:
-    """The graph with reshapes for views: what replaces a call may lie in another order."""
+    """The graph with reshapes for views: what replaces a call may be in another order."""
     nodes = (msgspec.structs.replace(n, op=STRICT.get(n.op, n.op)) for n in graph.nodes)
     return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
 class Template(NamedTuple):
-    """What a call unfolds to. nodes: with placeholders for names: ``%3`` is the argument of that
-    position among the call's values, ``#name`` a value made here. outputs: for each of the call's
-    values the name of what it is; None for one that nothing gives."""
+    """Nodes to which a call unfolds. nodes: with placeholders for names: ``%3`` is the argument of
+    that position among the call's values, ``#name`` a value made here. outputs: for each of the
+    call's values the name of what it is; None for one that nothing gives."""
 
     nodes: tuple[Node, ...]
     outputs: tuple[str | None, ...]
 
 
 def signature(node: Node, links: Links) -> object:
-    """What the definition depends on: operation, shapes, types and numbers."""
+    """Key of the definition: operation, shapes, types and numbers."""
     values = tuple(
         (links.values[name].shape, links.values[name].dtype) for name in node.references()
     )
@@ -129,7 +129,7 @@ _TEMPLATES: dict[object, Template | None] = {}
 
 
 def _template(node: Node, links: Links) -> Template | None:
-    """What a call unfolds to: traced once, for all graphs that have one like it."""
+    """Template of a call: traced once, for all graphs that have one like it."""
     key = signature(node, links)
     if key not in _TEMPLATES:
         if len(_TEMPLATES) >= _MOST_TEMPLATES:
@@ -139,7 +139,7 @@ def _template(node: Node, links: Links) -> Template | None:
 
 
 def _unfolded(node: Node, links: Links) -> Template | None:
-    """What the first definition that applies makes of a call; None if there is none."""
+    """Graph of a call by the first definition that applies; None if there is none."""
     for definition in _definitions(node.op):
         with suppress(DoesNotApplyError):
             template = template_of(traced_calls(definition, node, links), node)
@@ -242,14 +242,14 @@ def template_of(traced: fx.GraphModule, node: Node) -> Template | None:
 
 
 def _is_same_call(one: Node, other: Node) -> bool:
-    """Whether they differ in nothing but names: the gradient of a transposed convolution's weight
+    """True if they differ in nothing but names: the gradient of a transposed convolution's weight
     is that of a convolution's, by the same operation with other arguments."""
     return (one.op, one.arguments, one.keywords) == (other.op, other.arguments, other.keywords)
 
 
 def _functional(template: Template | None, given: Sequence[Value]) -> Template | None:
-    """The same without calls that change a tensor in place: the dispatcher's definitions have some,
-    on tensors of their own. given: the call's arguments. None where one remains."""
+    """The graph without calls that change a tensor in place: the dispatcher's definitions have
+    some, on separate tensors. given: the call's arguments. None where one remains."""
     if template is None or not any(changes_in_place(node) for node in template.nodes):
         return template
     graph = make_functional(

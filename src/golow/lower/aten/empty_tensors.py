@@ -42,7 +42,7 @@ def leave_out_empty(graph: Graph) -> Graph:
 
 
 def _of_empty(node: Node, output: Value, empty: set[str], names: Names) -> tuple[Node, ...]:
-    """What takes the place of a node that reads something empty; none if it is its only part."""
+    """Nodes that replace one that reads something empty; none if it is its only part."""
     record = record_of(node)
     match record:
         case Concatenate():

@@ -196,7 +196,7 @@ class _Writer:
 
     def in_order(self, node: Node, model: Node) -> Node:
         """The node itself; one that counts places in memory gets its argument in order, since what
-        a changed tensor is computed from may lie in another one. model: the node before values were
+        a changed tensor is computed from may be in another one. model: the node before values were
         renamed."""
         source, known = node.arguments[0] if node.arguments else None, self.tensors
         changed = any(known[name].memory.version for name in model.references() if name in known)

@@ -56,13 +56,13 @@ _DEFINED_AT = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
 
 def traced_layer(kind: str, backwards: bool, *given: Tensor | None) -> Any:
-    """What `golow.lower.decompositions.recurrent.loop` gives, as one call."""
+    """One call with the results of `golow.lower.decompositions.recurrent.loop`."""
     y, last = _Differentiable.apply(kind, backwards, *given)  # type: ignore[no-untyped-call]
     return y, last if kind == "lstm" else None
 
 
 def plain_layer(kind: str, backwards: bool, *given: Tensor | None) -> Any:
-    """The same without gradients."""
+    """One call of the layer without gradients."""
     y, last = _calls.recurrence(kind, backwards, *given)
     return y, last if kind == "lstm" else None
 

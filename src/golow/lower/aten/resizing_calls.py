@@ -1,6 +1,6 @@
-"""Resizing as one call in the record of a training step. PyTorch's tracer has definitions of its
-own for it, which read four elements by their indices for each of the result, and add to them one by
-one in the gradient."""
+"""Resizing as one call in the record of a training step. PyTorch's tracer has separate
+definitions for it, which read four elements by their indices for each of the result, and add to
+them one by one in the gradient."""
 
 from __future__ import annotations
 

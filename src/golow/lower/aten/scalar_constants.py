@@ -49,7 +49,7 @@ def inline_numbers(graph: Graph) -> Graph:
 
 
 def _known(graph: Graph) -> dict[str, Number]:
-    """What tensors without axes hold, by name."""
+    """Numbers in tensors without axes, by name."""
     tensors = {
         item.value.name: torch.tensor(item.number, dtype=getattr(torch, item.value.dtype))
         for item in graph.inputs
@@ -63,7 +63,7 @@ def _known(graph: Graph) -> dict[str, Number]:
 
 
 def _is_function(node: Node, tensors: dict[str, Tensor]) -> bool:
-    """Whether it makes a number of what is known."""
+    """True if it makes a number of what is known."""
     makes = node.op in FUNCTIONS or node.op == Fill.op()
     return makes and all(name in tensors for name in node.references())
 

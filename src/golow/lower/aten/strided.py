@@ -15,7 +15,7 @@ STRIDED = (READS, "aten.as_strided_scatter.default")
 def stride_over_whole_memory(graph: Graph) -> Graph:
     """Let ``as_strided`` start from a tensor that is all of its memory, in that order.
 
-    A graph says nothing of how tensors lie in memory, and ``as_strided`` of ``x.t()`` or ``x[1:]``
+    A graph does not describe how tensors are stored, and ``as_strided`` of ``x.t()`` or ``x[1:]``
     depends on it. It gets the first tensor in that memory, its axes ordered by their strides. Where
     the memory has gaps nothing changes.
     """

@@ -92,7 +92,7 @@ def translate(
     regions = {name for name, _ in traced.named_modules()}
     for node in traced.graph.nodes:
         if node.op == "get_attr" and str(node.target) in regions:
-            continue  # what calls it is no operation on tensors, and is refused
+            continue  # what calls it is not an operation on tensors, and is refused
         if node.op == "get_attr":
             target = str(node.target)
             if ("constant", target) in taken:  # read once more
@@ -135,7 +135,7 @@ def translate(
 
 
 def _number(tensor: Tensor) -> bool | int | float | None:
-    """What a tensor without axes holds, if it is a finite number."""
+    """Number in a tensor without axes, if it is finite."""
     if tensor.dim() or tensor.is_complex():
         return None
     number: bool | int | float = tensor.item()
@@ -233,7 +233,7 @@ def value_of(name: str, tensor: Tensor) -> Value:
     """A tensor's shape and dtype under a name. Raises `GolowError` for what has no fixed shape."""
     if not isinstance(tensor, Tensor):
         raise GolowError(
-            f"the model reads a number out of a tensor ({name}) while it runs",
+            f"the model converts a tensor to a Python number ({name}) while it runs",
             "index or compute with the tensor itself, for example by index_select or torch.where.",
         )
     if any(isinstance(n, torch.SymInt) and n.node.maybe_as_int() is None for n in tensor.shape):

@@ -26,7 +26,7 @@ Loss = Callable[..., Tensor]
 def capture_inference(
     name: str, module: nn.Module, inputs: tuple[Tensor, ...], said: list[str] | None = None
 ) -> Captured:
-    """The graph of ``module.eval()(*inputs)``. said: gets what torch says meanwhile."""
+    """The graph of ``module.eval()(*inputs)``. said: receives torch's messages."""
     start = time.perf_counter()
     told = [] if said is None else said
     module.eval()
@@ -47,7 +47,7 @@ def capture_training(
     said: list[str] | None = None,
 ) -> Captured:
     """The joint graph of one training step up to the gradients: forward, loss, backward, and the
-    new content of the buffers that the forward pass mutates. said: gets what torch says."""
+    new content of the buffers that the forward pass mutates. said: receives torch's messages."""
     start = time.perf_counter()
     if not module.training:  # in training, layers may be in eval() on purpose
         module.train()

@@ -1,4 +1,4 @@
-"""What torch says while it captures a model: kept for the record, off the terminal."""
+"""Messages of torch during capture: kept for the record, off the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.export import _trace
 LONGEST = 20_000
 """Characters of one message; torch may print a whole graph."""
 
-TRACE = "torch.__trace"  # for torch's own tools: it says everything, to a file
+TRACE = "torch.__trace"  # for torch's own tools: it states everything, to a file
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def data_assignments_refused() -> Iterator[None]:
         if caller.partition(".")[0] != "torch":
             raise GolowError(
                 "the model assigns to a tensor's .data, which no graph records",
-                "use copy_() under torch.no_grad(), or give the result a name of its own.",
+                "use copy_() under torch.no_grad(), or give the result a new name.",
             )
         plain.__set__(self, value)
 

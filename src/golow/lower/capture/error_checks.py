@@ -26,5 +26,5 @@ def without_checks(graph: fx.Graph) -> None:
 
 
 def is_token(description: object) -> bool:
-    """Whether an input or output of a step is such a token."""
+    """True if an input or output of a step is such a token."""
     return "Token" in type(description).__name__

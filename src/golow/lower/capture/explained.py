@@ -37,11 +37,11 @@ def explained(name: str) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """What in the model it comes from, as far as the error tells."""
+    """Cause in the model, as far as the error shows it."""
     kind, text = type(error).__name__, str(error)
     if kind == "DynamicOutputShapeException":
         operator = text.removeprefix("aten.").partition(".")[0]
-        return f"the shape of what {operator} computes depends on the content of its inputs; "
+        return f"the shape of {operator}'s result depends on the content of its inputs; "
     if "modified by an inplace operation" in text:
         return "autograd needs a value that the model overwrites: change a copy, with clone(); "
     if "DataDependent" in kind or "data-dependent" in text or "_local_scalar_dense" in text:
@@ -50,7 +50,7 @@ def _cause(error: Exception) -> str:
 
 
 def _packs_sequences(error: Exception) -> bool:
-    """Whether the tracer stopped at a packed sequence, or in a recurrent layer that got one."""
+    """True if the tracer stopped at a packed sequence, or in a recurrent layer that got one."""
     frame = error.__traceback__
     while frame is not None:
         file = Path(frame.tb_frame.f_code.co_filename)

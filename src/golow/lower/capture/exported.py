@@ -23,7 +23,7 @@ def exported_graph(
 ) -> Captured:
     """The graph of ``module(*inputs)``, as torch.export sees it before decomposition.
 
-    said: gets what torch says meanwhile. start: when the capture began (`time.perf_counter`).
+    said: receives torch's messages. start: when the capture began (`time.perf_counter`).
     """
     with (
         explained(name),
@@ -74,7 +74,7 @@ def exported_graph(
 
 
 def _is_mapped(graph: fx.Graph) -> bool:
-    """Whether it enters and leaves functions of torch.func, such as vmap, which a second trace
+    """True if it enters and leaves functions of torch.func, such as vmap, which a second trace
     resolves; nothing else changes by it."""
     return any(
         getattr(node.target, "__module__", "") == "torch._functorch.predispatch"

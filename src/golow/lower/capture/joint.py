@@ -44,7 +44,7 @@ def training_graph(
     """The joint graph of one training step up to the gradients: forward, loss, backward, and the
     new content of the buffers that the forward pass mutates.
 
-    said: gets what torch says meanwhile. start: when the capture began (`time.perf_counter`).
+    said: receives torch's messages. start: when the capture began (`time.perf_counter`).
     """
     step = _Step(module, loss, len(inputs))
     captured = _graph(name, "train", step, (*inputs, *targets), said, start)
@@ -151,7 +151,7 @@ class _Pass(nn.Module):
         return self.model(*batch)
 
     def target_of(self, position: int) -> tuple[str, str]:
-        """What a result is in the graph."""
+        """Kind of a result in the graph."""
         if position < self.outputs:
             return "output", str(position)
         return "buffer", self.replaced[position - self.outputs]
@@ -165,7 +165,7 @@ class _Step(_Pass):
 
     def __init__(self, model: nn.Module, loss: Loss, inputs: int) -> None:
         super().__init__(model, inputs)
-        # A module would bring weights of its own into the step; so they are constants.
+        # A module would bring separate weights into the step; so they are constants.
         self.loss = loss.__call__ if isinstance(loss, nn.Module) else loss
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
-"""What a module returns, as a list of tensors: the one order that every level and the check use.
+"""Outputs of a module as a list of tensors: the one order that every level and the check use.
 
 A module may return a tensor, or any nesting of tuples, named tuples, lists, dicts and dataclasses
-of tensors; None stands for nothing. PyTorch does not look into a dataclass that nobody registered,
+of tensors; None stands for nothing. PyTorch does not look into a dataclass that is not registered,
 so it is registered here when it is first seen.
 """
 
@@ -23,7 +23,7 @@ class Structure(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the output is one tensor by itself."""
+        """True if the output is one tensor by itself."""
         return self.tree.is_leaf() and all(self.present)
 
     def filled(self, tensors: Sequence[Any]) -> Any:
@@ -59,7 +59,7 @@ def mapped(change: Callable[[Tensor], Tensor], output: Any) -> Any:
 
 
 def _is_plain_dataclass(leaf: Any) -> bool:
-    """Whether an instance is made from its fields alone, so that no tensor of it is overlooked."""
+    """True if an instance is made from its fields alone, so that no tensor of it is overlooked."""
     if not is_dataclass(leaf) or isinstance(leaf, type):
         return False
     names = {field.name for field in fields(leaf) if field.init}

@@ -12,7 +12,7 @@ import msgspec
 from golow.lower.ir.graph import Graph, Node, Ref, Symbol
 from golow.lower.ir.rewriting import Links, result, rewritten
 
-# What makes the empty tensor, and the same tensor full of ones.
+# Operations that make the empty tensor, and a tensor full of ones.
 FILLED = {
     "aten.empty.memory_format": "aten.ones.default",
     "aten.new_empty.default": "aten.new_ones.default",

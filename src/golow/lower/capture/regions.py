@@ -1,4 +1,4 @@
-"""Regions of a captured graph that stand in modules of their own, taken back into the graph."""
+"""Regions of a captured graph that stand in separate modules, taken back into the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARGUMENTS_BEFORE_REGION = {torch.ops.higher_order.wrap_with_set_grad_enabled: 1
 
 def inline_regions(traced: fx.GraphModule) -> None:
     """Put the nodes of every ``no_grad`` region, and of every one that turns autocast off, where
-    the region is called. torch.export makes such regions modules of their own; without a backward
+    the region is called. torch.export makes such regions separate modules; without a backward
     pass the first mean nothing, and golow captures a model without autocast.
 
     Raises:
@@ -41,7 +41,7 @@ def _refuse_autocast(device: str, dtype: torch.dtype | None, enabled: bool, *_: 
         raise GolowError(
             f"the model turns on autocast to {half} on {device} within its forward pass",
             "the levels that need a graph take the precision from golow: leave the autocast out "
-            "of the model, and give --precision bf16 or fp16.",
+            "of the model, and set the precision to bf16 or fp16.",
         )
 
 
@@ -52,7 +52,7 @@ def _inline(node: fx.Node, inner: fx.GraphModule, arguments: list[Any]) -> None:
         results: Any = node.graph.graph_copy(inner.graph, known)
     for user in list(node.users):
         if user.target is not getitem:
-            raise RuntimeError(f"{user} reads a region as a whole")
+            raise RuntimeError(f"{user} uses a region's outputs as one tuple")
         user.replace_all_uses_with(results[user.args[1]])
         node.graph.erase_node(user)
     node.graph.erase_node(node)

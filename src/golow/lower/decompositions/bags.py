@@ -94,7 +94,7 @@ def backward(
     indices = indices.to(torch.int64)
     if mode == MEAN:
         grad = grad / aten.clamp_min.default(bag_size.to(grad.dtype), 1.0).unsqueeze(1)
-    # Not offset2bag: it is empty where ATen takes a way of its own.
+    # Not offset2bag: it is empty where ATen takes another path.
     bag, _ = _bags(indices, offsets.to(torch.int64), False)
     rows = aten.index_select.default(grad, 0, bag)
     if per_sample_weights is not None:

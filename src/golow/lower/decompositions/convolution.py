@@ -88,7 +88,7 @@ def _padded(volume: Tensor, sides: int) -> Tensor:
 
 
 def _planes(planes: Tensor, count: int, start: int, depth: int, step: int) -> Tensor:
-    """Every plane of so many volumes that one plane of the kernel meets. They lie side by side for
+    """Every plane of so many volumes that one plane of the kernel meets. They are adjacent for
     a step of one."""
     end = start + (depth - 1) * step + 1
     if step == 1:
@@ -205,7 +205,7 @@ def _beside(
     geometry: tuple[Any, ...],
 ) -> Tensor:
     """The gradient of the planes of the input, for a step of one: those of the gradient that one
-    plane of the kernel meets lie side by side. like: has planes as the input's. each: planes of a
+    plane of the kernel meets are adjacent. like: has planes as the input's. each: planes of a
     volume, between those of the kernel, and added on each side."""
     size, apart, sides = each
     reach = apart * (weight.shape[2] - 1)
@@ -231,8 +231,8 @@ def _spread(
     geometry: tuple[Any, ...],
     step: int,
 ) -> Tensor:
-    """The same for any step: the gradients of each plane of the kernel are spread over those of the
-    input and its padding, and added."""
+    """Gradient for any stride: the gradients of each plane of the kernel are spread over those of
+    the input and its padding, and added."""
     (size, apart, sides), depth = each, g.shape[0] // count
     whole = [size + 2 * sides, count, *like.shape[1:]]
     total: Any = None

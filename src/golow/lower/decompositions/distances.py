@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def _norm(x: Tensor, p: float) -> Tensor:
-    """Of the last axis."""
+    """Norm along the last axis."""
     size = torch.abs(x)
     if p == 0:
         return (size != 0).to(x.dtype).sum(-1)

@@ -70,8 +70,8 @@ def with_sign(self: Tensor, other: Any) -> Any:
     return torch.where(sign < 0, -size, size)
 
 
-# Of erfc(|x|) = t exp(-x^2 + P(t)) with t = 1 / (1 + |x| / 2): a fit of relative error 1.2e-7 on
-# the whole line (Press et al., "Numerical Recipes", 6.2).
+# Coefficients of erfc(|x|) = t exp(-x^2 + P(t)) with t = 1 / (1 + |x| / 2): a fit of relative error
+# 1.2e-7 on the whole line (Press et al., "Numerical Recipes", 6.2).
 ERFC = (
     -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398,
     1.48851587, -0.82215223, 0.17087277,
@@ -86,8 +86,8 @@ def complementary_error_function(self: Tensor) -> Tensor:
     return torch.where(self > 0.5, tail, 1 - torch.erf(self))
 
 
-# Of erfinv(x) = x P(w) with w = -log(1 - x^2), near the middle in w - 2.5 and near the ends in
-# sqrt(w) - 3 (Giles 2010, "Approximating the erfinv function").
+# Coefficients of erfinv(x) = x P(w) with w = -log(1 - x^2), near the middle in w - 2.5 and near the
+# ends in sqrt(w) - 3 (Giles 2010, "Approximating the erfinv function").
 MIDDLE = (
     1.50140941, 0.246640727, -0.00417768164, -0.00125372503, 0.00021858087, -4.39150654e-6,
     -3.5233877e-6, 3.43273939e-7, 2.81022636e-8,

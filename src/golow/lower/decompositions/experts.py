@@ -11,7 +11,7 @@ from torch import Tensor
 
 def _chosen(rows: int, ends: Tensor) -> Tensor:
     """[rows, experts, 1]: whether a row is among those of an expert. ends: [experts], the first row
-    after its own. Rows after the last end are nobody's."""
+    after its own. Rows after the last end belong to no group."""
     starts = torch.cat([torch.zeros_like(ends[:1]), ends[:-1]])
     row = torch.arange(rows)[:, None, None]
     return (row >= starts[:, None]) & (row < ends[:, None])

@@ -171,7 +171,7 @@ def median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def median_of_all(self: Tensor) -> Tensor:
-    """The same of all elements."""
+    """Median of all elements."""
     return median(self.reshape(-1), 0)[0]
 
 

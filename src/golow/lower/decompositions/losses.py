@@ -42,7 +42,7 @@ def multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
 
 
 def _differentiable(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """Of a batch, or of one sample: [C]."""
+    """Loss of a batch, or of one sample: [C]."""
     if self.dim() == 2:
         return _multilabel_margin(self, target, reduction)
     found, is_target = _multilabel_margin(self.unsqueeze(0), target.unsqueeze(0), reduction)

@@ -1,5 +1,5 @@
 """Volumes as images: their planes, the first of all volumes, then the second of all. So what one
-plane of a kernel meets lies side by side."""
+plane of a kernel meets is adjacent."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def layers(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, ...]:
-    """What ``lstm``, ``gru`` and ``rnn_*`` return, by a function for one layer in one direction,
+    """Results of ``lstm``, ``gru`` and ``rnn_*``, by a function for one layer in one direction,
     which takes what `loop` takes. states: hidden, and the cell's, of all layers and directions.
 
     PyTorch's definition (``_rnn_helper``) leaves out the dropout between layers.

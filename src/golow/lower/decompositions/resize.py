@@ -45,7 +45,7 @@ def matrix(
 def smoothing_matrix(
     mode: str, size: int, new: int, align_corners: bool, scale: float | None
 ) -> Tensor:
-    """The same of ``antialias=True``: the kernel is as wide as an element of the result."""
+    """Matrix of ``antialias=True``: the kernel is as wide as an element of the result."""
     if align_corners:
         ratio = (size - 1) / (new - 1) if new > 1 else 0.0
     else:

@@ -54,7 +54,7 @@ def _extreme(self: Tensor, dim: int, sign: int) -> Any:
         before = other > x if sign > 0 else other < x
         unordered = torch.logical_and(torch.isnan(other), torch.logical_not(torch.isnan(x)))
         before = torch.logical_or(before, unordered)
-        # What stands before the first element never wins.
+        # The values before the first element never win.
         exists = torch.arange(x.shape[axis]).reshape(shape) >= step
         before = torch.logical_and(before, exists)
         places = torch.where(before, _earlier(places, axis, step, 0), places)

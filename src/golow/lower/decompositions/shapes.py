@@ -146,14 +146,14 @@ def circular(self: Tensor, pad: Sequence[int]) -> Tensor:
 
 
 def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
-    """``pad`` around; the other modes have definitions of their own."""
+    """``pad`` around; the other modes have separate definitions."""
     return circular(self, pad) if mode == "circular" else NotImplemented
 
 
 def _in_order(
     self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> bool:
-    """Whether the strides name all elements in their order."""
+    """True if the strides name all elements in their order."""
     wanted, step = [], 1
     for length in reversed(size):
         wanted.append(step)
@@ -175,7 +175,7 @@ def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> T
 def as_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """Elements by their places, of a tensor whose elements lie in their order."""
+    """Elements by their places, of a tensor whose elements are in their order."""
     if _in_order(self, size, stride, storage_offset):
         return self.reshape(size)
     places = _places(size, stride, storage_offset)

@@ -115,7 +115,7 @@ def rms_norm(
 def fused_rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
-    """The same, and the scale of each row."""
+    """RMS norm, and the scale of each row."""
     axes = list(range(input.dim() - len(normalized_shape), input.dim()))
     epsilon = torch.finfo(input.dtype).eps if eps is None else eps
     scale = torch.rsqrt((input * input).mean(axes, keepdim=True) + epsilon)
@@ -155,13 +155,13 @@ def weight_norm_backward(
 
 
 def any_of(self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether anything is not zero."""
+    """True if any element is not zero."""
     axes = list(range(self.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     return aten.amax.default((self != 0).to(torch.int64), axes, keepdim) != 0
 
 
 def all_of(self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether nothing is zero."""
+    """True if no element is zero."""
     axes = list(range(self.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     return aten.amin.default((self != 0).to(torch.int64), axes, keepdim) != 0
 

@@ -15,7 +15,7 @@ Key = tuple[str, ...]
 def merge_equal_nodes(graph: Graph) -> Graph:
     """Remove nodes that compute what an earlier one of the same phase does. A value of the forward
     pass does not replace one of the backward pass: it would have to be kept until then. Outputs of
-    the graph stay what they are, each with a node of its own."""
+    the graph stay what they are, each with a separate node."""
     returned = {item.name for item in graph.outputs}
     first: dict[Key, int] = {}
     renamed: dict[str, str] = {}
@@ -36,7 +36,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
 
 
 def _key(node: Node) -> Key:
-    """What the node computes. As text, in which 1, 1.0, True and -0.0 are not the same."""
+    """Key of the node's computation. As text, in which 1, 1.0, True and -0.0 differ."""
     keywords = (f"{name}={value!r}" for name, value in sorted(node.keywords.items()))
     return node.op, node.phase, repr(node.arguments), *keywords
 

@@ -149,7 +149,7 @@ def _with_residual(match: Match) -> list[Fusion]:
 
 
 def adds_alike(found: NodeMatch) -> bool:
-    """Whether it adds two different values of the same shape."""
+    """True if it adds two different values of the same shape."""
     add = found.arguments
     return (
         isinstance(add, Binary)

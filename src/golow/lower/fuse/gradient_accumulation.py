@@ -2,7 +2,7 @@
 
 A training graph becomes two that share what is between them. One adds its gradients to the sums,
 and has no gradient left; the other one adds the sums to its gradients, which then are those of all
-steps. Whoever runs the second one sets the sums to zero afterwards.
+steps. The caller of the second one sets the sums to zero afterwards.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.slice import Slice
 
-# What reads a slice of a row as it lies, or copies its operand in any case.
+# Operators that read a slice of a row as it is stored, or copy their operand in any case.
 READ_SLICES = {*KINDS, *(kind.op() for kind in (Attention, Concatenate, MatrixProduct))}
 ALIGNED = 8  # outputs of each layer are a multiple of it, so that slices begin at whole vectors
 
@@ -73,7 +73,7 @@ class _Layers:
         return _Layer(position, arguments, output) if fits else None
 
     def _may_be_sliced(self, output: Value) -> bool:
-        """Whether all that read the value, or a view of it, can read a slice of each row."""
+        """True if all that read the value, or a view of it, can read a slice of each row."""
         waiting = [output.name]
         while waiting:
             name = waiting.pop()
@@ -88,7 +88,7 @@ class _Layers:
         return True
 
     def joined(self, layers: Sequence[_Layer]) -> dict[int, tuple[Node, ...]]:
-        """What takes the place of these layers' nodes."""
+        """Nodes that replace those of these layers."""
         first = layers[0]
         node, arguments = self._nodes[first.position], first.arguments
         widths = [layer.output.shape[-1] for layer in layers]

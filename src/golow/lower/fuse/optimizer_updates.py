@@ -33,7 +33,7 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
 
 
 def decay_apart(graph: Graph, decays: Mapping[str, float]) -> Graph:
-    """Give the updates of these parameters weight decays of their own."""
+    """Give the updates of these parameters separate weight decays."""
     targets = {item.value.name: item.target for item in graph.inputs if item.kind == "parameter"}
 
     def changed(node: Node) -> Node:
@@ -206,7 +206,8 @@ class _Writer:
 
 
 def _kept(optimizer: Optimizer) -> tuple[OptimizerState, ...]:
-    """What each parameter needs: SGD has one form, which keeps momentum even if it is zero."""
+    """State that each parameter needs: SGD has one form, which keeps momentum even if it is
+    zero."""
     return ("momentum",) if optimizer.name == "sgd" else optimizer.keeps
 
 

@@ -1,5 +1,5 @@
 """Pointwise fusion: makes one operation of functions of elements that follow one another, so that
-what lies between them never reaches memory. A function that stands alone is a group of one."""
+what is between them never reaches memory. A function that stands alone is a group of one."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
     """Put functions of elements that read one another into a `Fused` node.
 
     A function joins the group of what it reads if both are computed at the same indices, or if the
-    group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
-    What others read of a group is one of its results. What depends on weights alone is in groups
-    of its own, which need not run in every iteration. Parts of a concatenation that are computed at
+    group is smaller, is repeated, and nothing else reads it, and if few nodes are between them.
+    What others read of a group is one of its results. What depends on weights alone is in separate
+    groups, which need not run in every iteration. Parts of a concatenation that are computed at
     the same indices are in one group, too. Groups never wait for a node that waits for them, and
     what reads an input stays before the node that changes it. joins: whether a function may be in
     a group at all.
@@ -53,7 +53,7 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
 
 
 def _is_function(node: Node) -> bool:
-    """Whether it computes elements; adding one to an integer counts batches."""
+    """True if it computes elements; adding one to an integer counts batches."""
     if node.op not in KINDS or len(node.outputs) != 1 or node.outputs[0] is None:
         return False
     return node.op != Binary.op() or node.outputs[0].dtype != "int64"
@@ -74,12 +74,12 @@ class _Groups:
             for node in graph.nodes
         ]
         self.readers = _inverse(made)
-        # A level changes an input in place: whoever reads the old content must have done so.
+        # A level changes an input in place: nodes that read the old content must have run.
         self.waits = [one | other for one, other in zip(made, _old_readers(graph), strict=True)]
         self.followers = _inverse(self.waits)
 
     def is_function(self, node: Node) -> bool:
-        """Whether it computes elements and may be in a group."""
+        """True if it computes elements and may be in a group."""
         return _is_function(node) and self._joins(node)
 
     def join(self, name: str, reader: int) -> None:
@@ -132,7 +132,7 @@ class _Groups:
 
     def _value(self, position: int) -> Value:
         value = self.nodes[position].outputs[0]
-        assert value is not None  # noqa: S101 - as _is_function says
+        assert value is not None  # noqa: S101 - as _is_function states
         return value
 
     def _read_outside(self, members: Iterable[int]) -> list[int]:
@@ -153,7 +153,7 @@ class _Groups:
         }
 
     def _is_between(self, first: int, second: int) -> bool:
-        """Whether a node outside both groups must follow the first and precede the second."""
+        """True if a node outside both groups must follow the first and precede the second."""
         waiting = [p for p in self._following(first) if self.of[p] != second]
         seen: set[int] = set()
         while waiting:
@@ -179,7 +179,7 @@ class _Groups:
         nodes: list[Node] = []
 
         def emit(group: int) -> None:
-            # What it waits for first; groups do not wait for one another, so this ends.
+            # Groups that it waits for come first; groups do not wait for one another, so this ends.
             waiting = [group]
             while waiting:
                 this = waiting[-1]

@@ -60,7 +60,7 @@ def skip_idle_pooling(graph: Graph) -> Graph:
 
 
 def _of_single_elements(operator: Operator | None, values: Mapping[str, Value]) -> Ref | None:
-    """What the operator returns as it is, but for its shape; None if it does more."""
+    """Value that the operator returns unchanged except for its shape; None if it does more."""
     if isinstance(operator, AdaptiveAveragePool):
         idle = values[operator.x.name].shape[2:] == operator.size
         return operator.x if idle else None

@@ -91,7 +91,7 @@ def scale_products(graph: Graph) -> Graph:
     for position, factor in factors.items():
         node = graph.nodes[position]
         product = MatrixProduct.of(node)
-        assert product is not None  # noqa: S101 - as _is_product says
+        assert product is not None  # noqa: S101 - as _is_product states
         scaled = msgspec.structs.replace(product, factor=product.factor * factor)
         replaced[position] = (written(node, scaled),)
     return rewritten(graph, replaced, gone)

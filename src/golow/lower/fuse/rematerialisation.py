@@ -23,7 +23,7 @@ from golow.lower.ir.rewriting import Links, rewritten, with_names
 from golow.lower.operators.fused import Fused
 
 LEAST_SHARE = 1 / 256
-"""Of the elements that functions leave for the backward pass: less is not worth a launch."""
+"""Share of the elements that functions leave for the backward pass: less is not worth a launch."""
 
 
 def recompute(graph: Graph) -> Graph:
@@ -39,7 +39,7 @@ class _Recomputation:
         self.graph, self.links = graph, Links(graph)
         self.base, self.last = last_reads(graph)
         self.changed = {i.value.name for i in graph.inputs if i.kind in ("parameter", "buffer")}
-        # What backward nodes read of each value: names of the value or its views, and positions.
+        # Reads of each value by backward nodes: names of the value or its views, and positions.
         self.read: dict[str, dict[str, int]] = defaultdict(dict)
         self.kept: set[str] = set()  # what has to stay where it is until then
         for position, node in enumerate(graph.nodes):
@@ -98,7 +98,7 @@ class _Recomputation:
         return bool(results) and not stay and self.kept.isdisjoint(results)
 
     def _is_kept(self, position: int, until: int) -> bool:
-        """Whether all that the node reads is there at that position, without the node."""
+        """True if all that the node reads is there at that position, without the node."""
         read = {self._of(name) for name in self.graph.nodes[position].references()}
         return not read & (self.gone | self.changed) and all(
             self.last.get(name, -1) >= until for name in read

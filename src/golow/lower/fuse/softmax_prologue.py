@@ -135,7 +135,7 @@ def compute_within_softmax(graph: Graph) -> Graph:
 
 
 def _is_read_by_products(links: Links, name: str) -> bool:
-    """Whether all that read the value, or a view of it, are matrix products, and perhaps the
+    """True if all that read the value, or a view of it, are matrix products, and perhaps the
     gradient of softmax, which then has the weights that the products had."""
     readers = [links.nodes[reader] for reader in links.readers[name]]
     views = [node for node in readers if is_view(node)]

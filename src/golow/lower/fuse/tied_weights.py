@@ -12,13 +12,13 @@ from golow.lower.operators.take import AddRows, TakeBackward
 
 def add_rows_to_gradients(graph: Graph) -> Graph:
     """Add an embedding's gradient, rows of which few are not zero, to the other gradient of the
-    weight, so that it never has a matrix of its own."""
+    weight, so that it never has a separate matrix."""
     return fuse(graph, TIED)
 
 
 def _in_sum(match: Match) -> list[Fusion]:
     rows, other = match.arguments("rows", TakeBackward), match.arguments("sum", Binary).b
-    assert isinstance(other, Ref)  # noqa: S101 - as adds_alike says
+    assert isinstance(other, Ref)  # noqa: S101 - as adds_alike states
     operator = AddRows(
         x=other, gradient=rows.gradient, index=rows.index, axis=rows.axis, skipped=rows.skipped
     )

@@ -69,7 +69,7 @@ def _folded(match: Match) -> list[Fusion]:
 
 
 def _norms_the_last_axis(found: NodeMatch) -> bool:
-    """Whether the channels of a norm after the layer are the layer's outputs."""
+    """True if the channels of a norm after the layer are the layer's outputs."""
     return not isinstance(found.arguments, Linear) or len(found.output.shape) == 2
 
 
@@ -128,7 +128,7 @@ def _scaled(match: Match) -> list[Fusion]:
 
 
 def _scales_outputs(found: NodeMatch) -> bool:
-    """Whether it multiplies each output of a layer by a number of its own."""
+    """True if it multiplies each output of a layer by a separate number."""
     product = found.arguments
     if not isinstance(product, Binary) or not isinstance(product.b, Ref):
         return False

@@ -1,6 +1,6 @@
 """Lines as images. A layer of one dimension computes on images of one row; between two of them
 stand functions of elements of [N, C, L], which no convolution can absorb, and a copy wherever the
-images lie in blocks."""
+images are in blocks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Lines:
         self._images: dict[str, Value] = {}
 
     def replaced(self, node: Node) -> tuple[Node, ...] | None:
-        """What takes the place of the node; None if it stays."""
+        """Nodes that replace the node; None if it stays."""
         record = record_of(node)
         if not isinstance(record, Reshape):
             return self._as_image(node, record)
@@ -78,7 +78,7 @@ class _Lines:
         return (*before, made, msgspec.structs.replace(line, absorbed=()))
 
     def _becomes_image(self, line: Value) -> bool:
-        """Whether only layers of one dimension read it."""
+        """True if only layers of one dimension read it."""
         readers = self._links.readers[line.name]
         views = [Reshape.of(self._links.nodes[reader]) for reader in readers]
         shape = _image(line.shape)

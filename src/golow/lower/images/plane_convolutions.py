@@ -27,7 +27,7 @@ def convolve_side_by_side(whole: bool) -> Pass:
     images where it computes each plane by itself, or each column of planes; else of volumes, if the
     level's library computes those (``whole``), without groups, of channels in multiples of
     `ALIGNED`; the model's input may have others. Where one does not fit, none is made: the planes
-    of volumes lie in another order where convolutions are unfolded."""
+    of volumes are in another order where convolutions are unfolded."""
 
     def convolve_volumes(graph: Graph) -> Graph:
         graph = lenient(graph)

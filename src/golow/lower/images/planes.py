@@ -1,5 +1,5 @@
 """Volumes as images, for a level whose kernels take images: the planes of all volumes, or images
-whose rows are planes. The planes lie one volume after the other where every convolution of volumes
+whose rows are planes. The planes are one volume after the other where every convolution of volumes
 is one operator, else the first planes of all volumes first (`golow.lower.decompositions.planes`).
 """
 
@@ -20,7 +20,7 @@ AXES = 3
 
 
 def are_side_by_side(graph: Graph) -> bool:
-    """Whether planes lie one volume after the other: no convolution of volumes will be unfolded."""
+    """True if planes are one volume after the other: no convolution of volumes will be unfolded."""
     return next(convolutions(graph), None) is None
 
 

@@ -71,7 +71,7 @@ def operator_of(this: Node, call: Call) -> Operator | None:
 
 
 def is_transposed(this: Node, call: Call) -> bool:
-    """Whether it is a transposed convolution, or the gradient of one, that convolutions compute."""
+    """True if it is a transposed convolution, or the gradient of one, that convolutions compute."""
     if this.op == BACKWARD:
         return _is_transposed(call) and _is_whole(call)
     return this.op in TRANSPOSED and _is_transposed(call)
@@ -114,7 +114,7 @@ def _transposed(this: Node, call: Call, names: Names) -> Iterator[Node]:
 
 
 def _is_whole(call: Call) -> bool:
-    """Whether the convolution of the gradient has as many elements as the input: it has more if
+    """True if the convolution of the gradient has as many elements as the input: it has more if
     more was added to the output than the stride leaves open."""
     added, strides = call.sizes("output_padding", AXES), call.sizes("stride", AXES)
     return all(more < stride for more, stride in zip(added, strides, strict=True))
@@ -151,7 +151,7 @@ def norm_volumes(graph: Graph) -> Graph:
 
 
 def norm_all_volumes(graph: Graph) -> Graph:
-    """The same for every volume, where a batch norm with running statistics is a function of its
+    """Batch norm of every volume, where a batch norm with running statistics is a function of its
     elements."""
     return fuse(graph, ANY_VOLUME_NORM)
 

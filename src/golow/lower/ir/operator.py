@@ -168,6 +168,6 @@ def references(operator: Operator) -> dict[str, Ref]:
 
 
 def is_view(node: Node) -> bool:
-    """Whether the node's value may share the memory of what it reads."""
+    """True if the node's value may share the memory of what it reads."""
     kind = vocabulary().get(node.op)
     return kind is not None and kind.is_view

@@ -24,8 +24,8 @@ class Pattern(NamedTuple):
     """A node of one of these kinds.
 
     fields: for each argument the value it must equal, or the pattern that the node making it must
-    match. alone: one node reads the result, and it is no output of the graph. commutes: the fields
-    ``a`` and ``b`` may also be swapped. where: a further condition.
+    match. alone: one node reads the result, and it is not an output of the graph. commutes: the
+    fields ``a`` and ``b`` may also be swapped. where: a further condition.
     """
 
     name: str

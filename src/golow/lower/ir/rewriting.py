@@ -70,7 +70,7 @@ IN_PLACE_OPERATORS = {
 
 
 def changes_in_place(node: Node) -> bool:
-    """Whether the operation overwrites one of its arguments: the first (``aten.relu_.default``), or
+    """True if the operation overwrites one of its arguments: the first (``aten.relu_.default``), or
     the one named ``out``."""
     packet = node.op.rpartition(".")[0]
     by_name = packet.endswith("_") and not packet.endswith("__")

@@ -133,7 +133,7 @@ class Call:
         return found if found is not None else _refuse(f"output {index}")
 
     def same_dtype(self, *names: str) -> bool:
-        """Whether these arguments have the result's dtype, so that the call converts nothing."""
+        """True if these arguments have the result's dtype, so that the call converts nothing."""
         return all(self.value(name).dtype == self.output().dtype for name in names)
 
     def transposed(self, name: str) -> Ref | None:
@@ -143,13 +143,13 @@ class Call:
         return source if isinstance(source, Ref) else None
 
     def made_by_or_given(self, name: str, op: str) -> bool:
-        """Whether the argument is a value of this operation, or an input of the graph."""
+        """True if the argument is a value of this operation, or an input of the graph."""
         item = self._given[name]
         made = isinstance(item, Ref) and item.name in self._links.maker
         return not made or self._links.made_by(item, op) is not None
 
     def only_read_by(self, name: str, *ops: str) -> bool:
-        """Whether nothing but these operations reads the value, and the graph does not return
+        """True if nothing but these operations reads the value, and the graph does not return
         it."""
         readers = (self._links.nodes[position].op for position in self._links.readers[name])
         return name not in self._links.returned and all(op in ops for op in readers)

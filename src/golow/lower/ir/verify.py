@@ -1,7 +1,7 @@
 """The graph's verifier: checks names and derives every shape and dtype from the operations.
 
 A graph is verified after every pass, and most nodes stay as they are: what PyTorch gives for an
-operation is kept by all that it depends on, its arguments and how its tensors lie in memory.
+operation is kept by all that it depends on, its arguments and how its tensors are stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from golow.lower.ir.operator import PREFIX, vocabulary
 
 
 class GraphError(Exception):
-    """An invalid graph; the message names the node and says what is wrong."""
+    """An invalid graph; the message names the node and states what is wrong."""
 
 
 def verify(graph: Graph) -> Graph:
@@ -95,8 +95,8 @@ class _Form(NamedTuple):
 
 
 class _Effect(NamedTuple):
-    """What an operation gives (None for what is no tensor), and the tensors that it has read, whose
-    form one in place may change."""
+    """Results of an operation (None for what is not a tensor), and the tensors that it has read,
+    whose form one in place may change."""
 
     results: tuple[_Form | None, ...]
     read: tuple[_Form, ...]
@@ -197,7 +197,8 @@ def _compare(node: Node, results: tuple[_Form | None, ...], tensors: dict[str, _
         )
         if found != value:
             raise GraphError(
-                f"node {node.name}: the graph says {value.name} is {value}, {node.op} gives {found}"
+                f"node {node.name}: {value.name} is {value} in the graph, but {node.op} gives "
+                f"{found}"
             )
         if value.name in tensors:
             raise GraphError(f"node {node.name}: {value.name} is defined twice")

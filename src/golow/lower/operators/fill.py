@@ -63,7 +63,7 @@ SPELLINGS = {
     "aten.ones_like.default": ones,
     "aten.zeros.default": zeros,
     "aten.zeros_like.default": zeros,
-    # What they hold before something is written over it may be anything.
+    # Their content before something is written over it may be anything.
     "aten.empty.memory_format": zeros,
     "aten.empty_like.default": zeros,
     "aten.new_empty.default": zeros,

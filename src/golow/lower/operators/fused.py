@@ -1,4 +1,4 @@
-"""Several functions of elements as one operation, which keeps what lies between them out of
+"""Several functions of elements as one operation, which keeps what is between them out of
 memory."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fused(Operator, frozen=True, kw_only=True):
         for part in decode_parts(program):
             operator, output = record_of(part), part.outputs[0]
             if operator is None or output is None:
-                raise ValueError(f"{part.op} is no function of elements")
+                raise ValueError(f"{part.op} is not an elementwise function")
             fields = msgspec.structs.asdict(operator).items()
             values[output.name] = operator.meaning(**{k: _given(v, values) for k, v in fields})
         found = tuple(values[name] for name in yields)

@@ -1,4 +1,4 @@
-"""What group norm (Wu and He 2018, arXiv:1803.08494) computes from all elements of a group of
+"""Group norm (Wu and He 2018, arXiv:1803.08494): the figures of all elements of a group of
 channels, for the forward pass and for its gradients. All else of it is functions of elements."""
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class GroupMoments(Operator, frozen=True, kw_only=True):
 
 
 class GroupNormGradients(Operator, frozen=True, kw_only=True):
-    """What the gradients of group norm need of whole groups. That of x is gradient * factor + (x -
-    mean) * slope + offset, of which these three are returned as [N, C, 1, 1, ...]; and the
+    """Figures of whole groups for the gradients of group norm. That of x is gradient * factor + (x
+    - mean) * slope + offset, of which these three are returned as [N, C, 1, 1, ...]; and the
     gradients of weight and bias, [C], with the parts of them that come from each image, [N, C]."""
 
     gradient: Ref

@@ -1,4 +1,4 @@
-"""Products of groups of rows, each group with a matrix of its own: mixtures of experts. How many
+"""Products of groups of rows, each group with a separate matrix: mixtures of experts. How many
 rows a group has depends on content."""
 
 from __future__ import annotations

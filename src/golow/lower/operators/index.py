@@ -48,7 +48,7 @@ def _complete(indices: Sequence[Tensor | None]) -> tuple[Tensor | slice, ...]:
 
 
 def index(call: Call) -> Index | None:
-    """``index(self, indices)``, unless one is a mask, whose result has a shape of its own."""
+    """``index(self, indices)``, unless one is a mask, whose result has a data-dependent shape."""
     found = _indices(call)
     return None if found is None else Index(x=call.ref("self"), indices=found)
 

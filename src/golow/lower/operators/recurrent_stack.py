@@ -102,7 +102,8 @@ class RecurrentStackBackward(Operator, frozen=True, kw_only=True):
 
 
 Given = tuple[Any, ...]
-"""Of a layer in one direction what `golow.lower.decompositions.recurrent.loop` takes after x."""
+"""Arguments of a layer in one direction that `golow.lower.decompositions.recurrent.loop` takes
+after x."""
 
 
 def _results(kind: Cell, x: Tensor, layer: Sequence[Given]) -> Tensor:

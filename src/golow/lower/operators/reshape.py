@@ -1,4 +1,4 @@
-"""The same elements in another shape."""
+"""Reshape: equal elements in another shape."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def assign_offsets(buffers: Sequence[Lifetime], alignment: int = CACHE_LINE) -> 
 
     Greedy by size: the largest first, each into the lowest gap that holds it. Pisarchyk and Lee
     found this strategy the best among simple ones ("Efficient Memory Management for Deep Neural Net
-    Inference", 2020). Empty buffers lie at 0; offsets are multiples of the alignment.
+    Inference", 2020). Empty buffers are at 0; offsets are multiples of the alignment.
     """
     count = len(buffers)
     sizes = np.array([_aligned(buffer.bytes, alignment) for buffer in buffers], dtype=np.int64)

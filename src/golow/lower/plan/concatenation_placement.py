@@ -17,7 +17,7 @@ from golow.lower.operators.resample import Resample
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.take import Take
 
-# What writes its results with any strides, and how many nodes may lie between it and the
+# Operators that write their results with any strides, and how many nodes may be between it and the
 # concatenation, whose whole memory the part would hold until then; views do not count. Many tables
 # are looked up one after the other, and all of their rows are kept until they are joined.
 WRITERS = {
@@ -31,7 +31,7 @@ WRITERS = {
 
 class Home(NamedTuple):
     """A place in another value's memory: from this index on, along an axis. views: of the value,
-    one after the other, of which the last one lies there. nested: the value is a concatenation, but
+    one after the other, of which the last one is there. nested: the value is a concatenation, but
     no range of the other one."""
 
     whole: str
@@ -94,7 +94,7 @@ def _give_parts(
 
 
 def _made_from(links: Links, name: str) -> tuple[str, tuple[View, ...]]:
-    """What a value is a view of, and the views."""
+    """Source of a view, and the views."""
     views: list[View] = []
     while (maker := links.maker.get(name)) is not None:
         view = record_of(links.nodes[maker])
@@ -106,7 +106,7 @@ def _made_from(links: Links, name: str) -> tuple[str, tuple[View, ...]]:
 
 
 def _may_lie(links: Links, maker: int, name: str, joined: int) -> bool:
-    """Whether what a node makes can be written where it will be joined."""
+    """True if what a node makes can be written where it will be joined."""
     between = sum(not is_view(node) for node in links.nodes[maker:joined])
     near = between <= WRITERS.get(links.nodes[maker].op, -1)
     return near and name not in links.returned

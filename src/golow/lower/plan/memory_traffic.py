@@ -47,7 +47,7 @@ def moved_bytes(plan: Plan, step: Step) -> int:
 
 
 def moves_only(step: Step) -> bool:
-    """Whether the step moves elements for their layout alone."""
+    """True if the step moves elements for their layout alone."""
     return step.operation in LAYOUT_ALONE
 
 

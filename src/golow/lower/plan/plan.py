@@ -1,7 +1,7 @@
 """A plan: a graph fixed for execution, as ordered steps over buffers with offsets in one arena.
 
-The plan says which operations run in which order and where their operands lie; the level that made
-the plan holds the code that runs them. Nothing here imports a framework.
+The plan states which operations run in which order and where their operands are stored; the level
+that made the plan holds the code that runs them. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Step(NamedTuple):
 class Plan(NamedTuple):
     """Steps in order, those that run once first, and the buffers they index.
 
-    sizes: bytes of each place. pieces: offset and bytes of each place that lies within the arena.
+    sizes: bytes of each place. pieces: offset and bytes of each place that is within the arena.
     """
 
     name: str
@@ -76,15 +76,15 @@ def make_plan(
     beside: Mapping[int, int] | None = None,
     within: Collection[Place] = (),
 ) -> Plan:
-    """The plan with offsets: buffers of the arena share memory by liveness, the others lie side by
-    side.
+    """The plan with offsets: buffers of the arena share memory by liveness, the others are
+    adjacent.
 
     kept: buffers of the arena that are read after the last step, such as the model's output.
     alignment: every offset is a multiple of this number of bytes. late: steps that overlap with the
     steps after them, each with the step before which it has certainly finished. beside: buffers
-    that lie at the offset of another one, counted in elements, but in their own place: if its
+    that are at the offset of another one, counted in elements, but in their own place: if its
     elements are half as long, its offset in bytes is half as large. within: places of such buffers
-    that lie in the arena as one piece, from the first step that uses any of them to the last.
+    that are in the arena as one piece, from the first step that uses any of them to the last.
     """
     placed = list(buffers)
     sizes: dict[str, int] = {}

@@ -44,7 +44,7 @@ def name_attention(kernels: Kernels) -> Pass:
 
 
 class _Term(NamedTuple):
-    """What is added to the scores, or where they are hidden. whole: the shape of the scores there.
+    """Term added to the scores, or mask that hides them. whole: the shape of the scores there.
     inverted: whether they are hidden where the mask does not hold. finite: by a large number."""
 
     value: Ref
@@ -77,7 +77,7 @@ class _Found(NamedTuple):
 
     @property
     def only_hides(self) -> bool:
-        """Whether nothing happens to scores but that some become minus infinity."""
+        """True if nothing happens to scores but that some become minus infinity."""
         return all(term.hides and not term.finite for term in self.terms)
 
 
@@ -114,7 +114,7 @@ def _found(links: Links, node: Node) -> _Found | None:
 
 
 def _typed(links: Links, terms: tuple[_Term, ...]) -> bool:
-    """Whether the terms are masks of truth values and float32 numbers."""
+    """True if the terms are masks of truth values and float32 numbers."""
     return all(
         links.values[term.value.name].dtype == ("bool" if term.hides else "float32")
         for term in terms
@@ -158,7 +158,7 @@ def _of_heads(links: Links, record: Binary, whole: Shape) -> tuple[Ref, Ref] | N
 
 
 def _steps(links: Links, record: Operator | None, whole: Shape) -> Iterator[tuple[Ref, _Term]]:
-    """What may be the scores among the operands, and what the operator does to them then."""
+    """Candidates for the scores among the operands, and the operator's effect on them."""
 
     def term(ref: Ref, number: object = None, inverted: bool = False) -> _Term:
         shape, hides = links.values[ref.name].shape, number is not None
@@ -179,7 +179,7 @@ def _steps(links: Links, record: Operator | None, whole: Shape) -> Iterator[tupl
 
 
 def _is_hidden(number: object) -> bool:
-    """Whether no weight is left of a score that becomes this number, beside others."""
+    """True if no weight is left of a score that becomes this number, beside others."""
     return _is_infinite(number) or (isinstance(number, float | int) and number <= HIDING)
 
 
@@ -228,7 +228,7 @@ def _heads(links: Links, ref: Ref) -> Value:
 
 
 def _nodes(node: Node, found: _Found, names: Names, exact: bool) -> Iterator[Node]:
-    """The operator in the place of this node, and what it reads. exact: as `Attention` says."""
+    """The operator in the place of this node, and what it reads. exact: as `Attention` states."""
     made = _Making(node, names)
     query, key, value = (
         made.shaped(Ref(name=item.name), item.shape, _four(item.shape))

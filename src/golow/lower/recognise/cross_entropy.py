@@ -15,7 +15,7 @@ from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
 def name_cross_entropy(graph: Graph) -> Graph:
     """Make log softmax over the rows of a matrix and the negative log likelihood one operator, and
-    both of their gradients another one, where nothing else reads what lies between them."""
+    both of their gradients another one, where nothing else reads what is between them."""
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
@@ -37,7 +37,7 @@ class _Found(NamedTuple):
 
 
 def _found(links: Links, softmax: int) -> _Found | None:
-    """What the nodes are that read the logarithms; None if there are other ones."""
+    """Nodes that read the logarithms; None if there are other ones."""
     logs = result(links.nodes[softmax])
     readers = links.readers[logs]
     of_kind = [
@@ -56,7 +56,7 @@ def _found(links: Links, softmax: int) -> _Found | None:
 
 
 def _belong_together(links: Links, found: _Found) -> bool:
-    """Whether the gradients are those of this loss, one made from the other alone."""
+    """True if the gradients are those of this loss, one made from the other alone."""
     assert found.of_logs is not None and found.of_scores is not None  # noqa: S101 - the caller's
     softmax, loss = _at(links, found.softmax, Softmax), _at(links, found.loss, NllLoss)
     of_logs = _at(links, found.of_logs, NllLossBackward)

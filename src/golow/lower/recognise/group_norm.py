@@ -97,7 +97,7 @@ def _norm(node: Node, links: Links) -> _Norm | None:
 
 
 def _source(x: Ref, links: Links) -> Ref:
-    """What a value is a view of."""
+    """Source of a view."""
     maker = links.made_by(x, *VIEWS)
     return x if maker is None else Call(links.nodes[maker], links).ref("self")
 

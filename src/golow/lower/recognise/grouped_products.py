@@ -60,7 +60,7 @@ def _written(node: Node, links: Links) -> Iterator[Node]:
 
 
 def _turned(value: Ref, links: Links) -> Ref | None:
-    """What a matrix, or each of several, is the transpose of; None if it is none."""
+    """Value whose transpose a matrix, or each of several, is; None if there is none."""
     position = links.maker.get(value.name)
     maker = None if position is None else operator_of(links.nodes[position], links)
     if not isinstance(maker, Permute):

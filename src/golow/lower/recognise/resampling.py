@@ -51,8 +51,8 @@ def _backward(call: Call, mode: Mode) -> Operator | None:
 
 
 def _is_plain(call: Call, mode: Mode, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    """Whether sizes alone say where elements lie. A factor that the user gave counts instead, where
-    it is not their ratio."""
+    """True if sizes alone determine the positions of elements. A factor that the user gave counts
+    instead, where it is not their ratio."""
     if call.output().dtype != "float32" or (
         "align_corners" in call.names and call.flag("align_corners")
     ):

@@ -52,7 +52,7 @@ class _Reading(Links):
         return None if reader is None or record is None else (reader, record)
 
     def factor(self, position: int, of: Ref) -> Ref | None:
-        """What the node multiplies this value with; None if it does something else."""
+        """Factor by which the node multiplies this value; None if it does something else."""
         record = Binary.of(self.nodes[position])
         if record is None or record.function != "multiply" or record.activation is not None:
             return None
@@ -60,7 +60,7 @@ class _Reading(Links):
         return other if isinstance(other, Ref) and of in (record.a, record.b) else None
 
     def is_power(self, value: object, of: Ref, exponent: float) -> bool:
-        """Whether the value is that power of another one."""
+        """True if the value is that power of another one."""
         power = self.of(value, Pointwise)
         if power is not None:
             return power.function == "power" and power.operands == (of, exponent)
@@ -71,7 +71,7 @@ class _Reading(Links):
         return self.values[value.name].shape
 
     def is_read_once(self, position: int) -> bool:
-        """Whether one node reads the node's first result, and nothing else does."""
+        """True if one node reads the node's first result, and nothing else does."""
         return self.only_reader(result(self.nodes[position])) is not None
 
     def value(self, position: int) -> Value:
@@ -80,7 +80,7 @@ class _Reading(Links):
 
 
 class _Norm(NamedTuple):
-    """What makes a norm without its weight. nodes: positions of all of them, which nothing else
+    """Nodes of a norm without its weight. nodes: positions of all of them, which nothing else
     reads but for the reciprocal root and the normalised value, the last two."""
 
     x: Ref
@@ -161,7 +161,7 @@ def _replaced(links: _Reading, norm: _Norm) -> dict[int, tuple[Node, ...]]:
         gradient = _of_weighed(links, norm, weighing, gradient)
         read = {p for p in links.readers[links.value(norm.normed).name] if p != weighing.position}
         if read - set(() if gradient is None else gradient.of_weight):
-            # The normalised value stays, so its product with the weight is a node of its own.
+            # The normalised value stays, so its product with the weight is a separate node.
             weighing, gradient = None, _gradient(links, norm)
     last = norm.normed if weighing is None else weighing.position
     root, base = links.value(norm.root), links.nodes[norm.normed]

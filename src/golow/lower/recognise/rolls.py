@@ -13,7 +13,7 @@ from golow.lower.operators.slice import Slice
 
 def name_rolls(graph: Graph) -> Graph:
     """Make the end of an axis, joined with its beginning, one operation, and one of those along
-    several axes that follow one another. What nobody reads any more is left."""
+    several axes that follow one another. Unused nodes are left in the graph."""
     links = Links(graph)
     found: dict[str, Roll] = {}
     replaced: dict[int, tuple[Node, ...]] = {}

@@ -114,7 +114,7 @@ def _factor(links: Links, position: int) -> _Factor | None:
 
 
 def _is_same(links: Links, position: int, shape: tuple[int, ...]) -> bool:
-    """Whether a node is a view that changes nothing."""
+    """True if a node is a view that changes nothing."""
     node = links.nodes[position]
     view = Expand.of(node) is not None or Reshape.of(node) is not None
     return view and _value(links, position).shape == shape

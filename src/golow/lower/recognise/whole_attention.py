@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 class Kernels(NamedTuple):
-    """Of which attention there are kernels. width: of a head at most, a multiple of step. rows: of
+    """Attention that the kernels support. width: of a head at most, a multiple of step. rows: of
     the query, at least. every_row: each row of scores has its own of what is added, even if all
     are the same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention,
     but not where a network adds it itself.
@@ -35,7 +35,7 @@ class Kernels(NamedTuple):
     rounds: bool = False
 
     def take(self, query: Shape, key: Shape, value: Shape) -> bool:
-        """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
+        """True if they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
         return (
             query[0] == key[0] == value[0]
             and key[1] == value[1]
@@ -53,10 +53,11 @@ CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%
 of their size then."""
 LOWEST = -1e30
-"""What is added where a network hides scores itself, in float32: nothing is left of a score beside
-it, so that a row in which everything is hidden has equal weights, as by the network's number."""
+"""Term that networks add where they hide scores themselves, in float32: nothing is left of a score
+beside it, so that a row in which everything is hidden has equal weights, as by the network's
+number."""
 HIDDEN = -3e4
-"""What is added to a score that must not be seen: no weight is left of it. Finite in every type, so
+"""Term added to a score that must not be seen: no weight is left of it. Finite in every type, so
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
 
 

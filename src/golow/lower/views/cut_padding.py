@@ -117,7 +117,7 @@ def _nodes(names: Names, node: Node, output: Value, cut: _Cut) -> Iterator[Node]
 
 
 def _steps(output: Value, cut: _Cut) -> Iterator[tuple[Operator, tuple[int, ...]]]:
-    """What makes the range, one after the other, and the shapes of the results."""
+    """Steps that produce the range, one after the other, and the shapes of their results."""
     if cut.kept is None:
         one = (1,) * len(output.shape)
         yield Fill(shape=one, value=cut.value, dtype=output.dtype), one

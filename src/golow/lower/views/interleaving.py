@@ -1,4 +1,4 @@
-"""Split of interleaved views: gives interleaved parts an axis of their own.
+"""Split of interleaved views: gives interleaved parts a separate axis.
 
 A rotary embedding that turns neighbours (Su et al. 2021, "RoFormer"), as GPT-J's, is written as
 x cos + stack(-x[1::2], x[0::2]) sin, where the stacked axis is joined with the last one at once.
@@ -44,7 +44,7 @@ def split_interleaved(graph: Graph) -> Graph:
 
 
 def _joins_the_last(links: Links, position: int, flat: int, joined: Concatenate) -> bool:
-    """Whether parts of one element are joined along a last axis, and a view joins that with the
+    """True if parts of one element are joined along a last axis, and a view joins that with the
     axis before it."""
     shape = links.values[result(links.nodes[position])].shape
     view = Reshape.of(links.nodes[flat])
@@ -56,7 +56,7 @@ def _joins_the_last(links: Links, position: int, flat: int, joined: Concatenate)
 
 
 class _Apart:
-    """Makes nodes with k elements of the last axis as an axis of their own."""
+    """Makes nodes with k elements of the last axis as a separate axis."""
 
     def __init__(self, links: Links, names: Names, k: int) -> None:
         self._links, self._names, self._k = links, names, k
@@ -76,7 +76,7 @@ class _Apart:
         return found
 
     def part(self, name: str) -> str | None:
-        """What a part is a view of; None if it is not every k-th element of a value."""
+        """Source of a part that is every k-th element of a value; None for other parts."""
         maker = self._links.maker.get(name)
         view = None if maker is None else Reshape.of(self._links.nodes[maker])
         if view is None or view.shape != (*self._shape(view.x.name), 1):
@@ -147,7 +147,8 @@ class _Apart:
         return self._copy(node, names, (*shape[:-1], shape[-1] // self._k, self._k))
 
     def _operand(self, name: str) -> str:
-        """What is computed for this function alone is computed with the axis, too."""
+        """Operand with the new axis: a value computed only for this function is computed with it,
+        too."""
         maker = self._links.maker.get(name)
         node = None if maker is None else self._links.nodes[maker]
         alone = self._links.only_reader(name) is not None

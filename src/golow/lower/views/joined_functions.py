@@ -84,7 +84,7 @@ class _Round:
         return all(self._is_range(part.name, position) for part in joined.parts)
 
     def _is_range(self, name: str, reader: int) -> bool:
-        """Whether the value is a range, or a function of ranges that one node alone reads."""
+        """True if the value is a range, or a function of ranges that one node alone reads."""
         maker = self.links.maker.get(name)
         if maker is None:
             return False
@@ -99,7 +99,7 @@ class _Round:
     def _exchanged(self, position: int, node: Node, before: Node) -> Node:
         """Emit the function of each part; return what joins them."""
         joined, whole = Concatenate.of(before), _result(before).name
-        assert joined is not None  # noqa: S101 - as _joined_before says
+        assert joined is not None  # noqa: S101 - as _joined_before states
         axis, start, parts = len(self._shape(whole)) - joined.axis, 0, []
         for part in joined.parts:
             stop = start + self._shape(part.name)[joined.axis]

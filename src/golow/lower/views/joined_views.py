@@ -18,10 +18,11 @@ from golow.lower.operators.reshape import Reshape
 
 def join_as_read(graph: Graph) -> Graph:
     """Move the permutations and the reshapes after them from a concatenation to its parts, if
-    nothing else reads what lies between and the parts stay ranges of an axis.
+    nothing else reads what is between and the parts stay ranges of an axis.
 
-    A reshape after a permutation joins axes that do not lie so: the whole would be copied once more
-    after it was joined. Each part is copied to its place in any case, or written there.
+    A reshape after a permutation joins axes that are not adjacent in memory: the whole would be
+    copied once more after it was joined. Each part is copied to its place in any case, or written
+    there.
     """
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}

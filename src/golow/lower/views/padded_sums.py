@@ -24,8 +24,8 @@ from golow.lower.operators.reshape import Reshape
 
 def join_padded_parts(graph: Graph) -> Graph:
     """Make a sum of tensors that were padded with zeros along one axis, and do not overlap, one
-    concatenation: of the tensors, and of zeros where none of them lies. Those that cover the same
-    range are added before. What else the sum has is added to the whole.
+    concatenation: of the tensors, and of zeros elsewhere. Those that cover the
+    same range are added before. What else the sum has is added to the whole.
 
     Each padded tensor would be as large as the whole, and be written and read again, so that two of
     them are enough. The result is the same but for the sign of zeros, and for the order in which
@@ -74,7 +74,7 @@ class _Sums:
         return values[add.a.name].shape == values[add.b.name].shape == node.outputs[0].shape
 
     def replaced(self) -> dict[int, tuple[Node, ...]]:
-        """What takes the place of the graph's nodes."""
+        """Nodes that replace those of the graph."""
         found: dict[int, tuple[Node, ...]] = {}
         for position in self._sums:
             name = result(self._links.nodes[position])
@@ -99,7 +99,7 @@ class _Sums:
 
     def _operands(self, position: int) -> list[str]:
         add = self._sums[position]
-        assert isinstance(add.b, Ref)  # noqa: S101 - as _adds_alike says
+        assert isinstance(add.b, Ref)  # noqa: S101 - as _adds_alike states
         return [add.b.name, add.a.name]
 
     def _padded(self, name: str) -> _Padded | None:
@@ -128,7 +128,7 @@ class _Sums:
         return _Padded(operator.x, tuple(moved), ranges, tuple(made_by))
 
     def _joined(self, root: int) -> dict[int, tuple[Node, ...]]:
-        """What takes the place of a sum and of the padding of its terms."""
+        """Nodes that replace a sum and the padding of its terms."""
         terms, additions = self._terms(root)
         padded = [self._padded(name) for name in terms]
         chosen = _largest_group([item for item in padded if item is not None])

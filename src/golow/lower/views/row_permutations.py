@@ -1,5 +1,5 @@
 """Permutation hoisting: moves permutations of rows before linear layers that copy their input
-anyway: windows of Swin lie as an image again in the copy that joins the heads."""
+anyway: windows of Swin are stored as an image again in the copy that joins the heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Moving = Reshape | Permute | Roll
 
 def order_rows_first(graph: Graph) -> Graph:
     """Move what only changes the order of a linear layer's rows from its result to its operand, if
-    the operand joins axes that do not lie so and nothing else reads what lies between."""
+    the operand joins axes that are not adjacent in memory and nothing else reads them between."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
@@ -55,12 +55,12 @@ def _keeps_last(links: Links, move: Moving, name: str, width: int) -> bool:
 
 
 def _is_copied(links: Links, x: Ref) -> bool:
-    """Whether the last axis is joined of several that were permuted."""
+    """True if the last axis is joined of several that were permuted."""
     join = links.made_by(x, Reshape.op())
     if join is None:
         return False
     reshape = Reshape.of(links.nodes[join])
-    assert reshape is not None  # noqa: S101 - as its name says
+    assert reshape is not None  # noqa: S101 - as its name states
     parts = links.values[reshape.x.name].shape
     permuted = links.made_by(reshape.x, Permute.op()) is not None
     return permuted and parts[-1:] != links.values[x.name].shape[-1:]

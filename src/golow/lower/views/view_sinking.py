@@ -29,8 +29,8 @@ def activate_before_views(graph: Graph) -> Graph:
 
 
 def norm_before_views(graph: Graph) -> Graph:
-    """The same of batch norm with running statistics, where the channels stay the second axis and
-    the views only divide and order the others."""
+    """Move inference batch norm before the views that it follows, if the channels stay the second
+    axis and the views only divide and order the others."""
     return _moved(graph, lambda node: BatchNormInference.of(node), _keeps_channels)
 
 
@@ -142,7 +142,7 @@ def _moved(
 
 
 def _made_from(links: Links, name: str) -> tuple[str, list[int]]:
-    """What a value is a view of, and the positions of the views, the first one first. Each is read
+    """Source of a view, and the positions of the views, the first one first. Each is read
     by the next alone."""
     positions: list[int] = []
     while len(links.readers[name]) == 1 and name not in links.returned:
@@ -161,7 +161,7 @@ def _view(node: Node) -> View | None:
 
 
 def _keeps_channels(shape: tuple[int, ...], views: Sequence[View]) -> bool:
-    """Whether the second axis of the first shape is that of the last: where it is followed through
+    """True if the second axis of the first shape is that of the last: where it is followed through
     reshapes, no axis is joined with it."""
     if len(shape) < 2:
         return False

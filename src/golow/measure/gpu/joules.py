@@ -1,7 +1,7 @@
 """Counters of energy: of the GPU by NVML, and of the processor's packages by RAPL.
 
 RAPL's files are readable for root only on most systems since 2020 (CVE-2020-8694), and missing in
-most virtual machines. The whole GPU and the whole package count, whoever uses them.
+most virtual machines. The whole GPU and the whole package count, whichever process uses them.
 https://docs.kernel.org/power/powercap/powercap.html
 """
 
@@ -17,7 +17,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class Joules:
-    """What was spent since this object was made. card: the GPU, None on a CPU."""
+    """Energy spent since this object was constructed. card: the GPU, None on a CPU."""
 
     def __init__(self, card: Card | None, powercap: Path = POWERCAP) -> None:
         self._card = card
@@ -39,7 +39,7 @@ class Joules:
 
 
 def _is_package(zone: Path) -> bool:
-    """Whether it is a processor's package; its cores and memory are zones of their own in it."""
+    """True if it is a processor's package; its cores and memory are separate zones in it."""
     try:
         return (zone / "name").read_text().startswith("package")
     except OSError:

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver reports about the GPU that the workers use, through NVML.
+"""Reports of NVIDIA's driver on the GPU that the workers use, through NVML.
 
 The package ``nvidia-ml-py`` is optional. Without it, without a driver, or if a GPU does not report
 a value (virtual and partitioned GPUs often do not), the answer is None or empty, never an error.
@@ -229,7 +229,7 @@ class Card:
 
 
 def is_slowed(state: GpuState | None) -> bool:
-    """Whether heat or power lowered the clocks; false if the GPU does not report it."""
+    """True if heat or power lowered the clocks; false if the GPU does not report it."""
     return state is not None and any(reason in SLOWING for reason in state.reasons)
 
 

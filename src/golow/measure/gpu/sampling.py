@@ -1,4 +1,4 @@
-"""What a GPU does over seconds and minutes, sampled in the background while a worker runs."""
+"""State of a GPU over seconds and minutes, sampled in the background while a worker runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The choices that nobody made: what each one costs here, and what changing it brings."""
+"""Settings left at their default: their cost here, and the gain of changing each one."""

@@ -112,7 +112,7 @@ def _require_sense(settings: AuditSettings) -> None:
             "use --seconds 5 or so.",
         )
     if settings.levels is not None and not settings.levels:
-        raise GolowError("there is no level to audit", "name one: --levels eager")
+        raise GolowError("there is no level to audit", "name at least one level.")
 
 
 def _entrants(level: ChosenLevel, bench: Bench, settings: AuditSettings) -> int:
@@ -148,9 +148,9 @@ class _Auditor:
         self._races: list[RaceSummary] = []
 
     def steps(self) -> Iterator[AuditedLevel]:
-        """What is known of the level after each race; each result replaces the one before."""
+        """Results of the level after each race; each one replaces the one before."""
         bench, level = self._bench, self._level
-        bench.observer.stage(f"{level.name} ({self._place}): reading what is in force")
+        bench.observer.stage(f"{level.name} ({self._place}): reading the settings in force")
         in_force = bench.in_force(level)
         tried, untried = candidates(level, bench.workload, in_force, self._settings.quick)
         planned = _entrants(level, bench, self._settings)

@@ -9,7 +9,7 @@ from golow.records.record import Record
 from golow.records.workload import Workload
 
 Finding = Word | Literal["refuted"]
-"""What an audit says of an alternative: the word for its ratio, or ``refuted`` if its first race
+"""Verdict of an audit on an alternative: the word for its ratio, or ``refuted`` if its first race
 called it faster or slower and the second race, in new processes, did not."""
 
 
@@ -40,7 +40,7 @@ class Price(Record, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> VerdictName:
-        """Of the check."""
+        """Verdict of the check."""
         return self.run.check.verdict
 
 

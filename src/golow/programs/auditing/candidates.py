@@ -25,7 +25,7 @@ def candidates(
 ) -> tuple[list[Candidate], list[Untried]]:
     """The alternatives to try at this level, and those that cannot be tried.
 
-    in_force: the values in force, by choice; what is in force already is no alternative. quick:
+    in_force: the values in force, by choice; what is in force already is not an alternative. quick:
     only those of the likeliest choices.
     """
     found: list[Candidate] = []
@@ -39,7 +39,7 @@ def candidates(
         elif not probe.available:
             reason = f"{probe.missing}; {probe.fix}"
         elif quick and not choice.likely:
-            reason = "not among the likeliest, which --quick tries"
+            reason = "not among the likeliest choices"
         else:
             try:
                 where = workload.mode, workload.device
@@ -54,7 +54,7 @@ def candidates(
 
 
 def _offered(level: ChosenLevel, workload: Workload) -> Iterator[tuple[Choice, Alternative]]:
-    """What the level has, but for what the user set."""
+    """Alternatives of the level, without choices that the user set."""
     taken = {setting.choice for setting in level.settings}
     for choice in all_choices():
         if choice.name in taken:

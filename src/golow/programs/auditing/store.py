@@ -54,7 +54,7 @@ def _files(audit: Audit, name: str) -> dict[str, bytes]:
 
 
 def _holds(folder: Path, audit: Audit) -> bool:
-    """Whether the folder holds this audit."""
+    """True if the folder holds this audit."""
     try:
         return (folder / FILE.name).read_bytes() == _files(audit, folder.name)[FILE.name]
     except OSError:
@@ -70,7 +70,7 @@ def load(place: Path) -> Audit:
         for holder in _holders(tree):
             name = msgspec.convert(holder.get("run"), str)
             if Path(name).name != name:
-                raise msgspec.ValidationError(f"{name!r} is no name of a file in its folder")
+                raise msgspec.ValidationError(f"{name!r} is not the name of a file in its folder")
             holder["run"] = with_errors(read_json(file.parent / name, dict[str, Any]))
         audit = msgspec.convert(tree, Audit)
         _require_whole(audit)
@@ -97,9 +97,9 @@ def _parts(tree: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _require_whole(audit: Audit) -> None:
-    """What the types do not say, and reports rely on."""
+    """Raise for violations of conditions that types do not express and reports rely on."""
     if not is_plain_name(audit.id):
-        raise msgspec.ValidationError(f"its id {audit.id!r} is no name of a folder")
+        raise msgspec.ValidationError(f"its id {audit.id!r} is not a folder name")
     if not audit.workload.inputs:
         raise msgspec.ValidationError("its workload has no inputs")
     for level in audit.levels:

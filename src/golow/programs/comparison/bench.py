@@ -40,7 +40,7 @@ MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the larg
 
 
 class Raced(NamedTuple):
-    """What one call of `Bench.race` found.
+    """Result of one call of `Bench.race`.
 
     entrants: every level, the baseline first; their workers have ended. races: one for each group
     of levels that memory had room for. interrupted: by Ctrl-C; what was measured before is there.
@@ -166,13 +166,13 @@ class Bench:
         for level in levels:
             if level.check.verdict != "differs":
                 continue
-            self.observer.stage(f"{level.name}: locating what is off")
+            self.observer.stage(f"{level.name}: locating the first wrong operation")
             again = Level(level.choice, self.bundle, self.cache, self.starter)
             try:
                 found = locate(again, level.check)
                 level.check = msgspec.structs.replace(level.check, located=found)
             except (GolowError, WorkerFailure) as error:
-                level.notes.append(f"what is off could not be located: {error.message}")
+                level.notes.append(f"the wrong operation could not be located: {error.message}")
 
     def _standard(self, eager: CheckedLevel, levels: int) -> Standard:
         """The standard, whose eager is the one of this race."""
@@ -296,7 +296,7 @@ class Bench:
         self, entrants: Sequence[Entrant], standard: Standard, against: Mapping[str, str]
     ) -> Iterator[list[Entrant]]:
         """Yield groups of loaded entrants that may be timed together, each with the baseline and
-        the others that somebody is compared with.
+        the others that a level is compared with.
 
         Usually memory allows one group. A level that does not fit waits for the next group, which
         starts after the workers of the current one are closed.

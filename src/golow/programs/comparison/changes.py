@@ -29,7 +29,7 @@ class Change(Record, frozen=True, kw_only=True):
 
 
 class Changes(Record, frozen=True, kw_only=True):
-    """What changed between two comparisons, and the levels that only one of them has."""
+    """Changes between two comparisons, and the levels that only one of them has."""
 
     levels: tuple[Change, ...]
     only_before: tuple[str, ...]
@@ -69,7 +69,7 @@ def changes(before: Comparison, after: Comparison) -> Changes:
 
 def slower_than(found: Changes, limit: float) -> Sequence[Change]:
     """The levels that are slower by more than this share with confidence: the whole 95% interval
-    lies beyond it, in enough rounds. What is unclear is not among them."""
+    is beyond it, in enough rounds. What is unclear is not among them."""
     return [
         one
         for one in found.levels

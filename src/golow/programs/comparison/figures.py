@@ -31,7 +31,7 @@ def throughput(run: Run) -> Quantity | None:
 
 
 def counted(workload: Workload) -> tuple[str, int]:
-    """What a batch is made of, and how many of them."""
+    """Unit of a batch, and how many there are."""
     first = workload.inputs[0]
     if len(first.shape) == 2 and first.dtype in ("int64", "int32"):
         return "tokens", first.shape[0] * first.shape[1]

@@ -8,7 +8,7 @@ from golow.workload.request import CALLERS_INPUTS, Request
 
 
 def same_request(workload: Workload) -> Request | None:
-    """What asked for this inference; None for the caller's own module or inputs."""
+    """The request that repeats this inference; None for the caller's own module or inputs."""
     source = workload.source
     if source.kind not in ("zoo", "huggingface", "timm") or workload.data == CALLERS_INPUTS:
         return None

@@ -75,7 +75,7 @@ class SelftestResult(Record, frozen=True, kw_only=True):
 
     @property
     def trusted(self) -> bool:
-        """Whether every test passed."""
+        """True if every test passed."""
         return all(finding.passed for finding in self.findings)
 
 
@@ -102,7 +102,7 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Sel
             }
         except WorkerFailure as failure:
             raise GolowError(
-                f"the selftest's own workers cannot run here: {failure.message}\n{failure.log}"
+                f"the workers of the selftest cannot run here: {failure.message}\n{failure.log}"
             ) from failure
         racing = [workers["plain"], workers["twin"], workers["slower"]]
         proof = standard.verifier(checks, "plain")

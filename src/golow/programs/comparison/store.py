@@ -117,7 +117,7 @@ def _file_of(run: Run) -> str:
 
 
 def _holds(folder: Path, comparison: Comparison) -> bool:
-    """Whether the folder holds this comparison."""
+    """True if the folder holds this comparison."""
     named = _renamed(comparison, folder.name)
     try:
         return (folder / "comparison.json").read_bytes() == encode(_index(named))
@@ -168,9 +168,9 @@ def timed(folder: Path) -> Timed:
 
 
 def _require_whole(comparison: Comparison) -> None:
-    """What the types do not say, and reports rely on."""
+    """Raise for violations of conditions that types do not express and reports rely on."""
     if not is_plain_name(comparison.id):
-        raise msgspec.ValidationError(f"its id {comparison.id!r} is no name of a folder")
+        raise msgspec.ValidationError(f"its id {comparison.id!r} is not a folder name")
     if not comparison.runs:
         raise msgspec.ValidationError("it has no runs")
     if not comparison.workload.inputs:

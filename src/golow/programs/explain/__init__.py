@@ -1,1 +1,1 @@
-"""What lowering does to a model, which level supports it, and what bounds it."""
+"""Explanations of a lowered model: its graph, which levels support it, and what bounds it."""

@@ -1,4 +1,4 @@
-"""What each step of a level's plan takes, and what it must take on this machine at the least: the
+"""Time of each step of a level's plan beside the least possible time on this machine: the
 next thing to improve is the first row.
 
 The roof is that of a profile's roofline: the machine's measured peaks of arithmetic and of moving
@@ -60,7 +60,7 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     observer.stage("building the plan")
     prepared = prepare(request)
     plan = lower(prepared, settings.level, settings.cache).plan
-    assert plan is not None  # noqa: S101 - as _with_plan says
+    assert plan is not None  # noqa: S101 - as _with_plan states
     seconds = _seconds(plan, run)
     time = None if run is None or run.time is None else run.time.value
     observer.stage("measuring the machine's peak")
@@ -176,7 +176,7 @@ def _measured(request: Request, settings: RoofSettings, observer: Observer) -> R
     if run.check.verdict != "match":
         raise GolowError(
             f"{run.level}: {run.check.verdict}: {run.check.words}",
-            "--no-measure shows what its steps must move and compute.",
+            "--no-measure shows the bytes and operations of its steps.",
         )
     if not run.layers:
         raise GolowError(f"{run.level}: its steps have no times: {run.layers_missing}")
@@ -192,7 +192,7 @@ def _seconds(plan: Plan, run: Run | None) -> dict[int, float]:
     if [_key(plan.steps[position]) for position in steps] != [_key(layer) for layer in run.layers]:
         raise GolowError(
             f"{run.level}: the plan that ran has other steps than the one built here",
-            "set OMP_NUM_THREADS to the number of --threads, which decides what the library takes.",
+            "set OMP_NUM_THREADS to the number of --threads, which the library follows.",
         )
     return {
         position: median(layer.ns) / 1e9 for position, layer in zip(steps, run.layers, strict=True)

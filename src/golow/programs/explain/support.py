@@ -139,7 +139,7 @@ def _answer(choice: ChosenLevel, refusals: Sequence[Unsupported] | None) -> Answ
 
 
 class _Path(str):
-    """The path of a layer that also says which node of the captured graph it was read from.
+    """The path of a layer that also states which node of the captured graph it was read from.
 
     Passes hand a node's path on to what they make of the node, and compare paths as texts, which
     they still are. So a refused node leads back to its call, whatever became of it on the way.
@@ -149,7 +149,7 @@ class _Path(str):
 
 
 def _traceable(graph: Graph) -> Graph:
-    """The graph with paths that say which node they belong to."""
+    """The graph with paths that state which node they belong to."""
     nodes = []
     for position, node in enumerate(graph.nodes):
         path = _Path(node.module)
@@ -159,7 +159,7 @@ def _traceable(graph: Graph) -> Graph:
 
 
 class _Refused(NamedTuple):
-    """A refusal, and the call that it is about: the operation, and a number of its own."""
+    """A refusal, and the call that it is about: the operation, and a separate number."""
 
     operator: str
     call: int

@@ -1,6 +1,6 @@
 """The capturing process: ``python -m golow.programs.life.capture_process BUNDLE REPORT``.
 
-It captures the bundle's graph as golow does, in a process of its own, so that each capture is a
+It captures the bundle's graph as golow does, in a separate process, so that each capture is a
 first one, and writes the seconds. This file imports torch, so no other file imports it.
 """
 

@@ -1,4 +1,4 @@
-"""How long a capture of the graph takes, in a process of its own."""
+"""How long a capture of the graph takes, in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_LINES = 5
 
 
 class CaptureReport(Record, frozen=True, kw_only=True):
-    """What the capturing process writes: seconds of the capture alone, or why there is none."""
+    """Report of the capturing process: seconds of the capture alone, or why there is none."""
 
     seconds: float = 0.0
     failed: str = ""

@@ -20,7 +20,7 @@ Stage = Literal[
     "import", "capture", "build", "load", "first_iteration", "settling", "steady_iteration", "end"
 ]
 START: tuple[Stage, ...] = ("capture", "build", "import", "load")
-"""What passes before the first iteration, in the order of a life."""
+"""Stages before the first iteration, in the order of a life."""
 
 
 class Life(Record, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Life(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """What another batch size cost a level that was running.
+    """Cost of another batch size for a level that was running.
 
     batch: the new size. same_process: whether the running worker took it; else a new one was
     started. seconds, settled_after and iterations: as of a life; a stage that was not needed is

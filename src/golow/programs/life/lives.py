@@ -89,7 +89,7 @@ class Lives:
             forecast.add(one, time.perf_counter() - began)
 
     def _is_over(self, one: Measurement) -> bool:
-        """Whether the level has failed before in a way that would repeat."""
+        """True if the level has failed before in a way that would repeat."""
         level = self._levels[one.level]
         missing = {"change": level.change_missing, "tried": level.setting_missing}
         return bool(level.failed or missing.get(one.kind))

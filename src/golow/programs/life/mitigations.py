@@ -1,4 +1,5 @@
-"""What makes a stage shorter, as far as golow can try it, with the seconds before and after."""
+"""Settings that shorten a stage, as far as golow can try them, with the seconds before and
+after."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ KEPT = {
     "onednn": "lowered graph and layouts are kept",
     "cudnn": "kernels and engines are kept",
 }
-"""What of a level golow's cache keeps."""
+"""Parts of a level that golow's cache keeps."""
 
 
 class Mitigation(NamedTuple):

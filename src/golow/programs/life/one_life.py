@@ -60,7 +60,7 @@ class Stages:
 
 
 class _Lived(NamedTuple):
-    """What a worker's life gave beside its stages."""
+    """Results of a worker's life beside its stages."""
 
     iterations: tuple[int, ...]
     settled_after: int | None
@@ -70,7 +70,7 @@ class _Lived(NamedTuple):
 class Subject:
     """A level whose lives are measured.
 
-    iteration: approximate seconds of an iteration; None if unknown. ``stages`` says where the
+    iteration: approximate seconds of an iteration; None if unknown. ``stages`` states where the
     current life is, for the report of a failure.
     """
 
@@ -147,7 +147,7 @@ class Subject:
 
     def _built(self, bundle: Bundle, cache: Path, stages: Stages, *, whole_capture: bool) -> Launch:
         """Capture and build. whole_capture: with the start of a process that captures; else
-        whoever changes the batch has one."""
+        a program that changes the batch is already running."""
         if self.choice.level.from_graph:
             stages.now = "capture"
             captured = time_capture(bundle, self._limits.load)
@@ -180,7 +180,7 @@ class Subject:
         return _Lived(iterations, after, figures)
 
     def _ready(self, worker: Worker, bundle: Bundle, stages: Stages) -> LoadReport:
-        """Import and load; capture and build in the worker are stages of their own."""
+        """Import and load; capture and build in the worker are separate stages."""
         stages.now = "import"
         stages.add("import", worker.import_all(bundle.workload.mode))
         stages.now, began = "load", time.perf_counter()
@@ -244,7 +244,7 @@ def with_setting(launch: Launch, setting: str) -> Launch:
 
 
 def same_program(running: Launch, wanted: Launch) -> bool:
-    """Whether a process of the one launch can load what the other one is for."""
+    """True if a process of the one launch can load what the other one is for."""
 
     def environment(launch: Launch) -> dict[str, str]:
         return {k: v for k, v in launch.environment.items() if k not in WHERE_CACHES_LIE}
@@ -255,7 +255,7 @@ def same_program(running: Launch, wanted: Launch) -> bool:
 def require_match(check: Check) -> None:
     """Raise WorkerFailure unless what was timed computes the right numbers."""
     if check.verdict != "match":
-        # Whoever tells it says `failed` in front of it.
+        # The reader of this text puts `failed` in front of it.
         said = check.reason if check.verdict == "failed" else f"{check.verdict}: {check.reason}"
         raise WorkerFailure(check.verdict, said)
 

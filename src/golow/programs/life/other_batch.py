@@ -1,4 +1,4 @@
-"""The same workload with another batch size, and the check for it."""
+"""The workload with another batch size, and the check for it."""
 
 from __future__ import annotations
 

@@ -29,4 +29,4 @@ class LifeSettings:
 def require_rounds(rounds: int) -> None:
     """Raise `GolowError` for a number of rounds that makes no sense."""
     if not 1 <= rounds <= MOST_ROUNDS:
-        raise GolowError(f"{rounds} rounds of lives make no sense", "use --life-rounds 3 or so.")
+        raise GolowError(f"{rounds} is not a valid number of rounds", "use --life-rounds 3 or so.")

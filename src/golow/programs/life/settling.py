@@ -11,7 +11,7 @@ WINDOW = 5
 """Iterations whose median is looked at: a single slow one must not count as unsettled."""
 
 BAND = (2.5, 97.5)
-"""Percentiles of the steady iterations between which a settled window lies."""
+"""Percentiles of the steady iterations between which a settled window falls."""
 
 LEAST = 2 * WINDOW
 """Fewer iterations have no half that could be steady."""
@@ -31,7 +31,7 @@ def settle(nanoseconds: Sequence[int]) -> Settled:
     """Look for the first window of iterations that is as long as steady ones are.
 
     The second half of the iterations counts as steady: its median is the time of a steady
-    iteration, and the middle 95% of it is the band that a settled window's median lies in. If no
+    iteration, and the middle 95% of it is the band that a settled window's median is in. If no
     window of the first half does, the process was still changing. Raises ValueError for fewer than
     `LEAST` iterations.
     """
@@ -43,7 +43,7 @@ def settle(nanoseconds: Sequence[int]) -> Settled:
     steady = float(np.median(times[half:]))
     medians = np.median(np.lib.stride_tricks.sliding_window_view(times, WINDOW), axis=1)[:half]
     inside = np.flatnonzero((low <= medians) & (medians <= high))
-    # The first iteration is a stage of its own, so at least that one comes before.
+    # The first iteration is a separate stage, so at least that one comes before.
     after = max(1, int(inside[0])) if inside.size else None
     extra = float(np.sum(times[1 : after or half] - steady))
     return Settled(steady, after, max(0.0, extra))

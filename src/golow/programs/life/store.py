@@ -11,7 +11,7 @@ from golow.storage.files import read_json, write_whole, writing
 from golow.storage.record_file import RecordFile
 
 FILE = RecordFile(
-    "life.json", "life cycle", FORMAT_VERSION, "give a folder of golow compare --life."
+    "life.json", "life cycle", FORMAT_VERSION, "give a folder that `golow compare --life` wrote."
 )
 HINT = "free some space or name another folder with --out."
 
@@ -35,7 +35,8 @@ def load(place: Path) -> LifeCycle:
 
 
 def _broken(level: LevelLife) -> str:
-    """What the types do not say, and reports rely on; empty if it is all there."""
+    """Describe a violation of conditions that types do not express and reports rely on; empty if
+    none."""
     if not level.level or not level.level.isprintable():
         return f"the level {level.level!r} is not a name"
     each: list[Life | Change] = [*level.lives, *level.changes]

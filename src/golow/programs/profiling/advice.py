@@ -1,8 +1,8 @@
-"""What to do about it: rules that look for what slows a step down, in measured facts only.
+"""Advice: rules that find causes of slow steps, in measured facts only.
 
-A rule says nothing if a fact that it needs is missing, and promises nothing that was not measured:
-a faster level is one that this profile raced, whose 95% interval lies below the other's. Where it
-was not raced, the finding has the command that measures it.
+A rule finds nothing if a fact that it needs is missing, and promises nothing that was not
+measured: a faster level is one that this profile raced, whose 95% interval is below the other's.
+Where it was not raced, the finding has the command that measures it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Rule = Callable[[Profile, LevelProfile], Finding | None]
 
 
 def findings(profile: Profile) -> tuple[Finding, ...]:
-    """What the rules find at every level of a profile, the largest possible gain first."""
+    """Findings of the rules at every level of a profile, the largest possible gain first."""
     found: list[Finding] = []
     for level in profile.levels:
         if level.summary and level.verdict == "match":
@@ -354,7 +354,7 @@ def _instead(
 
 
 def _is_faster(one: LevelProfile, other: LevelProfile) -> bool:
-    """Whether it matched and its interval lies below the other's."""
+    """True if it matched and its interval is below the other's."""
     if one.time is None or other.time is None or one.verdict != "match":
         return False
     high, low = one.time.high, other.time.low
@@ -362,7 +362,7 @@ def _is_faster(one: LevelProfile, other: LevelProfile) -> bool:
 
 
 def _is_graph(name: str) -> bool:
-    """Whether the level launches a step as one CUDA graph."""
+    """True if the level launches a step as one CUDA graph."""
     level, _, variant = name.partition(":")
     return level in ("cudagraph", "cudnn") or variant.endswith("cudagraphs")
 

@@ -38,7 +38,7 @@ def unaligned_sizes(
     least: float,
     precision: Precision,
 ) -> tuple[int, ...]:
-    """The sizes that are no multiples, of operators of which all calls have such a size.
+    """The sizes that are not multiples, of operators of which all calls have such a size.
 
     Empty if kernels of these operators take less than the least seconds, or if operators are not
     told apart by their shapes.
@@ -57,7 +57,7 @@ def unaligned_sizes(
 
 
 def _weight(item: OperatorTime) -> tuple[int, ...]:
-    """The first two sizes of the weight; empty if the shapes do not say."""
+    """The first two sizes of the weight; empty if the shapes do not report it."""
     try:
         shape = json.loads(item.shapes)[WEIGHTS[item.name]][:2]
     except (ValueError, LookupError, TypeError):

@@ -23,7 +23,8 @@ from golow.records.errors import Unsupported
 from golow.worker.protocol import PHASE, KnownBlock, Snapshot
 
 RUNNERS = ("autograd::", "torch::autograd::", "torch::jit::")
-"""What runs operators and is none: autograd's engine, its nodes, TorchScript's graphs."""
+"""Names of code that runs operators and is not one: autograd's engine, its nodes, TorchScript's
+graphs."""
 
 NOTHING = Snapshot(step=0)
 
@@ -53,7 +54,7 @@ def memory_of_trace(trace: Trace, *, on_device: bool) -> MemoryProfile:
         if item.on_device == on_device and item.address is not None and item.moment < step.end
     ]
     if not allocations and not before.blocks:
-        raise Unsupported("", "it neither records its allocations nor plans its memory")
+        raise Unsupported("", "it does not record allocations or plan its memory")
     blocks = _Blocks(trace, step, before, after)
     spans = _spans(allocations, before.blocks, step)
     found = [blocks.of(span) for span in spans]
@@ -73,7 +74,7 @@ def memory_of_trace(trace: Trace, *, on_device: bool) -> MemoryProfile:
 def _spans(
     allocations: Sequence[Allocation], known: Sequence[KnownBlock], step: Event
 ) -> list[Span]:
-    """What is allocated at some moment of the step."""
+    """Spans of memory allocated at some moment of the step."""
     held = _held_at(step.start, allocations, known)
     done: list[Span] = []
     for item in allocations:
@@ -82,7 +83,7 @@ def _spans(
         address = item.address or 0
         begun = held.pop(address, None)
         if item.bytes > 0:
-            if begun is not None:  # nobody said that it was released
+            if begun is not None:  # its release was not recorded
                 done.append(begun._replace(released=item.moment))
             held[address] = Span(address, item.bytes, item, None)
         elif begun is not None and begun.allocated is not None:
@@ -95,7 +96,7 @@ def _spans(
 def _held_at(
     start: int, allocations: Sequence[Allocation], known: Sequence[KnownBlock]
 ) -> dict[int, Span]:
-    """What is held when the step starts, by address: what was allocated and not released in the
+    """Blocks held when the step starts, by address: those allocated and not released in the
     trace before, and what the program knows."""
     held = {block.address: Span(block.address, block.bytes, None, None) for block in known}
     for item in allocations:
@@ -107,7 +108,7 @@ def _held_at(
 
 
 def _held_before(before: Snapshot, allocations: Sequence[Allocation], step: Event) -> int:
-    """Bytes that a device's allocator had given out before the step; 0 if it does not say."""
+    """Bytes that a device's allocator had given out before the step; 0 if it does not report it."""
     if before.allocated is not None:
         return before.allocated
     first = next((item for item in allocations if item.moment >= step.start), None)
@@ -147,7 +148,7 @@ class _Blocks:
         return self._held(span) if span.allocated is None else self._made(span, span.allocated)
 
     def unknown(self, size: int) -> Block:
-        """What was held before the step, and nothing in the trace or the snapshots names."""
+        """Bytes held before the step that nothing in the trace or the snapshots names."""
         return Block(bytes=size, category=OTHER, first=0.0, last=self._moment(None))
 
     def _held(self, span: Span) -> Block:
@@ -164,7 +165,7 @@ class _Blocks:
     def _made(self, span: Span, allocated: Allocation) -> Block:
         operator = self._operator(allocated)
         end = self._step.end if span.released is None else span.released
-        # Some levels release the gradients in the update, and say what they hold before it.
+        # Some levels release the gradients in the update, and state what they hold before it.
         kept = span.released is None or allocated.moment < self._update_start <= end
         known = self._after.get(span.address) if kept else None
         place = self._places.at(allocated.lane, allocated.moment)

@@ -12,7 +12,7 @@ class CopyTime(Record, frozen=True, kw_only=True):
     """The copies of one kind in a step, the mean of all steps: their number, seconds and bytes.
 
     name: as CUPTI has it, such as ``Memcpy HtoD (Pageable -> Device)``. bytes: 0 if the trace does
-    not say.
+    not report.
     """
 
     name: str

@@ -48,7 +48,7 @@ class LevelDifference(Record, frozen=True, kw_only=True):
     before, after: the precisions. time: of a step without a profiler, profiled: with one. roles: of
     the execution summary, in its order; they add up to ``profiled``. operators (their own time on
     host and device), kernels and layers: the largest change first. Those of which one profile
-    has none to compare are empty; missing says why.
+    has none to compare are empty; missing states why.
     """
 
     level: str
@@ -81,7 +81,7 @@ class ProfileDifference(Record, frozen=True, kw_only=True):
 
 
 def difference(before: Sequence[Profile], after: Sequence[Profile]) -> ProfileDifference:
-    """What changed from one saved profile to another, level by level in each precision."""
+    """Changes from one saved profile to another, level by level in each precision."""
     old, new = _places(before), _places(after)
     return ProfileDifference(
         levels=tuple(
@@ -96,7 +96,7 @@ def difference(before: Sequence[Profile], after: Sequence[Profile]) -> ProfileDi
 
 
 def between_precisions(before: Profile, after: Profile) -> tuple[LevelDifference, ...]:
-    """What changes from one precision to another at each level that has both."""
+    """Changes from one precision to another at each level that has both."""
     new = {level.level: level for level in after.levels}
     precisions = before.workload.precision, after.workload.precision
     return tuple(

@@ -2,7 +2,7 @@
 
 An idle stretch ends when the next kernel, copy or memset begins. If the host launched that only
 after the stretch had begun, the GPU waited for the host. If it had been launched before and the
-stretch is short, it is the gap that lies between any two kernels. Anything else is ``other``, such
+stretch is short, it is the gap that is between any two kernels. Anything else is ``other``, such
 as waiting for an event. All streams count as one GPU here, and gaps of up to 5 us as short; HTA has
 one figure a stream, and 30 ns, less than the gap between two kernels of one stream on an H200.
 https://hta.readthedocs.io/en/latest/source/features/idle_time_breakdown.html

@@ -31,7 +31,7 @@ ON_TENSOR_CORES = re.compile(
 """Kernels that use tensor cores, by their names: the shapes of the instructions that NVIDIA's
 libraries put into them, warp group instructions, CUTLASS's name for tensor operations, cuBLAS'
 nvjet kernels, cuDNN's and cuBLAS' xmma kernels in types that these instructions have (not
-``f32f32_f32f32``), and fused attention. The plugin has such a list, too. A kernel whose name says
+``f32f32_f32f32``), and fused attention. The plugin has such a list, too. A kernel whose name states
 nothing of it is counted as one that does not."""
 
 
@@ -108,7 +108,7 @@ def gpu_summary(trace: Trace) -> GpuSummary | None:
 
 
 def uses_tensor_cores(name: str) -> bool:
-    """Whether a kernel's name says that it uses tensor cores."""
+    """True if a kernel's name states that it uses tensor cores."""
     return ON_TENSOR_CORES.search(name) is not None
 
 

@@ -20,7 +20,7 @@ def layers_on_device(trace: Trace, timed: Sequence[LayerTime]) -> tuple[LayerTim
     """The layers in the order in which they begin; empty if nothing ran on a device.
 
     A layer's time is that of its kernels, copies and memsets, not of the gaps between them. What
-    belongs to no layer is the top of the model. timed: the level's own steps, which say what a
+    belongs to no layer is the top of the model. timed: the level's own steps, which state what a
     layer is called and which others run with it.
     """
     steps = len(trace.steps)
@@ -43,7 +43,7 @@ def layers_on_device(trace: Trace, timed: Sequence[LayerTime]) -> tuple[LayerTim
 
 
 def _device_work(trace: Trace) -> Iterator[tuple[int, Row, int]]:
-    """What ran on the device, in order: the number of its step, its layer, its nanoseconds."""
+    """Work on the device, in order: the number of its step, its layer, its nanoseconds."""
     places = Places(trace)
     device = [event for event in trace.events if event.category in ON_DEVICE]
     for number, step in enumerate(trace.steps):

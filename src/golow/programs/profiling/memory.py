@@ -30,7 +30,7 @@ CATEGORIES = (
     WORKSPACE,
 )
 """From what is always there to what is there for moments. Parameters include buffers, such as
-running statistics. Other is what was held before the step and nobody knows."""
+running statistics. Other is memory of unknown purpose that was held before the step."""
 
 Axis = Literal["seconds", "steps"]
 
@@ -40,7 +40,8 @@ class Block(Record, frozen=True, kw_only=True):
 
     name: of the tensor, if it is known. first, last: the moments of its allocation and its release,
     0 if it was held before the step, the step's length if it is held after it. operator, layer,
-    phase: what allocated it, empty if that is not known. place, offset: where it lies, in a plan.
+    phase: what allocated it, empty if that is not known. place, offset: where it is stored, in a
+    plan.
     """
 
     bytes: int
@@ -131,7 +132,7 @@ def peak_of(blocks: Sequence[Block], length: float) -> Peak:
 
 
 def category(known: str, phase: str, *, within_operator: bool, outlives: bool) -> str:
-    """The category of a block: the one that is known, or else what its lifetime says.
+    """The category of a block: the one that is known, or else what its lifetime states.
 
     Freed before the operator that allocated it ended (``within_operator``): workspace. Allocated in
     the forward pass: an activation if it outlives, in training this pass, in inference its operator

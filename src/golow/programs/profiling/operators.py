@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 
 class _Sums:
-    """What is added up for one operator; positions are those of `OperatorTime`'s fields."""
+    """Sums for one operator; positions are those of `OperatorTime`'s fields."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -95,7 +95,7 @@ def _sites(trace: Trace, by_shape: bool) -> dict[Key, Counter[str]]:
 
 
 def _own_figures(trace: Trace, finder: Innermost) -> list[dict[str, float]]:
-    """Of each event what is its own: seconds on the host and the device, bytes on both."""
+    """Self figures of each event: seconds on the host and the device, bytes on both."""
     own: list[dict[str, float]] = [
         {"host": event.nanoseconds / 1e9, "device": 0.0, "host_memory": 0.0, "device_memory": 0.0}
         for event in finder.events

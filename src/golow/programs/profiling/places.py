@@ -52,7 +52,7 @@ class Places:
         return Place(_rest(layer, LAYER), _rest(phase, PHASE))
 
     def of(self, event: Event) -> Place:
-        """The place of an event: as the trace says, or, on a device, that of its launch."""
+        """The place of an event: as the trace states, or, on a device, that of its launch."""
         if "layer" in event.details:
             return Place(str(event.details["layer"]), str(event.details.get("phase", "")))
         launch = self._launches.get(int(event.details.get("correlation", -1)))

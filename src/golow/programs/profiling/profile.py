@@ -1,5 +1,5 @@
-"""Profiles a workload at every level: first the check and a short race, then, in workers of their
-own, steps under a profiler. What is timed is never profiled."""
+"""Profiles a workload at every level: first the check and a short race, then, in separate
+workers, steps under a profiler. Timed iterations are never profiled."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class _Profiler:
         self.traces: dict[str, Trace] = {}
 
     def profile(self, choice: ChosenLevel, run: Run) -> LevelProfile:
-        """The level's profile; without one it says why."""
+        """The level's profile; without one it states why."""
         found = LevelProfile(
             level=run.level,
             verdict=run.check.verdict,

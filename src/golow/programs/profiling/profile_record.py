@@ -49,7 +49,7 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """What a rule of `golow.programs.profiling.advice` found at a level, from measured facts only.
+    """Finding of a rule of `golow.programs.profiling.advice` at a level, from measured facts only.
 
     name: of the rule. figures: what was measured. faster: a level of the same profile that was
     measured to be faster; empty if none was. layers: where it is, the longest first. reason: why,

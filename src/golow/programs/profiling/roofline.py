@@ -65,8 +65,8 @@ class RooflineDot(Record, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float:
-        """Of the roof that it reaches. More than 1 if the peak was measured too low, or if a fast
-        algorithm, such as Winograd's, needs fewer operations than are counted."""
+        """Share of the roof that it reaches. More than 1 if the peak was measured too low, or if a
+        fast algorithm, such as Winograd's, needs fewer operations than are counted."""
         return self.rate / min(self.peak.operations, self.intensity * self.peak.bytes)
 
 

@@ -11,12 +11,12 @@ from golow.records.record import Record, encode
 from golow.storage.files import read_json, write_whole, writing
 from golow.storage.record_file import RecordFile
 
-FILE = RecordFile("profile.json", "profile", 1, "give a folder of golow profile --save.")
-HINT = "name another folder: --save FOLDER."
+FILE = RecordFile("profile.json", "profile", 1, "give a folder that `golow profile --save` wrote.")
+HINT = "name another folder with --save."
 
 
 class Profiles(Record, frozen=True, kw_only=True):
-    """What is in the file: one profile a precision."""
+    """Content of the file: one profile a precision."""
 
     format_version: int = FILE.version
     profiles: tuple[Profile, ...]
@@ -53,7 +53,8 @@ def _levels(found: Profiles) -> Iterator[LevelProfile]:
 
 
 def _broken(level: LevelProfile) -> str:
-    """What the types do not say, and reports rely on; empty if it is all there."""
+    """Describe a violation of conditions that types do not express and reports rely on; empty if
+    none."""
     if not level.level or not level.level.isprintable():
         return f"the level {level.level!r} is not a name"
     if bool(level.summary) != bool(level.profiled):

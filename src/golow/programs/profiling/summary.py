@@ -104,13 +104,13 @@ def divide(step: Interval, by_role: dict[str, list[Interval]]) -> dict[str, int]
 
 
 def clipped(intervals: Iterable[Interval], to: Interval) -> list[Interval]:
-    """What of the intervals lies in this one."""
+    """Parts of the intervals within this one."""
     cut = ((max(start, to[0]), min(end, to[1])) for start, end in intervals)
     return [(start, end) for start, end in cut if start < end]
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """The same moments as disjoint intervals in order."""
+    """Union of the intervals, as disjoint ones in order."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:

@@ -29,8 +29,8 @@ ON_DEVICE = (KERNEL, COPY, MEMSET)
 class Event(NamedTuple):
     """Something that took a while: from start to end, in nanoseconds; lane: a thread or stream.
 
-    details: what else the trace says, by torch.profiler's names: input shapes, a kernel's grid and
-    block, a copy's bytes.
+    details: what else the trace states, by torch.profiler's names: input shapes, a kernel's grid
+    and block, a copy's bytes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Allocation(NamedTuple):
     """Bytes that an allocator gave out (positive) or took back, on the host or a device.
 
     allocated, reserved: what the allocator had given out then, and what it had taken itself; None
-    if it does not say. The host's allocator counts from the profiler's start.
+    if it does not report it. The host's allocator counts from the profiler's start.
     """
 
     moment: int
@@ -83,7 +83,7 @@ class Trace(NamedTuple):
 
 
 class _File(msgspec.Struct):
-    """What is read of the file."""
+    """Parsed events of the file."""
 
     events: list[dict[str, Any]] = msgspec.field(name="traceEvents")
     devices: list[dict[str, Any]] = msgspec.field(name="deviceProperties", default_factory=list)
@@ -91,7 +91,7 @@ class _File(msgspec.Struct):
 
 
 def read_trace(file: Path) -> Trace:
-    """The trace in that file; raises `GolowError` if it has no step, or is no trace."""
+    """The trace in that file; raises `GolowError` if it has no step, or is not a trace."""
     events: list[Event] = []
     allocations: list[Allocation] = []
     try:

@@ -33,7 +33,7 @@ from golow.worker.dead_worker import out_of_memory_kills
 from golow.worker.process import pipes
 
 PROGRAM = ("-m", "golow.programs.study.cell")
-"""What Python runs for a cell; tests replace it."""
+"""Arguments with which Python runs a cell; tests replace them."""
 
 LOG_BYTES = 4096
 PATIENCE = 10.0  # seconds for a process that is told to end to end its workers first
@@ -52,7 +52,7 @@ class Attempt:
     """The process that measures one cell at one place, in the folder ``draft``; it waits for
     `begin`.
 
-    program: what Python runs, followed by the folder; `golow.programs.study.cell` says what a
+    program: what Python runs, followed by the folder; `golow.programs.study.cell` states what a
     program must do. in_company: whether another cell has used the device meanwhile; the executor
     sets it.
     """
@@ -97,7 +97,7 @@ class Attempt:
             write_whole(self.draft / "request.json", encode(cell))
         except OSError as error:
             raise _not_started(self.draft, error) from error
-        with suppress(BrokenPipeError):  # it has died: `finish` says how
+        with suppress(BrokenPipeError):  # it has died: `finish` reports how
             os.write(self._stdin.fileno(), b"\n")
 
     @property
@@ -115,7 +115,7 @@ class Attempt:
         return 1.0 if self._end_of_process is None else math.inf
 
     def is_over(self) -> bool:
-        """Whether the process has ended or has used up its time."""
+        """True if the process has ended or has used up its time."""
         return self._process.poll() is not None or time.monotonic() >= self.deadline
 
     def stages(self) -> list[str]:
@@ -177,7 +177,7 @@ class Attempt:
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            # What it leaves there is removed with the draft.
+            # Files that it leaves there are removed with the draft.
             "TMPDIR": str((self.draft / "scratch").resolve()),
             MARK: str(self.draft),
             **self.place.variables,

@@ -2,8 +2,8 @@
 
 The protocol between the study and a cell's process, whichever program that is:
 
-* The folder belongs to the process. One line on standard input says that the request, the `Cell` in
-  ``FOLDER/request.json``, is there; if cells share a GPU, the process is started in advance.
+* The folder belongs to the process. One line on standard input states that the request, the `Cell`
+in ``FOLDER/request.json``, is there; if cells share a GPU, the process is started in advance.
 * The process leaves the comparison's folder in its folder and writes ``outcome.json`` last.
 * Standard output has one line per stage, standard error is the log.
 * The end of standard input means that the study has ended. The cell then ends at once, with all of
@@ -72,7 +72,7 @@ def main() -> None:
 def measured(cell: Cell, folder: Path) -> Outcome:
     """Run the cell's comparison and save it in the folder; an error in it becomes the outcome.
 
-    Raises `OSError` if the disk is full, because that says nothing about the cell.
+    Raises `OSError` if the disk is full, because that states nothing about the cell.
     """
     try:
         comparison = _compared(cell)
@@ -181,7 +181,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# ---------------------------------------------------------------- what the study says
+# ---------------------------------------------------------------- what the study states
 
 
 def _listen(asked: threading.Event) -> None:

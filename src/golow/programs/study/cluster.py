@@ -35,13 +35,14 @@ from golow.storage.scratch import scratch_folder
 
 RETRIES = 3  # times that Ray itself retries a task whose node or process has died
 
-# What Ray prints when a node dies: a page of the node's log, and that the task is tried again.
+# Messages that Ray prints when a node dies: a page of the node's log, and that the task is tried
+# again.
 PRINTED_BY_RAY = r"Raylet is terminated|Task \w+ failed\. There are \d+ retries remaining"
 PATIENCE = 5.0  # seconds between checks whether nodes have joined the cluster
 
 
 class Delivery(Record, frozen=True, kw_only=True):
-    """What a task returns: the record or why there is none, and the cell's files by name."""
+    """Result of a task: the record or why there is none, and the cell's files by name."""
 
     environment: Environment
     memory_bytes: int | None
@@ -113,7 +114,7 @@ class RayExecutor:
         return sum(devices(node, self._needs) for node in self._ray.nodes())
 
     def has_room(self, needs: int | None) -> bool:
-        """Whether one more task would find a free device; tasks do not share devices."""
+        """True if one more task would find a free device; tasks do not share devices."""
         return len(self._tasks) < self.at_a_time
 
     def start(self, cell: Cell, needs: int | None, more: float = 0.0) -> None:

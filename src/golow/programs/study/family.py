@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
     @property
     def may_have_more(self) -> bool:
-        """Whether there are any, or may be."""
+        """True if there are any, or may be."""
         return bool(self.marked or self.starting)
 
 
@@ -59,7 +59,7 @@ def look(mark: str, processes: Path = Path("/proc")) -> Found:
 
 
 def _is_starting(folder: Path) -> bool:
-    """Whether a process without an environment lives, and has no command line yet either. One that
+    """True if a process without an environment lives, and has no command line yet either. One that
     has died and was not waited for has none any more, and a thread of the kernel never has."""
     if (folder / "cmdline").read_bytes():
         return False

@@ -1,4 +1,4 @@
-"""Study files: short TOML -> `Study`, with errors that name the line and say what is allowed.
+"""Study files: short TOML -> `Study`, with errors that name the line and state what is allowed.
 
 name = "mystudy"
 model = "resnet50"              # every axis is one value or a list

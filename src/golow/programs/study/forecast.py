@@ -20,8 +20,8 @@ GUESSED_SECONDS, GUESSED_SECONDS_A_LEVEL = 10.0, 6.0
 
 
 class Outlook(Record, frozen=True, kw_only=True):
-    """What remains of a study. guessed: no cell of the study has been measured yet, so the figures
-    are rough guesses. bytes: memory of the largest remaining cell."""
+    """Remaining work of a study. guessed: no cell of the study has been measured yet, so the
+    figures are rough guesses. bytes: memory of the largest remaining cell."""
 
     cells: int
     left: int
@@ -47,8 +47,8 @@ def outlook(
     at_a_time: float = 1,
     devices: Devices | None = None,
 ) -> Outlook:
-    """What remains of a study. total: number of its cells. left: those that remain. at_a_time: how
-    many are measured at the same time. devices: given if cells share them, so that a large cell
+    """Estimate the remaining work. total: number of its cells. left: those that remain. at_a_time:
+    how many are measured at the same time. devices: given if cells share them, so that a large cell
     leaves no room for others."""
     measured = [record for record in records if record.is_measured]
     needs = [expected_bytes(cell, measured) or guessed_bytes(cell) for cell in left]

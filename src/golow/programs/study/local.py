@@ -71,7 +71,7 @@ class LocalExecutor:
         return len(self._places)
 
     def has_room(self, needs: int | None) -> bool:
-        """Whether a place is free for a cell and no other study holds its device. needs: bytes, or
+        """True if a place is free for a cell and no other study holds its device. needs: bytes, or
         None for a whole device."""
         return self._free_place(needs) is not None
 
@@ -125,7 +125,7 @@ class LocalExecutor:
         return [attempt for attempt in self._attempts if attempt.place.lock == place.lock]
 
     def _fits(self, needs: int | None, place: Place) -> bool:
-        """Whether the device has that much memory left; shares of the cores have their own."""
+        """True if the device has that much memory left; shares of the cores have their own."""
         held = [attempt.needs for attempt in self._beside(place)]
         known = [size for size in held if size is not None]
         if not held:

@@ -51,7 +51,7 @@ class DeviceLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
+        """True if this object holds the lock."""
         return self._lock.is_locked
 
     def acquire(self, name: str) -> bool:
@@ -66,7 +66,8 @@ class DeviceLock:
         except OSError as error:
             raise GolowError(
                 f"{self.file} cannot be opened: {error.strerror}",
-                "it records who measures on a device; set GOLOW_CACHE to use another folder.",
+                "it records which process measures on a device; set GOLOW_CACHE to use another "
+                "folder.",
             ) from error
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
         self._write(msgspec.json.encode(Holder(name=name, process=os.getpid(), since=since)))

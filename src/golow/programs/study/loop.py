@@ -58,7 +58,7 @@ class Executor(Protocol):
         """How many cells can be measured at the same time."""
 
     def has_room(self, needs: int | None) -> bool:
-        """Whether a cell may start now. needs: bytes that it will hold on a device; None if it
+        """True if a cell may start now. needs: bytes that it will hold on a device; None if it
         needs a whole device."""
 
     def start(self, cell: Cell, needs: int | None, more: float = 0.0) -> None:
@@ -195,7 +195,7 @@ class StudyRun:
         if record.is_measured and is_better(timed(draft / record.comparison), before):
             return self._keep(record, draft, environment)
         shutil.rmtree(draft, ignore_errors=True)
-        reason = f"what was there is kept: {record.reason or 'no more rounds in a longer race'}"
+        reason = f"the earlier record is kept: {record.reason or 'no more rounds in a longer race'}"
         ended = msgspec.structs.replace(there, reason=reason, seconds=record.seconds)
         return self._observer.ended(ended, self._outlook())
 

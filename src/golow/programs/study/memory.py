@@ -29,7 +29,7 @@ MARGIN = 1.5
 # of 128x128, which have twice the pixels.
 REACH = 16
 
-# What a worker holds on a GPU in addition to an iteration's memory: the context, the libraries and
+# GPU memory of a worker in addition to an iteration's: the context, the libraries and
 # their workspaces, and what the allocator keeps from the check. The values are generous; a cell
 # that runs out of memory beside others is measured again alone.
 WORKERS_OWN_BYTES = 2**30
@@ -58,7 +58,7 @@ def limit_bytes(text: str, total: int | None) -> int | None:
 
 
 def family(cell: Cell) -> tuple[object, ...]:
-    """What two cells must have in common for one to predict the other."""
+    """Key of cells of which one can predict the others."""
     return cell.model, cell.source, cell.mode, cell.precision, cell.device, cell.threads
 
 
@@ -141,7 +141,7 @@ def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> s
 def too_early(
     cell: Cell, records: Iterable[CellRecord], to_come: Iterable[Cell], limit: int | None
 ) -> bool:
-    """Whether the cell should wait: the guess says that it needs more memory than allowed, and
+    """True if the cell should wait: the guess states that it needs more memory than allowed, and
     smaller cells of its family, which will show whether it does, are not done."""
     if limit is None or guessed_bytes(cell) <= limit or expected_bytes(cell, records) is not None:
         return False

@@ -12,7 +12,7 @@ class StudyObserver(Protocol):
     """Receives the progress of a study."""
 
     def outlook(self, outlook: Outlook) -> None:
-        """What remains to be done, before the first cell."""
+        """Receives the remaining work, before the first cell."""
 
     def waiting(self, device: str, holder: str) -> None:
         """Another study measures on the device."""

@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
     @property
     def shares_its_card(self) -> bool:
-        """Whether there are other places on the GPU, which take turns with this one."""
+        """True if there are other places on the GPU, which take turns with this one."""
         return TURNS in self.variables
 
 
@@ -74,12 +74,12 @@ def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
     host, cards = platform.node(), visible_cards()
     if not cards and jobs == 1:
         # GPUs cannot be told apart: whatever is there is one place, and if nothing is there, the
-        # first cell says so.
+        # first cell reports it.
         return [Place(f"cuda-{host}", Machine(host=host, device="GPU"), found, {}, None)]
     if jobs > len(cards):
         raise GolowError(
             f"--jobs {jobs} needs {jobs} GPUs, {len(cards)} can be seen here",
-            "use fewer; `golow doctor` says what is missing if a GPU is not seen.",
+            "use fewer; if a GPU is not seen, `golow doctor` shows what is missing.",
         )
     return [
         place

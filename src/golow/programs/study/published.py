@@ -16,8 +16,8 @@ def with_published(
 ) -> Study:
     """The study with these instead of its own, where they are not None.
 
-    download: fetch now what its models need, because its cells, measured in processes of their
-    own, download nothing. Raises `GolowError` for what cannot be downloaded.
+    download: fetch now what its models need, because its cells, measured in separate
+    processes, download nothing. Raises `GolowError` for what cannot be downloaded.
     """
     given = pretrained is not None or download or phase is not None
     if given and not any(model.startswith(PUBLISHED) for model in study.model):

@@ -30,6 +30,6 @@ def with_more_time(record: CellRecord, timed: Timed) -> Cell:
 
 
 def is_better(after: Timed, before: Timed) -> bool:
-    """Whether every level that was timed before was timed again, the rarest in more rounds."""
+    """True if every level that was timed before was timed again, the rarest in more rounds."""
     both = after.rounds.keys() >= before.rounds.keys()
     return both and min(after.rounds.values()) > min(before.rounds.values())

@@ -72,13 +72,14 @@ def find_study(
     raise GolowError(
         f"there is no study {str(study)!r}",
         (f"did you mean {near[0]}? " if near else "")
-        + f"built-in studies are {', '.join(known)}; your own is a file that ends with .toml.",
+        + f"built-in studies are {', '.join(known)}; for another study, give a TOML file.",
     )
 
 
 def recorded_study(folder: Path, device: Device | None = None, trust: bool = False) -> Study:
-    """The study in that folder, to be measured. trust: whoever wrote it. Raises `GolowError`, with
-    the models whose code it would run, for one that another user may have written."""
+    """The study in that folder, to be measured. trust: run it even if another user wrote it. Raises
+    `GolowError`, with the models whose code it would run, for one that another user may have
+    written."""
     file = StudyFolder(folder).file
     study = read_study(file, device)
     if not trust:
@@ -92,7 +93,7 @@ def recorded_study(folder: Path, device: Device | None = None, trust: bool = Fal
 def executor(
     study: Study, folder: StudyFolder, settings: StudySettings, observer: StudyObserver
 ) -> Iterator[Executor]:
-    """What measures the cells: this machine, or a Ray cluster."""
+    """Executor of the cells: this machine, or a Ray cluster."""
     if settings.ray is not None:
         from golow.programs.study.cluster import RayExecutor
 

@@ -69,7 +69,7 @@ def stored_study(folder: Path) -> Study:
     file = StudyFolder(folder).file
     if not is_file(file):
         raise GolowError(
-            f"there is no study in {folder}", "`golow study list` lists them; --out says where."
+            f"there is no study in {folder}", "`golow study list` lists the studies of a folder."
         )
     return read_study(file)
 

@@ -150,7 +150,7 @@ class StudyFolder:
             return record
         try:
             rounds = self.timed(record).rounds.values()
-        except GolowError:  # whoever loads the comparison says so
+        except GolowError:  # loading the comparison reports it
             return record
         few = min(rounds, default=LEAST_ROUNDS) < LEAST_ROUNDS
         return msgspec.structs.replace(record, state="unclear") if few else record

@@ -104,7 +104,7 @@ def phase_of(study: Study, model: str) -> Phase:
 
 
 def asks(study: Study, cell: Cell) -> bool:
-    """Whether the cell lies on the study's axes and has its limits. Levels and doubled thread
+    """True if the cell is on the study's axes and has its limits. Levels and doubled thread
     counts are not compared, because they depend on the machine."""
     threads = study.threads or (None,)
     return (
@@ -165,10 +165,10 @@ class CellRecord(Record, frozen=True, kw_only=True):
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has a comparison."""
+        """True if it has a comparison."""
         return self.state in ("done", "unclear")
 
 
 def ran_out_of_memory(run: Run) -> bool:
-    """Whether the level has no figures because memory ran out."""
+    """True if the level has no figures because memory ran out."""
     return run.check.verdict == "failed" and run.check.reason.startswith(OUT_OF_MEMORY)

@@ -1,4 +1,4 @@
-"""What all levels of a training share: two bundles, and the initial state of each start.
+"""Parts that all levels of a training share: two bundles, and the initial state of each start.
 
 One bundle is for training, one for inference; both have the weights of the first start. The other
 starts are states of the same workload, so nothing is built twice.
@@ -36,7 +36,7 @@ OWN = "own"  # the initialisation by the model's constructor
 
 
 class Start(NamedTuple):
-    """What a run begins from: the workload, which describes its weights, and the state. first: maps
+    """Start of a run: the workload, which describes its weights, and the state. first: maps
     every name in the state to the first name of the same tensor."""
 
     workload: Workload
@@ -151,7 +151,7 @@ def _named(initialisation: str) -> str | None:
 
 
 def _cut(prepared: Prepared, rows: int) -> Prepared:
-    """The same workload with batches of so many rows."""
+    """The workload with batches of so many rows."""
     batches = tuple(
         Batch(tuple(t[:rows] for t in batch.inputs), tuple(t[:rows] for t in batch.targets))
         for batch in prepared.batches

@@ -42,7 +42,7 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether every epoch is trained, or the loss is no longer finite."""
+        """True if every epoch is trained, or the loss is no longer finite."""
         finite = all(math.isfinite(loss) for epoch in self.epochs[-1:] for loss in epoch.losses)
         return len(self.epochs) >= self.spec.epochs or not finite
 

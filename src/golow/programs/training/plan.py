@@ -71,7 +71,7 @@ def require_possible(request: TrainingRequest) -> None:
     if entry is not None and entry.per_pixel:
         raise GolowError(
             f"{request.model} gives a class for each pixel, and a data set has one for each image",
-            f"time its training step on made-up targets: golow compare {request.model} "
+            f"time its training step on random targets: golow compare {request.model} "
             "--mode train.",
         )
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
@@ -136,7 +136,7 @@ def make_plan(
 
 
 def runs_of(plan: TrainingPlan, has_module: bool) -> list[str]:
-    """What a training runs that is not golow's or PyTorch's, in words, as its plan names it.
+    """Code of a training that is not golow's or PyTorch's, in words, as its plan names it.
     has_module: the caller gives the model."""
     code = [] if has_module or plan.live or not is_code(plan.model) else [f"model: {plan.model}"]
     return code + [f"worker {own}: {shlex.join(given)}" for own, given in plan.workers.items()]

@@ -30,7 +30,7 @@ class RunSpec(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What distinguishes the run from others of its level, initialisation and seed."""
+        """Remark that tells the run from others of its level, initialisation and seed."""
         return " (rounding)" if self.folder.path.name == ROUNDING else ""
 
     @property

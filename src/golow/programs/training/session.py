@@ -125,7 +125,7 @@ class Session:
 
     @property
     def _rounding_tells(self) -> bool:
-        """Whether a second run of eager is useful. It is not if random layers make two runs differ
+        """True if a second run of eager is useful. It is not if random layers make two runs differ
         from the first step on, or if there is no level to judge."""
         return len(self.plan.levels) > 1 and not self.bundles.workload.random_layers
 
@@ -148,7 +148,8 @@ class Session:
         )
 
     def _standard(self, known: Mapping[str, Check]) -> Standard | None:
-        """What the levels are checked against; None if every level already has a verdict."""
+        """Reference that the levels are checked against; None if every level already has a
+        verdict."""
         if set(self.plan.levels) <= set(known):
             return None
         self.observer.stage("computing the float64 reference")

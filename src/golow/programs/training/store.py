@@ -121,7 +121,7 @@ class RunFolder:
             write_whole(self.path / "mistakes.json", encode(mistakes))
 
     def mistakes(self, epochs: int) -> Mistakes | None:
-        """What the best of so many epochs got wrong; None also if golow was killed before that
+        """Errors of the best of so many epochs; None also if golow was killed before that
         epoch counted."""
         file = self.path / "mistakes.json"
         if not is_file(file):
@@ -157,7 +157,7 @@ class RunFolder:
             number += 1
 
     def _is_of(self, run: TrainingRun) -> bool:
-        """Whether the run names the level and initialisation of this folder, and its seed."""
+        """True if the run names the level and initialisation of this folder, and its seed."""
         seeds = (f"seed-{run.seed}", ROUNDING)
         own = (run.level.replace(":", "-"), run.initialisation)
         return own == self.path.parts[-3:-1] and self.path.name in seeds
@@ -185,7 +185,7 @@ def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
 
 
 def is_training(folder: Path) -> bool:
-    """Whether the folder holds a training."""
+    """True if the folder holds a training."""
     return is_file(folder / PLAN)
 
 
@@ -271,7 +271,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether it is a safetensors file of the length given in its header."""
+    """True if it is a safetensors file of the length given in its header."""
     try:
         with safe_open(file, "numpy"):
             return True

@@ -147,7 +147,7 @@ class Mistake(Record, frozen=True, kw_only=True):
 
 
 class Mistakes(Record, frozen=True, kw_only=True):
-    """What a level got wrong after its best epoch. count: of all. pictures: those that it was
+    """Errors of a level after its best epoch. count: of all. pictures: those that it was
     surest of."""
 
     epoch: int
@@ -177,7 +177,8 @@ class TrainingRun(Record, frozen=True, kw_only=True):
 
 
 class CurveVerdict(Record, frozen=True, kw_only=True):
-    """Whether a level trained the same network as eager, over all seeds of an initialisation.
+    """Verdict whether a level trained the same network as eager, over all seeds of an
+    initialisation.
 
     figures: the differences from eager and the limits; differences have a 95% interval if there are
     enough seeds.

@@ -60,6 +60,6 @@ class Workers:
 
     @property
     def _live(self) -> bool:
-        """Whether both are alive. One that has ended since the last run reports no memory."""
+        """True if both are alive. One that has ended since the last run reports no memory."""
         there = [worker for worker in (self.trainer, self._evaluator) if worker is not None]
         return len(there) == 2 and all("resident" in worker.resident_bytes() for worker in there)

@@ -1,4 +1,4 @@
-"""What an audit's tables and figures have in common: orders, groups and looked-up choices."""
+"""Orders, groups and look-ups that an audit's tables and figures share."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from golow.programs.auditing.audit_record import Audit, AuditedLevel, Price
 from golow.records.comparison import Run
 
 MEMORY = ("device_used", "device_added", "resident")
-"""What an alternative's memory is told by: the first that was measured."""
+"""Kinds of memory by which an alternative is judged: the first that was measured."""
 
 WORDS = {
     "faster": "it takes less time than the default, by more than 1%, in both of two races",
     "slower": "it takes more time than the default, by more than 1%, in both of two races",
-    "same": "the whole interval lies within 2% of the default's time",
+    "same": "the whole interval is within 2% of the default's time",
     "refuted": "a first race called it faster or slower; a second one, in new processes, did not",
     "unclear": "the interval, or chance among so many questions, allows no conclusion",
 }
-"""What each finding means."""
+"""Meaning of each finding."""
 
 
 @cache
@@ -50,7 +50,7 @@ def ordered(level: AuditedLevel) -> list[Price]:
 
 
 def is_preliminary(price: Price) -> bool:
-    """Whether a second race should have followed, and did not: the audit was interrupted."""
+    """True if a second race should have followed, and did not: the audit was interrupted."""
     return price.finding in ("faster", "slower") and price.confirmed is None
 
 
@@ -109,7 +109,7 @@ def without_effect(audit: Audit) -> list[str]:
 
 
 def untried(audit: Audit) -> dict[str, dict[str, list[str]]]:
-    """What was not tried: the levels of each alternative, by reason."""
+    """Alternatives that were not tried: the levels of each, by reason."""
     found: dict[str, dict[str, list[str]]] = {}
     for level in audit.levels:
         for one in level.untried:

@@ -36,8 +36,8 @@ ROW, TITLE, AXIS, WIDTH = 0.2, 0.32, 0.5, 7.0  # inches
 MOST_ROWS, CHARACTERS = 24, 40
 MARGIN = 0.01  # a difference must exceed it to be called one
 NARROWEST, ROOM = 0.05, 1.08  # of the axis: at least 5% to each side, and room beside the intervals
-WIDEST = 8.0  # times as slow or fast; what lies beyond is at the edge
-READING = "Lines: 95% intervals; grey: within 1%, where a difference is not called one."
+WIDEST = 8.0  # times as slow or fast; what is beyond is at the edge
+READING = "Lines: 95% intervals; grey: within 1%, too small to count as a difference."
 FAR_APART, STEPS, MOST_TICKS = 4.0, (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), 9
 
 
@@ -100,7 +100,7 @@ def _marks(level: AuditedLevel) -> list[Mark]:
 
 
 def _importance(mark: Mark) -> tuple[bool, float]:
-    """What is certain first, then by the size of the effect."""
+    """Sort key: certain effects first, then by size."""
     return not mark.certain, -abs(math.log(mark.ratio.value))
 
 

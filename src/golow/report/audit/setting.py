@@ -109,7 +109,7 @@ def _shell(alternative: Alternative) -> str:
 
 
 def _costs(level: AuditedLevel, price: Price) -> Iterator[str]:
-    """What it may cost elsewhere, and what it did cost here."""
+    """Costs elsewhere, possible and measured."""
     choice = choices_by_name().get(price.choice)
     if choice is not None and choice.costs:
         yield f"It may cost {choice.costs}."

@@ -40,7 +40,7 @@ from golow.report.units import (
 )
 
 FINDING_STYLES = {**STYLES, "refuted": "dim"}
-NOT_CONFIRMED = "*: of one race; the second one, in new processes, did not take place"
+NOT_CONFIRMED = "*: one race only; the second one, in new processes, did not take place"
 LONGEST = 60  # characters of a name or a value
 LONGEST_REASON = 400
 
@@ -88,7 +88,7 @@ def conditions(audit: Audit) -> str:
         torch = run.environment.versions.get("torch", "?")
         lines.insert(0, f"{run.environment.cpu_model}, {threads}, torch {torch}")
     if audit.interrupted:
-        lines.append("interrupted: what was measured before is here")
+        lines.append("interrupted: partial results")
     return "\n".join(lines)
 
 
@@ -124,7 +124,7 @@ def _render_level(audit: Audit, level: AuditedLevel, console: Console, width: in
     for reason in _reasons(level):
         console.print(Text(reason))
     for title, lines in (
-        ("How to set what is faster", setting_lines(audit, level, width)),
+        ("How to set the faster alternatives", setting_lines(audit, level, width)),
         ("The best combination", best_lines(audit, level, width)),
     ):
         shown = list(lines)
@@ -197,7 +197,7 @@ def _reasons(level: AuditedLevel) -> Iterator[str]:
     """Why alternatives have no time, or results beyond the limit."""
     few = [price.alternative for price in ordered(level) if _is_only_untimed(price)]
     if few and level.run.time is not None:
-        yield f"too few rounds for {_listed(few)}: allow more time with --seconds"
+        yield f"too few rounds for {_listed(few)}: allow more seconds per race"
     for price in ordered(level):
         reason = price.run.check.reason[:LONGEST_REASON]
         if price.verdict == "differs":
@@ -235,7 +235,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _footnotes(audit: Audit) -> Iterator[str]:
-    """What the words mean that are in the tables, and notes."""
+    """Meanings of the words in the tables, and notes."""
     prices = [price for level in audit.levels for price in level.prices]
     findings = {price.finding for price in prices if price.effect is not None}
     yield from (f"{word}: {meaning}" for word, meaning in WORDS.items() if word in findings)

@@ -17,7 +17,7 @@ _MODES = {"infer": "inference", "train": "training"}
 
 def advice(comparison: Comparison) -> str:
     """Two or three sentences from the record alone; on a GPU also what slowed it down. If eager is
-    wrong, the first one says so."""
+    wrong, the first one reports it."""
     wrong = wrong_eager(comparison)
     sentences = [_which_level(comparison)] if wrong is None else _instead_of(wrong, comparison)
     return " ".join([*sentences, *gpu_advice(comparison)])
@@ -63,7 +63,7 @@ def _saved(run: Run, comparison: Comparison) -> str:
 
 
 def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
-    """What is wrong with eager, and which level is right."""
+    """Advice where eager is wrong: the fault, and a level that is right."""
     said = [f"Eager itself is wrong: {eager.check.words}."]
     best, what = recommended(comparison), _MODES[comparison.workload.mode]
     if best is None:
@@ -72,8 +72,8 @@ def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
     among = "the only level that is right" if count == 1 else f"the fastest of {count} right levels"
     return [
         *said,
-        f"Use {best.level} for {what} at this size: it is {among}. Ratios are to the time that "
-        "eager takes for its wrong results.",
+        f"Use {best.level} for {what} at this size: it is {among}. Ratios are relative to eager's "
+        f"time, although its results are wrong.",
     ]
 
 
@@ -92,7 +92,7 @@ def _which_level(comparison: Comparison) -> str:
         if unclear:
             return (
                 f"No level is clearly faster than eager for {what} at this size, but "
-                f"{', '.join(unclear)} stayed unclear: allow more time with --time-limit."
+                f"{', '.join(unclear)} stayed unclear: allow a longer time limit."
             )
         verb = "is" if len(others) == 1 else "are"
         stay = f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."

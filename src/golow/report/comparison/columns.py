@@ -1,4 +1,4 @@
-"""The columns of a comparison's table: what each says of a level, and which fall away first."""
+"""The columns of a comparison's table: what each states of a level, and which fall away first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STYLES = {
 }
 
 
-MOST_SHOWN = 10.0  # of a limit: how far beyond it something lies says nothing more
+MOST_SHOWN = 10.0  # of a limit: how far beyond it a value is adds nothing
 
 
 class Column(NamedTuple):
@@ -74,7 +74,7 @@ def require_columns(names: Sequence[str]) -> None:
 
 def verdict_text(run: Run, what: str = "") -> Text:
     """The verdict; below it the error and the share of the limit that it used. what: said behind
-    the share, where no title says that it is one of a limit."""
+    the share, where no title states that it is one of a limit."""
     text = run.check.word + _error_text(run)
     if run.check.worst is not None and text.endswith("%"):
         text += what

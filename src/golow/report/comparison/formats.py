@@ -126,10 +126,10 @@ def _reasons(comparison: Comparison) -> list[str]:
 
 
 def _markdown(text: str) -> str:
-    """The text as itself: its punctuation is no markup, and its line ends are breaks."""
+    """The text as itself: its punctuation is not markup, and its line ends are breaks."""
     # `escape` first: Markdown passes HTML through.
     marked = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", escape(visible(text), quote=False))
-    # A link that nobody wrote as one: GitHub makes one of `www.` and of `scheme://`.
+    # Text that GitHub would turn into a link: `www.` and `scheme://`.
     marked = marked.replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("@", "&#64;")
     return marked.replace("\n", "<br>").replace("\t", " ")
 

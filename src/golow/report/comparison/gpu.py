@@ -18,7 +18,7 @@ from golow.report.units import bytes_text, joules_text, seconds_text, share_text
 
 
 def is_on_gpu(comparison: Comparison) -> bool:
-    """Whether the workload ran on a GPU."""
+    """True if the workload ran on a GPU."""
     return comparison.workload.device == "cuda"
 
 
@@ -35,7 +35,7 @@ def names_text(gpus: Iterable[str]) -> str:
 
 
 def is_waiting_for_host(run: Run) -> bool:
-    """Whether the host takes about as long to enqueue an iteration as the GPU to run it."""
+    """True if the host takes about as long to enqueue an iteration as the GPU to run it."""
     enqueue = run.quantity("enqueue")
     return run.time is not None and enqueue is not None and is_host_bound(enqueue, run.time.value)
 
@@ -139,8 +139,8 @@ def _host_bound(comparison: Comparison) -> list[str]:
     needs = seconds_text(slowest.quantity("enqueue"))
     return [
         f"{names} {'is' if len(bound) == 1 else 'are'} host-bound: "
-        f"{'it' if len(bound) == 1 else slowest.level} needs {needs} to enqueue what the GPU could "
-        "run in less. A larger batch or a CUDA graph gives the GPU more work at a time."
+        f"{'it' if len(bound) == 1 else slowest.level} needs {needs} to enqueue work that the GPU "
+        f"could run in less. A larger batch or a CUDA graph gives the GPU more work at a time."
     ]
 
 

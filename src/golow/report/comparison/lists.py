@@ -36,15 +36,15 @@ def levels_table(ladder: Sequence[Level]) -> Table:
 
 
 def _summary(level: Level) -> str:
-    """What runs; where nobody has run it yet, that too."""
+    """Summary of the level, with a note if it was never tested on a device."""
     if not level.unseen:
         return level.summary
-    return f"{level.summary} (unseen on {', '.join(level.unseen)}: nobody has run it there yet)"
+    return f"{level.summary} (never tested on {', '.join(level.unseen)})"
 
 
 def models_table(zoo: Mapping[str, Entry]) -> Table:
     """One row per model, with its defaults."""
-    table = _table("model", "what it is", "parameters", "input", "classes", "sizes")
+    table = _table("model", "description", "parameters", "input", "classes", "sizes")
     for entry in zoo.values():
         table.add_row(
             entry.name,
@@ -77,7 +77,7 @@ def doctor_report(
 ) -> None:
     """The probes with the command that installs what is missing, then the packages beside torch
     and the machine."""
-    table = _table("level", "can run here", "what is missing", "how to fix it")
+    table = _table("level", "can run here", "missing", "how to fix it")
     for level in ladder:
         table.add_row(level.name, *_answer(level.probe()))
         for device, probe in level.on_device.items():
@@ -101,11 +101,11 @@ def doctor_report(
     }
     for name, value in rows.items():
         console.print(Text(f"{name}: ", style="bold") + Text(value, style="not bold"))
-    console.print("`golow selftest` says whether measurements on this machine can be trusted.")
+    console.print("`golow selftest` tests whether measurements on this machine can be trusted.")
 
 
 def _companion_text(one: Companion) -> str:
-    """Whether a package that models use imports beside this torch, and what makes it."""
+    """Text on a package that models use: whether it imports with this torch, and how to fix it."""
     if not one.version:
         return "not installed"
     if not one.fault:
@@ -128,7 +128,7 @@ def _answer(probe: Probe) -> tuple[Text, str, str]:
 
 def selftest_report(console: Console, result: SelftestResult) -> None:
     """The selftest's findings and its verdict."""
-    table = _table("what was planted", "expected", "found", "")
+    table = _table("planted", "expected", "found", "")
     for finding in result.findings:
         word = Text("ok", style="green") if finding.passed else Text("NOT OK", style="bold red")
         table.add_row(finding.name, finding.expected, finding.found, word)

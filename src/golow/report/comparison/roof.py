@@ -26,13 +26,16 @@ NAME, LAYER, CODE = 20, 24, 15  # characters
 BEFORE = ("capture", "build", "load")
 NUMBERS = ("time", "lost", "of roof", "moves", "FLOP")
 FASTER = (
-    "A step that takes less than its roof read what was still in a cache, uses a fast algorithm, "
-    "or\nthe machine was busy when its peak was measured."
+    "A step that takes less than its roof read data that was still in a cache, uses a fast\n"
+    "algorithm, or the machine was busy when its peak was measured."
 )
 
 
-def render(roof: Roof, top: int = TOP, console: Console | None = None) -> None:
-    """Print the first steps, what they are of the whole, and what is moved for layout alone."""
+def render(
+    roof: Roof, top: int = TOP, console: Console | None = None, *, more: str = "--top"
+) -> None:
+    """Print the first steps, their share of the whole, and the bytes moved for layout alone.
+    more: the option or argument that shows more steps."""
     console = console or wide_console()
     console.print(Text(f"{workload_text(roof.workload)}, {roof.level}", style="bold"))
     peak = roof.peak
@@ -41,7 +44,7 @@ def render(roof: Roof, top: int = TOP, console: Console | None = None) -> None:
     console.print(Text(f"{whose}: {roofs}", style="dim"))
     console.print(_table(roof.steps[:top]))
     if len(roof.steps) > top:
-        console.print(Text(f"and {len(roof.steps) - top} more steps; --top shows more"))
+        console.print(Text(f"and {len(roof.steps) - top} more steps; {more} shows more"))
     for line in _summary(roof):
         console.print(Text(line))
     if any(step.lost is not None and step.lost < 0 for step in roof.steps):

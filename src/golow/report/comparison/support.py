@@ -26,14 +26,16 @@ Footnotes = dict[tuple[str, str, int, str, str], list[str]]
 """The levels that refuse for the same reason, by operation and reason, in order of appearance."""
 
 
-def render(support: Support, console: Console | None = None, *, every: bool = False) -> None:
+def render(
+    support: Support, console: Console | None = None, *, every: bool = False, more: str = "--all"
+) -> None:
     """Print the table, the reasons below it, and the command that comes next. every: also all rows
-    of operations that nothing is missing for."""
+    of operations that no level lacks. more: the option or argument for that."""
     console = console or wide_console()
     console.print(Text(workload_text(support.workload), style="bold"))
     asked = [level for level in support.levels if level.answer in ("runs", "lacks")]
     if support.operators and asked:
-        _print_operators(support, asked, console, every)
+        _print_operators(support, asked, console, every, more)
     if support.not_captured and asked:
         console.print(Text(f"{_listed(asked)} need a graph: {support.not_captured}"))
     for text in (*_others(support), *_missing_here(support)):
@@ -66,7 +68,7 @@ def _reasons(row: OperatorSupport, level: LevelSupport) -> str | None:
 
 
 def _print_operators(
-    support: Support, asked: Sequence[LevelSupport], console: Console, every: bool
+    support: Support, asked: Sequence[LevelSupport], console: Console, every: bool, more: str
 ) -> None:
     lacking = [row for row in support.operators if row.refusals]
     whole = [row for row in support.operators if not row.refusals]
@@ -83,7 +85,7 @@ def _print_operators(
     console.print(table)
     if folded := whole[len(shown) :]:
         calls = sum(row.calls for row in folded)
-        console.print(Text(f"and {_folded_text(len(folded), calls, asked)}; --all shows them"))
+        console.print(Text(f"and {_folded_text(len(folded), calls, asked)}; {more} shows them"))
     for number, (key, levels) in enumerate(notes.items(), 1):
         console.print(Text(f"[{number}] {', '.join(levels)}: {_note(key)}"))
     console.print()
@@ -135,7 +137,7 @@ def _note(key: tuple[str, str, int, str, str]) -> str:
 
 
 def _others(support: Support) -> Iterator[str]:
-    """What there is to say of levels that were not asked by operation."""
+    """Lines on levels that were not asked by operation."""
     by_answer = {
         answer: [level for level in support.levels if level.answer == answer]
         for answer in ("module", "unknown")
@@ -149,7 +151,7 @@ def _others(support: Support) -> Iterator[str]:
 
 
 def _missing_here(support: Support) -> Iterator[str]:
-    """What this machine lacks for levels that would run the model."""
+    """Lines on missing parts of this machine, for levels that would run the model."""
     missing: dict[tuple[str, str], list[LevelSupport]] = {}
     for level in support.levels:
         if level.missing and level.answer != "lacks":

@@ -142,8 +142,8 @@ def footnotes(comparison: Comparison) -> list[str]:
     zero = dict.fromkeys(tensor.name for tensor in worst if tensor.zero_scale)
     if zero:
         found.append(
-            f"^: the exact value of {', '.join(zero)} is zero; the error is a share of what "
-            "cancels there"
+            f"^: the exact value of {', '.join(zero)} is zero; the error is relative to the terms "
+            f"that cancel"
         )
     return found
 

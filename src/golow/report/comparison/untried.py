@@ -1,4 +1,4 @@
-"""What a comparison did not try: choices that nobody made at a level, by the record alone."""
+"""Choices that a comparison did not try, found from the record alone."""
 
 from __future__ import annotations
 

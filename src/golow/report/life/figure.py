@@ -37,7 +37,7 @@ TICKS = 4
 ROOM = 50.0  # above the highest curve, for the names, as a factor
 APART = 2.2  # between two names, as a factor of iterations
 READING = (
-    "A process's time from its start to its end, with what must be captured and built before. "
+    "A process's time from its start to its end, including capture and build. "
     "Wide: the fastest level, named at the top with its first number of iterations. Cold: golow's "
     "cache was empty."
 )
@@ -77,7 +77,7 @@ def _draw(panel: Axes, found: LifeCycle, cache: CacheState) -> list[str]:
 
     known = curves(found, cache)
     if not known:
-        say(panel, "no level has a life")
+        say(panel, "no life cycle was measured")
         return []
     panel.set(xscale="log", yscale="log", xlim=(1, HORIZON))
     for axis in (panel.xaxis, panel.yaxis):
@@ -147,7 +147,7 @@ def _caption(found: LifeCycle) -> Caption:
         for level in found.levels
         if level.failed or not level.lives
     ]
-    lines = [what, where, *([f"No life: {'; '.join(missing)}"] if missing else [])]
+    lines = [what, where, *([f"No life cycle: {'; '.join(missing)}"] if missing else [])]
     return Caption([visible(line) for line in lines], [READING])
 
 

@@ -1,4 +1,4 @@
-"""What a reader of a life cycle's figures must know: interrupted, noisy, not settled, uncertain."""
+"""Remarks on a life cycle's figures: interrupted, noisy, not settled, uncertain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def caches(found: LifeCycle) -> tuple[CacheState, ...]:
 def remarks(found: LifeCycle) -> Iterator[str]:
     """Notes, the most important first."""
     if found.interrupted:
-        yield "interrupted: what was measured before is shown"
+        yield "interrupted: partial results"
     yield from found.notes
     yield (
         "cold is an empty cache of golow, not of the system: programs and libraries were in memory"

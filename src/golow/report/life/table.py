@@ -57,7 +57,7 @@ def render(found: LifeCycle, console: Console | None = None) -> None:
         if level.failed:
             console.print(Text(f"{level.level}: failed: {level.failed}"))
         elif level.verdict != "match":
-            console.print(Text(f"{level.level}: no life: {level.verdict}: {level.reason}"))
+            console.print(Text(f"{level.level}: not measured: {level.verdict}: {level.reason}"))
     for cache in caches(found):
         _print_uses(found, cache, console)
     if lived:
@@ -155,7 +155,7 @@ def _also(use: Use) -> str:
 
 
 def held_table(levels: Sequence[LevelLife]) -> Table:
-    """What a life holds and spends, a row a level and cache; medians over its lives."""
+    """Table of memory and energy, a row a level and cache; medians over its lives."""
     table = _table(
         "level", "cache", "first result", "disk", "artifact", "host peak", "GPU", "energy"
     )
@@ -187,7 +187,7 @@ def _figure(lives: Sequence[Life], name: str) -> float | None:
 
 
 def change_table(levels: Sequence[LevelLife]) -> Table:
-    """What another batch size costs a level that is running; medians."""
+    """Table of the cost of another batch size while a level runs; medians."""
     batches = {change.batch for level in levels for change in level.changes}
     batch = ", ".join(map(str, sorted(batches)))
     table = _table(

@@ -23,7 +23,7 @@ def title(found: Audit) -> str:
 
 def sections(found: Audit, name: str) -> list[Block]:
     """name: prefix of the section's anchor."""
-    return [blocks.section(f"{name}-choices", "Choices that nobody made", _choices(found))]
+    return [blocks.section(f"{name}-choices", "Settings left at their default", _choices(found))]
 
 
 def _choices(found: Audit) -> Iterator[Block]:

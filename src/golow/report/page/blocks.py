@@ -1,4 +1,4 @@
-"""What a page is made of: sections of blocks, as plain data that JSON can hold.
+"""Elements of a page: sections of blocks, as plain data that JSON can hold.
 
 Python writes every text and number; the page's scripts place them, sort, filter and draw. They know
 blocks and nothing of golow's records, so that a new view needs no new script.
@@ -133,7 +133,7 @@ def _title(header: Any, cells: Sequence[str]) -> str:
 
 
 def order_of(text: str) -> float | None:
-    """What a text that begins with a number and a unit is sorted by; None for other texts."""
+    """Sort key of a text that begins with a number and a unit; None for other texts."""
     found = NUMBER.match(text)
     return float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None
 
@@ -276,7 +276,7 @@ def dots(
     texts: Iterable[str],
     marked: Mapping[int, str] = {},
 ) -> dict[str, Any]:
-    """Dots without a line. sizes: their radius in pixels. texts: what each says. marked: as of a
+    """Dots without a line. sizes: their radius in pixels. texts: what each states. marked: as of a
     line."""
     made = line(name, points, marked=marked)
     return {**made, "sizes": list(sizes), "texts": [visible(text) for text in texts]}

@@ -158,7 +158,7 @@ def _cell(run: Run, column: Column) -> Block:
 
 
 def _figure(run: Run, column: str) -> float | None:
-    """What a column is sorted by; None if the level has no such figure."""
+    """Sort key of a column; None if the level has no such figure."""
     if column in ("time", "throughput", "percentiles"):
         return run.time.value if run.time else None
     if column == "ratio":

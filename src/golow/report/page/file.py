@@ -1,6 +1,6 @@
 """The file: one HTML page with its scripts, its style and the record that it shows.
 
-The record lies in it as JSON in which no character can end a script. `unpacked` reads it back
+The record is in it as JSON in which no character can end a script. `unpacked` reads it back
 without executing anything: it is found by its marks, and its names are checked before any is
 written.
 """
@@ -71,7 +71,7 @@ def write_page(
 
 
 def is_page(place: Path) -> bool:
-    """Whether it is a file with the name of a page."""
+    """True if it is a file with the name of a page."""
     return place.suffix.lower() in (".html", ".htm") and is_file(place)
 
 
@@ -79,7 +79,7 @@ def is_page(place: Path) -> bool:
 def unpacked(page: Path) -> Iterator[list[Path]]:
     """The folders of the records in the page, by their names, while the block runs.
 
-    Raises `GolowError` for a file that is no page of golow's or was damaged.
+    Raises `GolowError` for a file that is not a page of golow's or was damaged.
     """
     records = _records_in(page)
     with scratch_folder() as folder:
@@ -103,13 +103,13 @@ def _records_in(page: Path) -> dict[str, dict[str, str]]:
     try:
         records = json.loads(found[1]) if found else None
     except (ValueError, RecursionError) as error:
-        raise GolowError(f"{page} has a damaged record: {error}") from error
+        raise GolowError(f"{page} contains a corrupt record: {error}") from error
     if not isinstance(records, dict) or not records:
         raise GolowError(f"{page} is not a report of golow", "give a page that golow report wrote.")
     for record, contents in records.items():
         sound = isinstance(contents, dict) and all(_is_sound(*entry) for entry in contents.items())
         if not sound or not _is_sound(_name(record), "") or "/" in record:
-            raise GolowError(f"{page} has a damaged record: its files are no names and texts")
+            raise GolowError(f"{page} contains a corrupt record (expected file names and text)")
     return records
 
 
@@ -119,7 +119,7 @@ def _name(record: str) -> str:
 
 
 def _is_sound(name: str, text: Any) -> bool:
-    """Whether it is a file inside its folder, with text."""
+    """True if it is a file inside its folder, with text."""
     path = PurePosixPath(name)
     inside = name.isprintable() and name == str(path) and not {".", "..", "/"} & set(path.parts)
     return inside and isinstance(text, str) and not SURROGATE.search(text)

@@ -45,7 +45,7 @@ def blocks_of(found: Profile) -> Iterator[Block]:
     """The tree, and why a level is not in it."""
     yield blocks.paragraph(
         "The same layer stands in one row at every level, and all bars have one scale. Click a "
-        "layer for what is in it. An empty cell runs as one step with the layer that it names, or "
+        "layer to see its parts. An empty cell runs as one step with the layer that it names, or "
         "is not in that level.",
         style="note",
     )

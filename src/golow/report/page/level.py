@@ -23,7 +23,7 @@ MANY = 100  # iterations from which on the slowest percent is left out of a dist
 
 
 def peek(run: Run) -> list[Block]:
-    """What the pointer shows of a level: how its iterations are spread, and its blocks."""
+    """Text under the pointer for a level: how its iterations are spread, and its blocks."""
     return [blocks.paragraph(_said(run), style="note"), blocks.side_by_side(_charts(run))]
 
 
@@ -84,7 +84,7 @@ def _distribution(run: Run) -> Block | None:
     title = "Iterations by their time"
     if len(times) >= MANY:
         times = times[: -(-99 * len(times) // 100)]
-        title += "; the slowest 1% lie beyond"
+        title += "; the slowest 1% are beyond"
     if len(times) < 2 or times[0] == times[-1]:
         return None
     width = (times[-1] - times[0]) / BINS

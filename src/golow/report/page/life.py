@@ -51,7 +51,7 @@ def _life(found: LifeCycle) -> Iterator[Block]:
         said = f"Stages of a life, {cache} cache"
         yield blocks.table_of(stage_table(lived, cache), said)
     if lived:
-        said = "Until the first result, and what a life holds and spends"
+        said = "Time to the first result, memory and energy of a life cycle"
         yield blocks.table_of(held_table(lived), said)
     if any(level.changes for level in lived):
         yield blocks.table_of(change_table(lived), "Another batch size while it runs")

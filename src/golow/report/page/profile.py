@@ -107,8 +107,8 @@ def _share_of(level: LevelProfile, role: str) -> float:
 
 
 def _more_figures(found: Profile, levels: Sequence[LevelProfile]) -> dict[str, Figure]:
-    """What else the terminal's summary has of these levels, as far as any has it: why the GPU was
-    idle, how it was used, and the arithmetic of the step."""
+    """Further figures of the terminal's summary, as far as any of these levels has them: why the
+    GPU was idle, how it was used, and the arithmetic of the step."""
     possible: dict[str, Figure] = {}
     for cause in CAUSES:
         possible[f"GPU idle: {cause}"] = lambda level, cause=cause: _as_share(  # type: ignore[misc]
@@ -192,7 +192,7 @@ def _share_cell(share: float | None) -> Block:
 
 
 def _operators(level: LevelProfile) -> Block:
-    titles = ("calls", "own time", "with what it calls", "on the device", "own memory")
+    titles = ("calls", "own time", "including callees", "on the device", "own memory")
     columns = [blocks.column("operator", number=False), *map(blocks.column, titles)]
     rows = [
         [

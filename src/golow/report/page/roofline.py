@@ -27,8 +27,8 @@ def blocks_of(found: Profile) -> Iterator[Block]:
         return
     hollow = "; hollow: backward" if found.workload.mode == "train" else ""
     yield blocks.paragraph(
-        f"Lines: {ceilings(found.peak)}. Operations and bytes are what a layer needs at the least, "
-        f"in products and convolutions. A dot's area is its share of the level's time{hollow}.",
+        f"Lines: {ceilings(found.peak)}. Operations and bytes are the least that a layer needs in "
+        f"matrix products and convolutions. A dot's area is its share of the level's time{hollow}.",
         style="note",
     )
     most = max(dot.seconds / level.seconds for level in levels for dot in level.dots)
@@ -60,7 +60,7 @@ def _roof(peak: Peak, levels: Sequence[LevelRoofline]) -> Iterator[Block]:
 
 
 def _dots(level: LevelRoofline, most: float) -> Block:
-    """The largest first, so that no dot lies under another one."""
+    """The largest first, so that no dot is hidden under another one."""
     dots = sorted(level.dots, key=lambda dot: -dot.seconds)
     radius = [sqrt(dot.seconds / level.seconds / most) for dot in dots]
     return blocks.dots(
@@ -81,7 +81,7 @@ def _said(dot: RooflineDot, level: LevelRoofline) -> str:
 
 
 def _table(levels: Sequence[LevelRoofline]) -> Block:
-    """Of every level's layers, the slowest first."""
+    """Table of every level's layers, the slowest first."""
     columns = [blocks.column(title, number=False) for title in ("layer", "phase", "level")]
     titles = ("time", "share", "FLOP", "FLOP/B", "achieved", "of roof")
     columns += [*map(blocks.column, titles), blocks.column("bound", number=False)]

@@ -21,7 +21,7 @@ def sections(found: Sequence[Comparison]) -> list[Block]:
     """One section; none for a single comparison."""
     if len(found) < 2:
         return []
-    return [blocks.section("several", "From one record to the next", _several(found))]
+    return [blocks.section("several", "Changes from record to record", _several(found))]
 
 
 def _several(found: Sequence[Comparison]) -> Iterator[Block]:

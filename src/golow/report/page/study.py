@@ -36,7 +36,7 @@ Shade = Callable[[StudyRow], float]
 
 
 def title(rows: Sequence[StudyRow]) -> str:
-    """What a page calls it; there is at least one row."""
+    """Title of its page; there is at least one row."""
     return f"Study {rows[0].study}"
 
 
@@ -124,7 +124,7 @@ def _fastest(
     under = published_plane(paper, plane)
     made = [_fastest_map(plane, f"By {plane.y} and {plane.x}{_of(plane)}", opens)]
     if under is not None and paper is not None:
-        made.append(_fastest_map(under, f"The same of {paper.where}{_of(plane)}", {}))
+        made.append(_fastest_map(under, f"As published: {paper.where}{_of(plane)}", {}))
     yield blocks.side_by_side(made)
 
 
@@ -205,7 +205,7 @@ def _measures(
 
 
 def _signs(plane: Plane, measures: Sequence[Measure]) -> str:
-    """What stands in cells without a value, with its meaning."""
+    """Signs in cells without a value, with their meaning."""
     met = {row.outcome for row in plane.rows if not all(measure.of(row) for measure in measures)}
     signs = [
         f"{sign}: {MEANINGS.get(outcome, outcome)}"

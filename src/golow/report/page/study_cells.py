@@ -66,7 +66,7 @@ FIGURES = (
 
 
 def comparison_of(rows: Sequence[StudyRow], title: str) -> list[Block]:
-    """What one cell opens to: every level of its comparison."""
+    """Content of an opened cell: every level of its comparison."""
     timed = [row for row in rows if row.time is not None]
     longest = max((row.time_high or row.time or 0.0 for row in timed), default=0.0) or 1.0
     figures = _known(rows)
@@ -100,7 +100,7 @@ def every_cell(rows: Sequence[StudyRow]) -> Block:
 
 
 def order_of(place: Place) -> float | None:
-    """What a place is sorted by; None for a name."""
+    """Sort key of a place; None for a name."""
     return float(place) if isinstance(place, int) else None
 
 

@@ -34,7 +34,7 @@ AXES = {
 
 
 def title(found: Training) -> str:
-    """What a page calls it."""
+    """Title of its page."""
     return heading(found)
 
 
@@ -153,7 +153,8 @@ def _bands(found: Training, curve: Curve, start: str) -> list[tuple[str, str, se
 
 
 def _confusions(found: Training) -> Iterator[Block]:
-    """Of each level's best epoch: the matrix, or with many classes what is confused most."""
+    """Confusions in each level's best epoch: the matrix, or with many classes the most frequent
+    ones."""
     made = []
     for level in found.plan.levels:
         best = series.best_run(series.runs_of(found, level))
@@ -197,7 +198,7 @@ def _most_confused(found: Training, run: TrainingRun, epoch: Epoch) -> Block:
     ]
     columns = [blocks.column(title, number=False) for title in ("true class", "taken for")]
     columns += [blocks.column("samples"), blocks.column("of the class")]
-    caption = f"{run.level}, seed {run.seed}, epoch {epoch.epoch}: what is confused most"
+    caption = f"{run.level}, seed {run.seed}, epoch {epoch.epoch}: most frequent confusions"
     return blocks.table(caption, columns, rows)
 
 

@@ -56,7 +56,7 @@ def _flame(level: LevelWay) -> Block:
 
 
 def _last(level: LevelWay, whole: int) -> Iterator[Box]:
-    """What is before the entry, in it, and after it."""
+    """Instructions before the entry, in it, and after it."""
     entry = short_name(level.entry.name) if level.entry else ""
     begun = 0
     for count, colour, what in (

@@ -1,4 +1,4 @@
-"""What to do about it, in words: each rule's figures, and the command that shows them."""
+"""Advice in words: each rule's figures, and the command that shows them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _no_tensor_cores(finding: Finding) -> str:
 REASONS = {
     "ieee": " Precision ieee permits no TF32; tf32 does.",
     "products in ieee": " Precision default permits no TF32 in products of matrices; tf32 does.",
-    "sizes": " Their sizes {sizes} are no multiples of what tensor cores take well.",
+    "sizes": " Their sizes {sizes} are not multiples that tensor cores handle well.",
 }
 
 
@@ -213,7 +213,7 @@ TEXTS: Mapping[str, Callable[[Finding], str]] = {
 
 
 def _faster(finding: Finding, how: str) -> str:
-    """What the faster level takes, or that it was not measured."""
+    """Time of the faster level, or a note that it was not measured."""
     if not finding.faster:
         return f"{finding.reason} was not measured here."
     faster, step = (seconds_text(finding.figure(name)) for name in ("faster step", "step"))

@@ -87,7 +87,7 @@ def legend_patches(colours: Mapping[str, str]) -> list[Artist]:
 
 
 def panel_title(level: str, precision: str) -> str:
-    """The level and, unless it is empty, the precision; a long variant has a line of its own."""
+    """The level and, unless it is empty, the precision; a long variant has a separate line."""
     level = visible(level)
     if len(level) > LONGEST_TITLE:
         level = level.replace(":", "\n:", 1)

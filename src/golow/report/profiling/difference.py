@@ -43,7 +43,9 @@ def render_difference(
     Raises `GolowError` if a difference cannot be divided by that.
     """
     if by not in DIVIDED:
-        raise GolowError(f"a difference of profiles has no {by!r}", f"--by {', '.join(DIVIDED)}.")
+        raise GolowError(
+            f"a difference of profiles has no {by!r}", f"use one of {', '.join(DIVIDED)}."
+        )
     console = console or wide_console()
     for word, name in zip(("before", "after"), names, strict=True):
         if name != word:
@@ -85,7 +87,7 @@ def _time_table(level: LevelDifference) -> Table:
     table = _table("a step's time")
     for change in (level.time, level.profiled):
         cells = _cells(change)
-        if None in (change.before, change.after):  # not timed, which is no change
+        if None in (change.before, change.after):  # not timed, which is not a change
             cells[3:] = [Text(MISSING), Text(MISSING)]
         table.add_row(*cells)
     for role in level.roles:

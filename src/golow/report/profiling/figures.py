@@ -137,7 +137,7 @@ def operators_figure(profiles: Sequence[Profile]) -> Figure:
         several = len(profiles) > 1
         panel.set_title(panel_title(level.level, precision if several else ""))
         draw_bars(panel, bars, scale, rows=most)
-        panel.set_xlabel(f"own time in a step ({scale.unit})")
+        panel.set_xlabel(f"self time in a step ({scale.unit})")
     for panel in panels[len(shown) :]:
         panel.set_visible(False)
     if not shown:
@@ -147,8 +147,8 @@ def operators_figure(profiles: Sequence[Profile]) -> Figure:
     if any(item.self_device for _, level in shown for item in level.operators):
         colours["on the device"] = DEVICE
     legend_of(figure, legend_patches(colours))
-    what = "the operators with the most time of their own, under the profiler"
-    caption(figure, captions(profiles, what, "Each panel has its own axis."))
+    what = "the operators with the most self time, under the profiler"
+    caption(figure, captions(profiles, what, "Axes differ between panels."))
     return figure
 
 

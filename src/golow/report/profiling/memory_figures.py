@@ -83,7 +83,7 @@ class Held(NamedTuple):
 
 
 def held_over_time(memory: MemoryProfile) -> Held:
-    """What a figure of the memory of a level shows; categories that hold nothing are left out."""
+    """Series of a figure of the level's memory; categories that hold nothing are left out."""
     points = list(timeline(memory.blocks, memory.length))
     points.append((memory.length, points[-1][1]))
     unit, size = _bytes_unit(max(memory.peak.bytes, memory.reserved or 0))
@@ -203,7 +203,7 @@ def arena_map(level: str, memory: MemoryProfile, workload: Workload) -> Figure:
     legend_of(figure, _handles(shown))
     beside = sum(size for place, size in memory.sizes.items() if place != ARENA)
     what = f"the buffers that share the arena of {bytes_text(whole)} (dashed)"
-    how = f"Weights, state and inputs have {bytes_text(beside)} of their own."
+    how = f"Weights, state and inputs take another {bytes_text(beside)}."
     caption(figure, _caption(level, workload, what, how))
     return figure
 

@@ -68,7 +68,7 @@ def roofline_figure(profile: Profile) -> Figure:
     legend_of(figure, list(_handles(found)))
     what = f"the roofline, precision {profile.workload.precision}"
     caption(figure, captions([profile], what, _how(profile), *_remarks(found)))
-    figure.draw_without_rendering()  # fixes where the panel lies, in which labels have to fit
+    figure.draw_without_rendering()  # fixes the panel in which labels have to fit
     for label in _labels(panel, found):
         label.draw(panel)
     return figure
@@ -78,7 +78,7 @@ def _how(profile: Profile) -> str:
     clock = "its kernels" if profile.workload.device == "cuda" else "its separate clock"
     hollow = "; hollow: backward" if profile.workload.mode == "train" else ""
     return (
-        "Operations and bytes: what a layer needs at the least, in products and convolutions; "
+        "Operations and bytes: the least that a layer needs in matrix products and convolutions; "
         f"time: of {clock}. A dot's area: its share of the level's time{hollow}. Lines: the "
         "machine's measured peaks."
     )
@@ -179,7 +179,7 @@ class Box(NamedTuple):
     top: float
 
     def meets(self, other: Box) -> bool:
-        """Whether the two overlap, or nearly."""
+        """True if the two overlap, or nearly."""
         return (
             self.left < other.right + CLOSE
             and other.left < self.right + CLOSE
@@ -188,7 +188,7 @@ class Box(NamedTuple):
         )
 
     def within(self, other: Box) -> bool:
-        """Whether it lies in the other one."""
+        """True if it is in the other one."""
         return (
             other.left <= self.left
             and self.right <= other.right

@@ -47,8 +47,9 @@ def render_rooflines(profile: Profile, top: int, console: Console) -> None:
 
 
 ABOVE = (
-    "More than 100% of the roof: the machine was busy when its peak was measured, what a layer "
-    "reads\nwas still in the cache, or a fast algorithm needs fewer operations than are counted. "
+    "More than 100% of the roof: the machine was busy when its peak was measured, a "
+    "layer's\ninputs were still in the cache, or a fast algorithm needs fewer operations than are "
+    "counted. "
     "To measure\nthe peak again, remove the folder peak in golow's cache."
 )
 
@@ -56,14 +57,14 @@ ABOVE = (
 def why_none(profile: Profile) -> str:
     """Why a profile has no roofline."""
     if not profile.work:
-        return "the graph could not be captured, or an earlier golow made this profile"
+        return "the graph could not be captured, or an earlier golow wrote this profile"
     if profile.peak is None:
         return "the machine's peak could not be measured"
     return "no level has times by layer"
 
 
 def ceilings(peak: Peak) -> str:
-    """What the machine can do."""
+    """Measured peaks of the machine."""
     return (
         f"the machine's measured peaks: {decimal_text(peak.operations, 'FLOP/s')}, "
         f"{decimal_text(peak.bytes, 'B/s')}"
@@ -71,7 +72,7 @@ def ceilings(peak: Peak) -> str:
 
 
 def remarks(level: LevelRoofline) -> Iterator[str]:
-    """What of the level's time has no dot."""
+    """Shares of the level's time that have no dot."""
     if level.without:
         share = share_text(level.without / level.seconds)
         yield f"{share} of the layers' time is in layers without products or convolutions."

@@ -87,15 +87,17 @@ def render(
 def require_view(by: str, sort: str) -> None:
     """Raise `GolowError` unless a profile can be divided and sorted by that."""
     if by not in VIEWS:
-        raise GolowError(f"a profile has no {by!r}", f"--by {', '.join(VIEWS)}.")
+        raise GolowError(f"a profile has no {by!r}", f"use one of {', '.join(VIEWS)}.")
     _figure(sort)
 
 
 def _figure(sort: str) -> Callable[[OperatorTime], float]:
-    """What operators are sorted by, in golow's words or torch.profiler's."""
+    """Sort key of operators, in golow's words or torch.profiler's."""
     name = sort.replace("cuda-", "device-").replace("cpu-", "host-")
     if name not in SORTS:
-        raise GolowError(f"operators cannot be sorted by {sort!r}", f"--sort {', '.join(SORTS)}.")
+        raise GolowError(
+            f"operators cannot be sorted by {sort!r}", f"use one of {', '.join(SORTS)}."
+        )
     return SORTS[name]
 
 
@@ -230,7 +232,7 @@ def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
         table.add_row(Text(name), *(Text(text(item)) for text in columns.values()))
     rest = len(chosen) - top
     if not chosen:
-        none = "none: kernels of no framework's operators"
+        none = "none: kernels that no framework operator launched"
         table.add_row(Text(none, style="dim"), *[""] * len(columns))
     elif rest > 0:
         table.add_row(Text(f"and {rest} more", style="dim"), *[""] * len(columns))

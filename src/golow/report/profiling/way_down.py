@@ -18,7 +18,7 @@ LONGEST_NAME, LONGEST_PLACE = 58, 30
 NOTE = (
     "The layer is lowered alone, on the input that it gets in the network. Instructions are those "
     "of one call of it on one thread, counted by callgrind with AVX2 at most. The time is without "
-    "Valgrind, with all that the processor has."
+    "Valgrind, with all instruction sets of the processor."
 )
 PYTHON = "Python"
 KEPT = {"(anonymous namespace)": "{anonymous}", "operator()": "operator{}"}
@@ -138,7 +138,7 @@ def _line(kind: str, frame: Frame) -> Text:
     name, place = frame.name, frame.place
     if kind != PYTHON:
         name = short_name(name)
-    if len(name) > LONGEST_NAME:  # the end says more than the namespaces before it
+    if len(name) > LONGEST_NAME:  # the end is more informative than the namespaces before it
         name = f"..{name[2 - LONGEST_NAME :]}"
     if len(place) > LONGEST_PLACE:
         place = f"..{place[2 - LONGEST_PLACE :]}"

@@ -20,7 +20,7 @@ def draw_border(axes: Axes, sides: Numbers, there: Numbers, colour: str, width: 
 
     sides: 1 or -1 for a cell on a side, NaN for one on neither. there: finite for the cells of the
     map. Between two neighbours of different sides the line crosses the middle of their border.
-    Cells on neither side lie on the line, or within one side if that is around them.
+    Cells on neither side are on the line, or within one side if that is around them.
     """
     if not {1.0, -1.0} <= set(sides[np.isfinite(sides)]):
         return

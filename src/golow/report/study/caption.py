@@ -86,7 +86,7 @@ def reference(paper: PublishedGrid) -> str:
 
 
 def _conditions(plane: Plane) -> str:
-    """What is the same in every cell of the plane and is not one of its axes."""
+    """Conditions that all cells of the plane share and that are not one of its axes."""
     first = plane.rows[0]
     parts = [f"precision {first.precision}"] if "precision" not in (plane.x, plane.y) else []
     parts += [

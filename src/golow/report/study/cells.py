@@ -83,7 +83,7 @@ def fill(panel: Panel, x: int, y: int, colour: str, text: str) -> None:
 
 
 def draw_signs(panel: Panel, values: Numbers) -> set[Outcome]:
-    """Draw a grey square with a sign wherever the record says why there is no value; returns the
+    """Draw a grey square with a sign wherever the record states why there is no value; returns the
     outcomes found."""
     met: set[Outcome] = set()
     for (x, y), row in cells(panel):

@@ -14,7 +14,7 @@ from golow.report.study.planes import Axis, Place, Plane
 class Crossing(NamedTuple):
     """at: the place on the other axis. value: the number on this one, between two measured ones.
     faster: whether the level is the faster one beyond it. clear: whether the words of both measured
-    ones say so; published figures, which have no words, are clear."""
+    ones report it; published figures, which have no words, are clear."""
 
     at: Place
     value: float
@@ -25,7 +25,7 @@ class Crossing(NamedTuple):
 def crossings(plane: Plane, level: str, axis: Axis) -> Iterator[Crossing]:
     """Where the level's ratio to eager passes 1 along this axis, which is numeric, for each place
     of the other one. Between two measured numbers the logarithm of the ratio is taken to be linear
-    in the logarithm of the number; no crossing lies outside of what was measured."""
+    in the logarithm of the number; no crossing is outside of what was measured."""
     rows, along = plane.of(level), plane.places(axis)
     for at in plane.places(plane.y if axis == plane.x else plane.x):
         found = [

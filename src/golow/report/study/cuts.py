@@ -88,7 +88,7 @@ class Cut(NamedTuple):
         return np.array([row is not None and measure.is_open(row) for row in self.rows(level)])
 
     def has(self, measure: Measure) -> bool:
-        """Whether any value is shown: of two rows at a place the last one is."""
+        """True if any value is shown: of two rows at a place the last one is."""
         rows = (row for level in self.plane.levels for row in self.rows(level))
         return any(row is not None and measure.of(row) for row in rows)
 
@@ -117,7 +117,7 @@ def cuts(plane: Plane, measure: Measure, axis: Axis, paper: PublishedGrid | None
 
 @drawing()
 def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
-    """What was measured over each numeric axis, at one value of the other: the paper's 32 if it was
+    """Measures over each numeric axis, at one value of the other: the paper's 32 if it was
     measured, else the middle one."""
     shown = [measure for measure in MEASURES if is_measured(plane, measure)]
     across = [middle_cut(plane, axis) for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
@@ -191,8 +191,8 @@ def _scales(panel: Axes, places: Sequence[Place], measure: Measure) -> None:
     panel.set_xscale("log", base=2)
     if measure.base:
         with warnings.catch_warnings():
-            # Matplotlib says that it widens a range without extent: one value, a power of the base
-            # but for rounding.
+            # Matplotlib states that it widens a range without extent: one value, a power of the
+            # base but for rounding.
             warnings.filterwarnings("ignore", "Attempting to set identical", UserWarning)
             panel.set_yscale("log", base=measure.base)
         panel.set_ylim(*wide(*panel.get_ylim()))

@@ -58,7 +58,7 @@ def export(folder: Path, format: str, file: Path) -> Path:
 
 
 def exported_study(place: Path) -> Path | None:
-    """The CSV file of an exported study: this file, or the only one in this folder, as it lies in a
+    """The CSV file of an exported study: this file, or the only one in this folder, as it is in a
     page; None if it is neither."""
     if is_folder(place):
         inside = [one for one in place.iterdir() if one.name[:1] != "."]
@@ -67,11 +67,11 @@ def exported_study(place: Path) -> Path | None:
 
 
 def load(place: Path) -> list[StudyRow]:
-    """The rows of the exported study that is this file, or lies in this folder; raises `GolowError`
+    """The rows of the exported study that is this file, or is in this folder; raises `GolowError`
     if there is none."""
     file = exported_study(place)
     if file is None:
-        raise GolowError(f"there is no exported study in {place}", HINT)
+        raise GolowError(f"there is not an exported study in {place}", HINT)
     return read_csv(file)
 
 
@@ -82,7 +82,7 @@ def read_csv(file: Path) -> list[StudyRow]:
     missing = {*columns()} - {*(lines.fieldnames or ())}
     if missing:
         first = next(name for name in columns() if name in missing)
-        raise GolowError(f"{file} is no exported study: it has no column {first!r}", HINT)
+        raise GolowError(f"{file} is not an exported study: it has no column {first!r}", HINT)
     found = []
     for row in lines:
         try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LEAST_SPAN = 1.25  # the colours of ratios span at least this, so that noise stays pale
 BAR = 6.0  # a colour bar's length over its width, for each inch of the figure's height
-BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line lies below golow's
+BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line is below golow's
 
 
 @drawing()
@@ -166,7 +166,7 @@ def colour_bar(
 
 
 def _is_ordered(plane: Plane) -> bool:
-    """Whether a line between cells means something: models and precisions have no order."""
+    """True if a line between cells means something: models and precisions have no order."""
     axes = (plane.x, plane.y)
     return all(plane.is_numeric(axis) or len(plane.places(axis)) == 1 for axis in axes)
 

@@ -1,4 +1,4 @@
-"""What a study's figures show of a row: a value with its interval, and its formatting."""
+"""Measures that a study's figures show of a row: a value with its interval, and its formatting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Value(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What a figure shows.
+    """A measure that a figure shows.
 
     units: suffixes with their sizes, from the largest. base: a logarithmic axis has ticks at its
     powers; 0 is a linear axis from 0 to 1. how: how the value of the given rows was measured.
@@ -44,7 +44,7 @@ class Measure(NamedTuple):
     raced: bool = False
 
     def is_open(self, row: StudyRow) -> bool:
-        """Whether too few rounds leave the row's value open."""
+        """True if too few rounds leave the row's value open."""
         return self.raced and has_few_rounds(row)
 
     def unit(self, number: float) -> tuple[str, float]:
@@ -90,7 +90,7 @@ def wide(low: float, high: float) -> tuple[float, float]:
 
 
 def is_measured(plane: Plane, measure: Measure) -> bool:
-    """Whether any row of the plane has such a value."""
+    """True if any row of the plane has such a value."""
     return any(measure.of(row) is not None for row in plane.rows)
 
 

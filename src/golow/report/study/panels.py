@@ -38,8 +38,8 @@ def level_panels(
     plane: Plane, levels: Sequence[str], under: Plane | None, measure: str
 ) -> tuple[Figure, list[Panel]]:
     """A figure with a panel for each level, up to three in a row, and below each row one with the
-    paper's panels if the paper has any of them. Without levels it says so. measure: named in each
-    panel's title."""
+    paper's panels if the paper has any of them. Without levels it reports it. measure: named in
+    each panel's title."""
     had = set(under.levels) & set(levels) if under else set()
     own = {level: f"{level}: {measure}" for level in levels}
     titles = {level: f"{own[level]}, 2020" if level in had else own[level] for level in levels}

@@ -54,7 +54,7 @@ class Plane(NamedTuple):
         return self.xs if axis == self.x else self.ys
 
     def is_numeric(self, axis: Axis) -> bool:
-        """Whether the axis has several numbers, so that lines can be drawn over it."""
+        """True if the axis has several numbers, so that lines can be drawn over it."""
         places = self.places(axis)
         return len(places) > 1 and all(isinstance(place, int) for place in places)
 
@@ -117,7 +117,7 @@ def _found(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> set[Pla
 
 
 def _places(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> list[Place]:
-    """The same in order: numbers ascending, models by number of parameters."""
+    """Places of an axis in order: numbers ascending, models by number of parameters."""
     found = _found(rows, axis, study)
     if axis == "precision":
         return [precision for precision in get_args(Precision) if precision in found]

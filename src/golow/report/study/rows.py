@@ -44,7 +44,8 @@ SIGNS: dict[Outcome, str] = {
     "measured": "?",
 }
 
-NOT_REACHED = "it was not reached"  # beginning of the reason of a level that was never started
+# Beginnings of the reason of a level that was never started; the second one is of older records.
+NOT_REACHED = ("the run ended before this level", "it was not reached")
 CUDNN = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 
 
@@ -128,13 +129,13 @@ class StudyRow(Record, frozen=True, kw_only=True):
 
 
 def has_few_rounds(row: StudyRow) -> bool:
-    """Whether the level was timed in too few rounds for any conclusion."""
+    """True if the level was timed in too few rounds for any conclusion."""
     return row.time is not None and row.rounds is not None and row.rounds < LEAST_ROUNDS
 
 
 class Measured(NamedTuple):
     """A cell as stored on disk, with a comparison if it is done. environment: that of its folder,
-    None if the folder does not say."""
+    None if the folder does not report it."""
 
     record: CellRecord
     comparison: Comparison | None

@@ -35,7 +35,7 @@ EDGE = 0.2  # cells from a label's middle to the outermost ones
 
 
 def has_surface(plane: Plane) -> bool:
-    """Whether both axes are numeric, with enough values to interpolate between."""
+    """True if both axes are numeric, with enough values to interpolate between."""
     numeric = plane.is_numeric(plane.x) and plane.is_numeric(plane.y)
     return numeric and min(len(plane.xs), len(plane.ys)) >= LEAST
 
@@ -94,7 +94,7 @@ def _draw_contours(panel: Panel, grid: Numbers, colours: ScalarMappable, measure
     low, high = colours.get_clim()
     levels = _round_values(low, high, measure.base)
     steps = np.geomspace(low, high, SHADES) if measure.base else np.linspace(low, high, SHADES)
-    with warnings.catch_warnings():  # a panel may lie between two of the lines
+    with warnings.catch_warnings():  # a panel may be between two of the lines
         warnings.simplefilter("ignore", UserWarning)
         fill = panel.axes.contourf(
             shown, steps, norm=colours.norm, cmap=colours.get_cmap(), extend="both", zorder=0.5

@@ -35,7 +35,7 @@ MEANINGS: dict[Outcome, str] = {
 
 
 UNCLEAR = "?"  # in text, because a dim number looks like any other in a file
-FEW = "unclear"  # in place of a number from too few rounds, which is no result
+FEW = "unclear"  # in place of a number from too few rounds, which is not a result
 
 
 def render(rows: Sequence[StudyRow], console: Console | None = None) -> None:
@@ -103,7 +103,7 @@ def _ratio_text(row: StudyRow | None) -> Text:
 
 
 def _is_open(row: StudyRow) -> bool:
-    """Whether enough rounds leave the ratio open."""
+    """True if enough rounds leave the ratio open."""
     return row.word == "unclear" and not has_few_rounds(row)
 
 
@@ -156,7 +156,7 @@ def outlook_text(outlook: Outlook) -> str:
 
 def list_table(studies: Iterable[tuple[str, Study, str]]) -> Table:
     """One row per study: name, what it measures, and its place or progress."""
-    result = _table("study", "what it measures", "state")
+    result = _table("study", "measures", "state")
     for column in result.columns:
         column.justify, column.no_wrap = "left", False
     for name, study, state in studies:
@@ -165,7 +165,7 @@ def list_table(studies: Iterable[tuple[str, Study, str]]) -> Table:
 
 
 def study_text(study: Study) -> str:
-    """What a study measures, in one line."""
+    """Describe a study's cells in one line."""
     axes = [
         _several(study.model, "model"),
         " and ".join(study.mode),

@@ -26,7 +26,7 @@ from golow.report.study.rows import (
 from golow.report.study.table import FEW, MEANINGS
 from golow.report.units import rate_text
 
-# What a table has one value of. A model that lacks a resolution has its own.
+# Axes of which a table has one value. A model that lacks a resolution has its own.
 FIXED = ("environment", "device", "mode", "precision", "threads", "resolution", "batch")
 WIDEST = 6  # models beside one another in 100 columns
 

@@ -75,7 +75,7 @@ def _versions(found: Environment, plan: TrainingPlan) -> list[str]:
 
 
 def _remarks(training: Training) -> Iterator[str]:
-    """What a reader would otherwise look for in the figure or misread."""
+    """Remarks on a figure: levels that are missing, and marks that a reader could misread."""
     finished = [level for level in training.plan.levels if _has_epochs(training, level)]
     missing = [
         f"{level} ({_why(training, level)})"

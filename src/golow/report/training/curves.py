@@ -1,7 +1,7 @@
 """The figures of a training, from its records alone; `write_figures` writes all of them.
 
 This file has the curves: accuracy and loss over epochs and over training time, one line per level
-and one panel per initialisation. If a record has nothing to draw, the figure says so.
+and one panel per initialisation. If a record has nothing to draw, the figure reports it.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _alone(values: Numbers) -> NDArray[np.bool_]:
 
 
 def _logarithmic_where_wide(axes: Sequence[Axes]) -> None:
-    """A logarithmic y axis if the curves' ends would lie at the bottom of a linear one."""
+    """A logarithmic y axis if the curves' ends would be at the bottom of a linear one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     lines = [np.asarray(line.get_ydata(), np.float64) for panel in axes for line in panel.lines]

@@ -41,7 +41,7 @@ class Band(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
+        """True if there is nothing to draw."""
         return not np.isfinite(self.middle).any()
 
 
@@ -144,7 +144,7 @@ def _band(
 
 
 def _joules(epoch: Epoch) -> float | None:
-    """Of the device, in training; None if it was not measured."""
+    """Joules of the device in training; None if they were not measured."""
     return next((figure.value for figure in epoch.device if figure.name == "energy"), None)
 
 

@@ -2,7 +2,7 @@
 
 torchvision and others contain operators compiled for one version of torch. With another one they
 raise when they are imported, and so does every model that uses them: all of transformers' where a
-wrong torchvision lies beside it.
+wrong torchvision is beside it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Companion(NamedTuple):
     fix: str = ""
 
 
-# What is imported of each: what models use. transformers itself loads nothing before that.
+# Modules imported of each package: those that models use. transformers itself loads nothing before
+# that.
 IMPORTS = {
     "torchvision": "import torch, torchvision",
     "transformers": "import torch; from transformers import AutoImageProcessor, PreTrainedModel",
@@ -40,7 +41,7 @@ IMPORTS = {
 
 
 def companions() -> list[Companion]:
-    """Each package in a process of its own: a wrong one may end it."""
+    """Each package in a separate process: a wrong one may end it."""
     return [companion(name, program) for name, program in IMPORTS.items()]
 
 

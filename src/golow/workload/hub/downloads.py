@@ -47,14 +47,15 @@ def download(name: str, patterns: Sequence[str]) -> Path:
     if damaged:
         files = " and ".join(file.name for file in damaged)
         raise GolowError(
-            f"{name}: {files} arrived damaged: not the bytes of the hub's checksum",
-            "what arrived was removed; run the same command again.",
+            f"{name}: checksum mismatch after download: {files}",
+            "the file was removed; run the same command again.",
         )
     return folder
 
 
 def _kept(name: str, file: Path) -> bool:
-    """Whether the file is what the hub has; it is removed if not, or if the hub does not say."""
+    """True if the file is what the hub has; it is removed if not, or if the hub does not report
+    it."""
     whole = False
     try:
         whole = _is_whole(name, file)
@@ -66,7 +67,7 @@ def _kept(name: str, file: Path) -> bool:
 
 
 def _is_whole(name: str, file: Path) -> bool:
-    """Whether the file has the hub's checksum: SHA-256 of large files, git's of the others."""
+    """True if the file has the hub's checksum: SHA-256 of large files, git's of the others."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     if file.is_symlink():  # to a file that the cache names by its checksum
@@ -95,7 +96,7 @@ def _git_digest(opened: BinaryIO, size: int) -> str:
 
 def _explained(name: str, error: Exception) -> GolowError:
     """An error of huggingface_hub as a fact and what to do about it."""
-    # Where the hub is not reached, the first error is about the cache, and its cause says why.
+    # Where the hub is not reached, the first error is about the cache, and its cause states why.
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     status = getattr(getattr(cause, "response", None), "status_code", 0)
     first = str(cause).strip().partition("\n")[0]

@@ -23,7 +23,7 @@ from golow.storage.files import read_text
 from golow.workload.hub import downloads
 
 PREFIX = "hf:"
-# The first table that has the configuration's type gives the class, where nobody names one.
+# The first table that has the configuration's type gives the class, if the user names none.
 TASKS = (
     "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM", "SEMANTIC_SEGMENTATION",
     "IMAGE_CLASSIFICATION",
@@ -84,8 +84,8 @@ def load_huggingface(source: ModelSource) -> nn.Module:
     kind: Any = class_of(source)
     config = _configuration_file(source.name)
     hint = (
-        "add --download to download them, or --random-weights; golow reads no weights but "
-        "safetensors."
+        "add --download to download them, or --random-weights; golow reads weights only from "
+        "safetensors files."
     )
     with _explained(f"the weights of {source.name} are not on this machine", hint):
         if config is None:
@@ -124,15 +124,15 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def _is_own(name: str) -> bool:
-    """Whether it is a file or folder of the user, not a name of the hub."""
+    """True if it is a file or folder of the user, not a name of the hub."""
     return name.endswith(".json") or name.startswith((".", "/")) or Path(name).is_dir()
 
 
 def _configuration_file(name: str) -> Path | None:
-    """Of the user's file or folder, or of the hub's model in the cache; None if it has none."""
+    """Configuration file of the user, or of the hub's model in the cache; None if there is none."""
     if _is_own(name):
         return Path(name) if name.endswith(".json") else Path(name) / "config.json"
-    with _explained(f"{name} is no name of a model", "write hf:NAME or hf:OWNER/NAME."):
+    with _explained(f"{name} is not a model name", "write hf:NAME or hf:OWNER/NAME."):
         return downloads.cached(name, "config.json")
 
 
@@ -158,7 +158,7 @@ def _read(transformers: Any, file: Path) -> Any:
         kind = values.pop("model_type")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise GolowError(
-            f"{file} is not a configuration of transformers: it is no JSON with a model_type",
+            f"{file} is not a configuration of transformers: not JSON, or no 'model_type' key",
             "write it with config.save_pretrained(FOLDER).",
         ) from error
     try:

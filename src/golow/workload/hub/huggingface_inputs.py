@@ -44,7 +44,7 @@ def batches(made: Made, count: int, seed: int) -> Iterator[tuple[Tensor, ...]]:
 
 
 class _Inputs:
-    """What a class of transformers takes in this request."""
+    """Inputs of a class of transformers for this request."""
 
     def __init__(self, source: ModelSource, request: Request) -> None:
         self.source, self.request = source, request
@@ -111,7 +111,7 @@ class _Inputs:
             )
         if phase and not self.causal:
             raise GolowError(
-                f"--phase is for causal language models; {self.kind.__name__} is none",
+                f"--phase is for causal language models; {self.kind.__name__} is not one",
                 "leave it out.",
             )
         if phase and self.request.mode == "train":
@@ -122,7 +122,7 @@ class _Inputs:
             if value is not None:
                 raise GolowError(
                     f"{option} does not apply to {self.source.name}",
-                    "its configuration has the sizes; --sequence, --resolution and --batch change "
+                    "its configuration sets the sizes; --sequence, --resolution and --batch change "
                     "the inputs.",
                 )
 
@@ -169,7 +169,7 @@ class _Inputs:
     # ------------------------------------------------------------ training and decoding
 
     def _labels(self) -> dict[str, Maker]:
-        """What the class computes its loss from; nothing if it computes none."""
+        """Labels from which the class computes its loss; nothing if it computes none."""
         name, classes = self.kind.__name__, getattr(self.config, "num_labels", 2)
 
         def chosen(size: int, *shape: int) -> Maker:

@@ -128,7 +128,7 @@ REFUSED = {
         Binary(function="add", a=X, b=Y), None, "golow.binary that broadcasts",
         {"x": ((2, 16, 1, 4), "float32"), "y": ((16, 4, 1), "float32")},
     ),
-    "indices that somebody reads": Refused(
+    "indices with a reader": Refused(
         MaxPool(x=X, **WINDOW, dilation=(1, 1), ceil=False, indices=True),
         MaxPool(x=X, **WINDOW, dilation=(1, 1), ceil=False, indices=False),
         "golow.max_pool whose result 1 is read by output",

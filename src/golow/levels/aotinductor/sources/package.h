@@ -84,7 +84,7 @@ class Package : public Program {
   std::string workload() const override { return description_.digest; }
 
   std::string indivisible() const override {
-    return "Inductor has fused its layers into kernels of its own";
+    return "Inductor has fused its layers into generated kernels";
   }
 
   void reset(at::Device device) override {

@@ -19,8 +19,8 @@ from golow.workload.source import random_layers_off
 
 
 def require_training(module: object) -> None:
-    """Raise `GolowError` for what is no module, for one that infers, and for one without anything
-    to train."""
+    """Raise `GolowError` for what is not a module, for one that infers, and for one without
+    anything to train."""
     if not isinstance(module, nn.Module):
         raise GolowError(
             f"the model is {type(module).__name__}, not a torch.nn.Module",
@@ -34,7 +34,7 @@ def require_training(module: object) -> None:
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise GolowError(
             "no parameter of the module requires gradients",
-            "call requires_grad_() on what is to be trained.",
+            "call requires_grad_() on the parameters to train.",
         )
 
 

@@ -86,7 +86,7 @@ def _require_sense(graph: Graph) -> None:
     if not any(item.kind == "gradient" for item in graph.outputs):
         raise GolowError(
             "the loss depends on no parameter that the optimizer has and that requires gradients",
-            "call requires_grad_() on what is to be trained.",
+            "call requires_grad_() on the parameters to train.",
         )
     saved = {item.target for item in graph.inputs if item.kind == "buffer"}
     for item in graph.outputs:

@@ -61,7 +61,7 @@ class ModuleWeights:
 
     @property
     def beside(self) -> Mapping[str, Tensor]:
-        """What no plan changes."""
+        """Weights that no plan changes."""
         return self._beside
 
     def read(self) -> dict[str, Tensor]:
@@ -103,5 +103,5 @@ class ModuleWeights:
 
 def _held(item: Tensor | None) -> Tensor:
     if item is None:
-        raise LookupError("a weight is neither in a plan nor beside it")
+        raise LookupError("a weight belongs to no plan")
     return item

@@ -56,12 +56,12 @@ class OnGpu:
 
     @cached_property
     def state(self) -> GpuState:
-        """What all plans read and change."""
+        """State that all plans read and change."""
         return GpuState(self._plans.state, self.target)
 
     @property
     def iteration_bytes(self) -> int:
-        """What a step needs beside the state."""
+        """Bytes that a step needs beside the state."""
         return self._plans.iteration_bytes
 
     def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
@@ -154,7 +154,7 @@ class GpuState:
 
     @property
     def bytes(self) -> int:
-        """Of all that it holds."""
+        """Bytes of all that it holds."""
         return self._state.bytes
 
     def read(self, key: Key) -> Tensor:

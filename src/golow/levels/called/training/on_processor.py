@@ -46,7 +46,7 @@ class OnProcessor:
 
     @property
     def iteration_bytes(self) -> int:
-        """What a step needs beside the state."""
+        """Bytes that a step needs beside the state."""
         return self._plans.iteration_bytes
 
     def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
@@ -146,7 +146,7 @@ class ProcessorState:
 
     @property
     def bytes(self) -> int:
-        """Of all that it holds."""
+        """Bytes of all that it holds."""
         return self._state.bytes
 
     def read(self, key: Key) -> Tensor:

@@ -1,4 +1,5 @@
-"""What a step takes from an optimizer: golow's record of one, or one of torch.optim's itself."""
+"""Settings that a step takes from an optimizer: golow's record of one, or one of torch.optim
+itself."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def settings_of(module: nn.Module, optimizer: Any, clip: float | None, level: st
                 raise GolowError(
                     f"the optimizer has a parameter of {list(parameter.shape)} that is not the "
                     "module's",
-                    "make the optimizer of this module's parameters: model.parameters().",
+                    "construct the optimizer with this module's parameters: model.parameters().",
                 )
             decays[names[id(parameter)]] = float(group["weight_decay"])
             group_of[names[id(parameter)]] = number
@@ -135,11 +136,11 @@ def _created(module: nn.Module, record: Optimizer) -> torch.optim.Optimizer:
 
 
 def require_rate(rate: Any) -> float:
-    """A learning rate as a number. Raises `GolowError` for what is none."""
+    """A learning rate as a number. Raises `GolowError` for other types."""
     try:
         found = float(rate)
     except (TypeError, ValueError) as error:
-        raise GolowError(f"a learning rate of {rate!r} is no number") from error
+        raise GolowError(f"a learning rate of {rate!r} is not a number") from error
     if not math.isfinite(found):
         raise GolowError(f"a learning rate of {found} is not finite")
     return found

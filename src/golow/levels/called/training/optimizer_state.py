@@ -1,4 +1,4 @@
-"""What the optimizer keeps, as torch.optim's own state dict: out of the plans' memory and into
+"""State of the optimizer as torch.optim's state dict: out of the plans' memory and into
 it."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Loaded(NamedTuple):
 
 
 class OptimizerMemory:
-    """What the optimizer keeps of each parameter in the plans' memory. steps: how many updates were
+    """State of the optimizer for each parameter in the plans' memory. steps: how many updates were
     asked for; those that a loss scale skips count here."""
 
     def __init__(self, settings: Settings, state: StepState, level: str) -> None:
@@ -72,8 +72,8 @@ class OptimizerMemory:
         fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
         if self._settings.optimizer.counts_steps and steps[fewest] != steps[most]:
             raise GolowError(
-                f"the optimizer has made {steps[most]} steps of {most} and {steps[fewest]} of "
-                f"{fewest}; a step of golow's counts them together"
+                f"the optimizer has counted {steps[most]} steps for {most} and {steps[fewest]} for "
+                f"{fewest}; golow's training step has one count for all"
             )
         return Loaded(tensors, steps[most], rates_of(groups))
 
@@ -161,7 +161,7 @@ class OptimizerMemory:
 def _entries(given: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
     found = given.get("state")
     if not isinstance(found, Mapping) or not all(isinstance(e, Mapping) for e in found.values()):
-        raise _no_state("its state is no mapping of mappings")
+        raise _no_state("its state is not a mapping of mappings")
     return found
 
 
@@ -175,11 +175,11 @@ def _steps(entry: Mapping[str, Any]) -> int:
 
 def _no_state(why: str) -> GolowError:
     return GolowError(
-        f"this is no state dict of torch.optim's optimizers: {why}",
-        "give what optimizer.state_dict() returns.",
+        f"not a state dict of an optimizer of torch.optim: {why}",
+        "give the result of optimizer.state_dict().",
     )
 
 
 def _kind(group: Mapping[str, Any]) -> tuple[set[str], bool]:
-    """What tells optimizers apart: the settings that a group has, and how weights decay."""
+    """Key that tells optimizers apart: the settings that a group has, and how weights decay."""
     return set(group) & set(FIELDS), bool(group.get("decoupled_weight_decay"))

@@ -9,7 +9,7 @@ from golow.levels.called.training.step_target import Scale
 from golow.records.errors import GolowError
 
 FACTORS = {"growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000}
-# Of a scale that stays as it is.
+# Settings of a scale that stays as it is.
 FIXED = {"growth_factor": 1.0, "backoff_factor": 1.0, "growth_interval": 2000}
 TRACKER = "_growth_tracker"
 
@@ -24,7 +24,7 @@ def scaler_state(scale: Scale | None) -> dict[str, Any]:
 
 def given_scale(state: Mapping[str, Any], scaled: bool) -> Scale | None:
     """The loss scale of such a state; None if it has none. scaled: whether the step takes one.
-    Raises `GolowError` for what is no such state, and for other factors than golow's."""
+    Raises `GolowError` for anything but such a state, and for other factors than golow's."""
     if not state:
         return None
     if not scaled:
@@ -37,8 +37,8 @@ def given_scale(state: Mapping[str, Any], scaled: bool) -> Scale | None:
         value, good = float(state["scale"]), int(state[TRACKER])
     except (LookupError, TypeError, ValueError) as error:
         raise GolowError(
-            f"this is no state dict of torch.amp.GradScaler: {error!r}",
-            "give what scaler.state_dict() returns.",
+            f"not a state dict of torch.amp.GradScaler: {error!r}",
+            "give the result of scaler.state_dict().",
         ) from error
     if factors == FIXED:
         return Scale(value, -1)

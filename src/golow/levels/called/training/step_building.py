@@ -122,10 +122,10 @@ def _device(module: nn.Module, device: torch.device, wanted: WantedStep, cache: 
 def _require_sense(wanted: WantedStep) -> None:
     for name, value, least in (("every", wanted.every, 1), ("seed", wanted.seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise GolowError(f"{name}={value!r} is no whole number from {least} on")
+            raise GolowError(f"{name}={value!r} is not a whole number of at least {least}")
     scale = wanted.loss_scale
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise GolowError(f"loss_scale={scale!r} is no number above 0", "use a power of two.")
+        raise GolowError(f"loss_scale={scale!r} is not a number above 0", "use a power of two.")
 
 
 def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
@@ -142,7 +142,7 @@ def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
     if trained:
         raise GolowError(
             f"the loss has a parameter, {trained[0][0]}, which a step would not train",
-            "make it a layer of the module, which returns what the loss needs.",
+            "make it a layer of the module, and return all that the loss needs.",
         )
     return loss
 

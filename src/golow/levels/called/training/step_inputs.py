@@ -24,11 +24,11 @@ class StepInputs(CallInputs):
 
     def __init__(self, module: nn.Module, example: Sequence[Any], device: torch.device) -> None:
         """example: the module's inputs as `golow.compile` takes them, then each target. Raises
-        `GolowError` for what is no tensor, or elsewhere."""
+        `GolowError` for what is not a tensor, or elsewhere."""
         if isinstance(example, (Tensor, Mapping, str)) or not isinstance(example, Sequence):
             raise GolowError(
                 f"the example is {type(example).__name__}, not a batch of inputs and targets",
-                "give what the step will be called with: example=(x, y).",
+                "give example arguments of the step: example=(x, y).",
             )
         if not example:
             raise GolowError("the example is empty", "give example=(x, y).")

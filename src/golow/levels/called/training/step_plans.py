@@ -19,7 +19,7 @@ from golow.observer import Observer
 
 
 class Network(NamedTuple):
-    """What is trained, as graphs are captured of it. module: takes inputs by position; its weights
+    """Network to train, as graphs are captured of it. module: takes inputs by position; its weights
     hold nothing. loss: of the module's output and the targets."""
 
     module: nn.Module

@@ -1,4 +1,4 @@
-"""What a training step needs of a device: plans of its graphs, and memory of what they change."""
+"""Device of a training step: plans of its graphs, and memory of what they change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Loss = Callable[..., Tensor]
 
 
 class Scale(NamedTuple):
-    """Of the loss. value: now. good: steps since it changed; -1 for one that stays as it is."""
+    """Scale of the loss. value: now. good: steps since it changed; -1 for one that stays as it
+    is."""
 
     value: float
     good: int
@@ -28,7 +29,7 @@ class Weights(Protocol):
 
     @property
     def beside(self) -> Mapping[str, Tensor]:
-        """What no plan changes."""
+        """Tensors that no plan changes."""
 
     def read(self) -> dict[str, Tensor]:
         """All of them, as copies."""
@@ -39,13 +40,13 @@ class StepState(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Of all that it holds."""
+        """Bytes of all that it holds."""
 
     def has(self, key: Key) -> bool:
-        """Whether a plan has it."""
+        """True if a plan has it."""
 
     def keys(self, *kinds: str) -> list[Key]:
-        """What there is of these kinds."""
+        """Keys of the tensors of these kinds."""
 
     def shape(self, key: Key) -> tuple[int, ...]:
         """Its shape."""
@@ -90,11 +91,11 @@ class StepTarget(Protocol):
 
     @property
     def state(self) -> StepState:
-        """What all plans read and change."""
+        """State that all plans read and change."""
 
     @property
     def iteration_bytes(self) -> int:
-        """What a step needs beside the state."""
+        """Bytes that a step needs beside the state."""
 
     def captured(self, module: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
         """Module and loss as graphs are captured of them: on the CPU, in float32."""
@@ -127,7 +128,7 @@ class StepTarget(Protocol):
 
 
 def is_updating(graph: Graph) -> bool:
-    """Whether a training graph updates parameters, instead of only adding gradients up."""
+    """True if a training graph updates parameters, instead of only adding gradients up."""
     return any(item.kind == "gradient" for item in graph.outputs)
 
 

@@ -107,7 +107,7 @@ class TrainingStep(Uncopied):
 
     @property
     def loss_scale(self) -> float:
-        """What the loss is multiplied by before the backward pass; 1 unless the step computes in
+        """Factor of the loss before the backward pass; 1 unless the step computes in
         float16. Waits for the steps so far."""
         with self._alone():
             self._device.wait()
@@ -121,15 +121,15 @@ class TrainingStep(Uncopied):
             return self._parts.weights.read()
 
     def optimizer_state(self) -> dict[str, Any]:
-        """What ``load_state_dict`` of the optimizer takes in torch.optim, made for
+        """State dict that ``load_state_dict`` of the optimizer in torch.optim accepts, made for
         ``model.parameters()`` or with the groups of the one that was given."""
         with self._alone():
             self._device.wait()
             return self._parts.optimizer.read(self._rates)
 
     def scaler_state(self) -> dict[str, Any]:
-        """What ``load_state_dict`` of `torch.amp.GradScaler` takes; empty, as that of one that is
-        not enabled, unless the step computes in float16."""
+        """State dict that ``load_state_dict`` of `torch.amp.GradScaler` accepts; empty, as that of
+        one that is not enabled, unless the step computes in float16."""
         with self._alone():
             self._device.wait()
             return scaler_state(self._device.scale())
@@ -163,7 +163,7 @@ class TrainingStep(Uncopied):
             self._parts.plans.reload()
 
     def evaluate(self, *inputs: Any, **named: Any) -> Any:
-        """What the module in ``eval()`` returns with the present weights. Its plan of inference is
+        """Result of the module in ``eval()`` with the present weights. Its plan of inference is
         built at the first call, and again for a larger batch; the first call after a step brings
         the weights over. Inputs and outputs are those of `golow.compile`."""
         with self._alone():

@@ -10,7 +10,7 @@ from golow.records.workload import Precision
 
 
 class WantedStep(NamedTuple):
-    """The settings of `golow.compile_step`, whose docstring says what each means."""
+    """The settings of `golow.compile_step`, whose docstring states what each means."""
 
     optimizer: Any
     batch: int | Sequence[int] | None = None

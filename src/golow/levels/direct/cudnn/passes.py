@@ -117,7 +117,7 @@ def volumes_are_planes(workload: Workload) -> Pass:
 
 
 INFERENCE: Order = (
-    # What stays whole, since a kernel computes it better than its parts.
+    # Operators that stay whole, since a kernel computes them better than their parts.
     pair_complex_numbers,
     drop_known_masks,
     share_heads,
@@ -156,7 +156,7 @@ INFERENCE: Order = (
     fuse_activation,
     trim_kernels,
     skip_idle_pooling,
-    # What only this level has kernels for.
+    # Operators for which only this level has kernels.
     norm_all_volumes,
     norm_before_views,
     fold_batch_norm,
@@ -185,7 +185,7 @@ INFERENCE: Order = (
 )
 
 TRAINING: Order = (
-    # What stays whole, since a kernel computes it better than its parts.
+    # Operators that stay whole, since a kernel computes them better than their parts.
     pair_complex_numbers,
     drop_known_masks,
     share_heads,
@@ -218,7 +218,7 @@ TRAINING: Order = (
     skip_idle_pooling,
     take_gradients_from_results,
     fuse_activation,
-    # What only this level has kernels for.
+    # Operators for which only this level has kernels.
     fuse_batch_norm_activation,
     fuse_gradient_sum,
     compact_strided_gradients,

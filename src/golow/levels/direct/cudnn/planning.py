@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.problems.precision import Types
     from golow.levels.direct.cudnn.steps.built_plan import Built
 
-# Types of a graph's values; the builder stores them in half precision if the precision says so.
+# Types of a graph's values; the builder stores them in half precision if the precision reports it.
 DTYPES = ("float32", "int64", "int32", "uint8", "bool")
 
 

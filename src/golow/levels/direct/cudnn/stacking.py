@@ -100,12 +100,12 @@ class _Readers:
         return self._found.get(value.name, set())
 
     def is_made(self, reference: Ref, position: int) -> bool:
-        """Whether the node makes the value first of its values."""
+        """True if the node makes the value first of its values."""
         value = self.nodes[position].outputs[0]
         return value is not None and self.first(reference.name) == value.name
 
     def joins(self, one: Layer, other: Layer) -> bool:
-        """Whether the other layer can be computed with the one before it."""
+        """True if the other layer can be computed with the one before it."""
         first, second = one.sides[0], other.sides[0]
         own = {side.back_at for side in one.sides} if len(one.sides) == 1 else set()
         next_to = {p for side in other.sides for p in (side.at, side.back_at)}
@@ -120,14 +120,14 @@ class _Readers:
         )
 
     def are_read_after(self, sides: Sequence[Side], position: int) -> bool:
-        """Whether gradients but that of x are read only after that node."""
+        """True if gradients but that of x are read only after that node."""
         values = (v for side in sides for v in self.nodes[side.back_at].outputs[1:])
         names = (value.name for value in values if value is not None)
         return all(reader > position for name in names for reader in self._found.get(name, ()))
 
 
 def _layers(graph: Graph, readers: _Readers) -> Iterator[Layer]:
-    """The layers whose cell's last state nobody reads, in the graph's order: in both directions, or
+    """The layers whose last cell state is unused, in the graph's order: in both directions, or
     in the direction of time."""
     sides = _sides(graph, readers)
     used: set[int] = set()
@@ -232,7 +232,7 @@ def _makes(node: Node, name: str) -> bool:
 
 
 def _alike(one: Recurrence, other: Recurrence) -> bool:
-    """Whether both have the same cells and parameters. Their sizes are the same if they have the
+    """True if both have the same cells and parameters. Their sizes are the same if they have the
     same input, or one has the results of the other: a library's call has one size of results."""
     a, b = ((r.kind, r.input_bias is None, r.projection is None) for r in (one, other))
     return a == b

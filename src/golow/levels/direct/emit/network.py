@@ -1,4 +1,4 @@
-"""What is written: the plans of a network, its ends and its weights."""
+"""Description of the network to write: its plans, inputs, outputs and weights."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Functions of elements as C, which is the same for a CPU and a GPU: a level puts them into its
-kernels and says what their names mean."""
+kernels and states what their names mean."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ FORMULAS = {
 def expression(operator: Operator, values: Mapping[str, Name]) -> str:
     """Return one operator of a group as C over the names of its operands.
 
-    Raises ValueError for what is no function of elements.
+    Raises ValueError for what is not a function of elements.
     """
 
     def floating(reference: Ref) -> str:
@@ -126,7 +126,7 @@ def expression(operator: Operator, values: Mapping[str, Name]) -> str:
 
 
 def is_written(node: Node, values: Mapping[str, Value]) -> bool:
-    """Whether there is C for this function of elements: an activation may have none."""
+    """True if there is C for this function of elements: an activation may have none."""
     operator = record_of(node)
     names = {n: Name("x", values[n].dtype, values[n].dtype) for n in node.references()}
     try:

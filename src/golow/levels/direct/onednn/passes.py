@@ -58,7 +58,8 @@ def passes(workload: Workload) -> tuple[Pass, ...]:
 
 
 INFERENCE: Order = (
-    # What stays whole, since a primitive or a kernel computes it better than its parts.
+    # Operators that stay whole, since a primitive or a kernel computes them better than their
+    # parts.
     pair_complex_numbers,
     drop_known_masks,
     share_heads,
@@ -95,7 +96,7 @@ INFERENCE: Order = (
     fuse_activation,
     trim_kernels,
     skip_idle_pooling,
-    # What oneDNN's primitives can absorb beyond that.
+    # Operators that oneDNN's primitives can absorb beyond those.
     fuse_inference_relu,
     scale_products,
     name_attention(ATTENTION),
@@ -108,7 +109,8 @@ INFERENCE: Order = (
 )
 
 TRAINING: Order = (
-    # What stays whole, since a primitive or a kernel computes it better than its parts.
+    # Operators that stay whole, since a primitive or a kernel computes them better than their
+    # parts.
     pair_complex_numbers,
     drop_known_masks,
     share_heads,

@@ -88,7 +88,7 @@ def arranged(graph: Graph, generates: bool) -> Graph:
 
 
 def _has_primitive(node: Node, values: Mapping[str, Value]) -> bool:
-    """Whether the library computes the function of elements with more than its reference code,
+    """True if the library computes the function of elements with more than its reference code,
     which is what it has for a value that repeats along an axis."""
     if node.op in (Activate.op(), ActivateBackward.op(), BatchNormInference.op()):
         return True

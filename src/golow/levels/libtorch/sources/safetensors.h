@@ -101,7 +101,7 @@ inline std::vector<Entry> read_header(std::ifstream& file, std::uint64_t file_si
     position = entry.end;
   }
   if (static_cast<std::uint64_t>(position) != file_size - sizeof length - length)
-    throw Error("the file is not as long as its header says");
+    throw Error("the file is not as long as its header states");
   return entries;
 }
 

@@ -125,7 +125,8 @@ class Execution(SourceExecution):
         jax.block_until_ready(self.state)
 
     def temporary_bytes(self) -> int | None:
-        """What XLA allots to an iteration, with those results that take no argument's memory."""
+        """Bytes that XLA allocates for an iteration, with those results that take no argument's
+        memory."""
         name = "train" if self.trains else "infer"
         if name not in self._compiled:
             return None

@@ -1,4 +1,4 @@
-"""What a workload's precision means to JAX."""
+"""A workload's precision in JAX's terms."""
 
 from __future__ import annotations
 

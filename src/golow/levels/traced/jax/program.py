@@ -104,7 +104,7 @@ class Jax(SourceProgram):
             self._aside.append(found["loss", "loss"])
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         if self.workload.device == "cpu":
             return super().kept()
         aside, self._aside = self._aside, []

@@ -37,7 +37,7 @@ DIFFERENTIATE_SCALED = """    scale = state["scale"]
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(each)) for each in gradients.values()]))
 """
 
-# What torch.amp.GradScaler does with its defaults: a step whose gradients are not all finite
+# Loss scaling as torch.amp.GradScaler does it by default: a step whose gradients are not all finite
 # changes no parameter and halves the scale; it doubles after 2000 others.
 RESCALE = """    skipped = {**state, "key": key, "buffer": buffers}
     new = jax.tree.map(lambda one, other: jnp.where(finite, one, other), new, skipped)
@@ -70,5 +70,5 @@ def step_source(workload: Workload) -> str:
 
 
 def scales_loss(workload: Workload) -> bool:
-    """Whether the loss is scaled, since gradients in half precision may vanish."""
+    """True if the loss is scaled, since gradients in half precision may vanish."""
     return workload.mode == "train" and workload.precision == "fp16"

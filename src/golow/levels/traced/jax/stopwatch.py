@@ -5,7 +5,8 @@ on the device, while the host goes on: this is how arrays are handed to other li
 other stream has nothing but events. An event recorded after such a wait happens when the array is
 there; an array is there when the whole program has ended that made it.
 
-Source: https://data-apis.org/array-api/latest/API_specification/generated/array_api.array.__dlpack__.html
+Source:
+https://data-apis.org/array-api/latest/API_specification/generated/array_api.array.__dlpack__.html
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def _elapsed_ns(start: Any, stop: Any) -> int:
 
 
 def _checked(answer: tuple[Any, ...], call: str) -> Any:
-    """Return what the driver returned beside its status; raises RuntimeError if that is no
-    success."""
+    """Return what the driver returned beside its status; raises RuntimeError if that is
+    not a success."""
     status, *values = answer
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"{call}: {status.name}")

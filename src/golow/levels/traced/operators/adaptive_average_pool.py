@@ -36,7 +36,7 @@ def build(writer: Writer, given: AdaptiveAveragePool) -> None:
 
 
 def _shares(size: int, parts: int) -> list[list[float]]:
-    """What each of ``size`` pixels gives to each of so many windows that share them out."""
+    """Weights with which each of ``size`` pixels contributes to each of so many windows."""
     rows = []
     for part in range(parts):
         start, end = part * size // parts, -(-(part + 1) * size // parts)

@@ -1,4 +1,4 @@
-"""What runs along axes: reductions, running sums, softmax, layer norm."""
+"""Operators along axes: reductions, running sums, softmax, layer norm."""
 
 from __future__ import annotations
 

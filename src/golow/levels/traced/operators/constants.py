@@ -1,4 +1,4 @@
-"""What makes values from numbers or draws."""
+"""Operators that create values from numbers or draws."""
 
 from __future__ import annotations
 

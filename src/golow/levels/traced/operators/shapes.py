@@ -1,4 +1,4 @@
-"""What moves or repeats elements along axes."""
+"""Operators that move or repeat elements along axes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class TensorFlow(StrictDialect):
         return f"tf.cast({x}, {DTYPES[dtype]})"
 
     def typed(self, value: float, dtype: str) -> str:
-        """A number that says its type."""
+        """A number that states its type."""
         return f"tf.constant({self.number(value)}, {DTYPES[dtype]})"
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> str:
@@ -98,7 +98,7 @@ class TensorFlow(StrictDialect):
         return f"tf.matmul({a}, {b})"
 
     def affine(self, x: str, weight: str, bias: str | None, shape: Sequence[int], size: int) -> str:
-        """Of rows, as Keras has it."""
+        """Affine map of rows, as Keras computes it."""
         *outer, width = shape
         rows = x if len(outer) == 1 else self.reshaped(x, (-1, width))
         product = f"tf.matmul({rows}, {weight}, transpose_b=True)"

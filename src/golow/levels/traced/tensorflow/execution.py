@@ -100,7 +100,7 @@ class Execution(SourceExecution):
         self.found |= {("gradient", name): each for name, each in gradients.items()}
 
     def temporary_bytes(self) -> int | None:
-        """TensorFlow does not tell it on a CPU."""
+        """TensorFlow does not report it on a CPU."""
         return None
 
     # ------------------------------------------------------------ implementation

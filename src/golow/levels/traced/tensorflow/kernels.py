@@ -1,4 +1,4 @@
-"""What TensorFlow's own kernels for CPUs lack, as seen at TensorFlow 2.21. XLA has all of it."""
+"""Kernels that TensorFlow lacks for CPUs, as of TensorFlow 2.21. XLA has all of them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def source(graph: Graph, workload: Workload) -> str:
 
 
 def source_without_xla(graph: Graph, workload: Workload) -> str:
-    """The same, for TensorFlow's own kernels, which lack some that XLA has."""
+    """Source for TensorFlow's kernels, which lack some that XLA has."""
     from golow.levels.traced.tensorflow.kernels import require_kernels
 
     text = source(graph, workload)
@@ -82,9 +82,7 @@ LEVEL = Level(
     needs="tensorflow",
     probe=probe,
     prepare=prepare,
-    variants={
-        GRAPH: Variant("without XLA: TensorFlow's own kernels, with oneDNN", devices=("cpu",))
-    },
+    variants={GRAPH: Variant("without XLA: TensorFlow's kernels, with oneDNN", devices=("cpu",))},
     from_graph=True,
     passes=passes,
     refusals=refusals,

@@ -1,1 +1,1 @@
-"""What stands between the call of a layer and the vendor's routine, at every level."""
+"""Frames and instructions between a layer's call and the vendor's routine, at every level."""

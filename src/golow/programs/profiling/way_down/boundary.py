@@ -45,7 +45,7 @@ ENTRIES = (
             "at::native::(anonymous namespace)::*_kernel*",
         ),
         "ATen",
-        "ATen's own kernels, which it compiles once for each instruction set",
+        "ATen's kernels, compiled once for each instruction set",
     ),
     Entry(
         ("kernel", "cpp_fused*"),
@@ -83,7 +83,7 @@ def owner_of(name: str) -> str:
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a function's name matches one of the patterns as a whole."""
+    """True if a function's name matches one of the patterns as a whole."""
     return any(_expression(pattern).fullmatch(name) for pattern in patterns)
 
 

@@ -41,7 +41,7 @@ class Edge(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What was collected up to a dump. trigger: what caused the dump. total: instructions."""
+    """Counts up to a dump. trigger: what caused the dump. total: instructions."""
 
     trigger: str
     total: int

@@ -1,4 +1,4 @@
-"""What callgrind's graph says: the vendor's entry, the path to it, and what was counted on the way.
+"""Results from callgrind's graph: the vendor's entry, the path to it, and the counts on the path.
 
 The graph has sums, no sequence. The path follows, from the entry upwards, the caller that spent
 most in the callee. The instructions before the first entry are those of the part that ends there.

@@ -60,12 +60,12 @@ def build_switch(folder: Path) -> Path:
 
 
 def settled(launch: Launch) -> Launch:
-    """The same worker, limited to the instructions that Valgrind knows; Python hashes alike."""
+    """The worker limited to the instructions that Valgrind knows, with Python's hashing fixed."""
     return launch._replace(environment={**launch.environment, **SETTINGS})
 
 
 def under_callgrind(launch: Launch, valgrind: str, threads: int, output: Path) -> Launch:
-    """The same worker under callgrind, which writes its parts to ``OUTPUT.1``, ``OUTPUT.2``, ...:
+    """The worker under callgrind, which writes its parts to ``OUTPUT.1``, ``OUTPUT.2``, ...:
     one ends before each call of a vendor's entry, the last where counting ends."""
     options = (
         "--tool=callgrind",

@@ -2,7 +2,8 @@
 
 The first of these criteria that decides gives the verdict:
 
-* the check of the first steps, if it says ``differs``; if it says so of eager, no curve is judged;
+* the check of the first steps, if it states ``differs``; if it reports it of eager, no curve is
+judged;
 * the consumed data: the checksum of every epoch must equal eager's;
 * the distance that rounding explains, step by step (``steps.py``): ``differs`` if the curve leaves
   eager's by more, ``same`` if it stays near eager's to the end;
@@ -51,7 +52,7 @@ def verdicts(
 
 
 def curves(pairs: Sequence[Pair], twin: TrainingRun | None, epochs: int) -> Judgement:
-    """What the curves alone say about a level.
+    """Verdict on a level from the curves alone.
 
     pairs: one per seed, each with at least one epoch. twin: eager from weights a few roundings
     away from the start of one of the seeds; None if there is no such run.
@@ -116,7 +117,7 @@ def _consumed_otherwise(pairs: Sequence[Pair]) -> Judgement | None:
 def _not_finite(pairs: Sequence[Pair]) -> Judgement | None:
     for pair in pairs:
         if not pair.eager_is_finite:
-            reason = f"eager's own loss is not finite with seed {pair.seed}"
+            reason = f"eager's loss is not finite with seed {pair.seed}"
             return Judgement("unclear", reason)
         if not pair.level_is_finite:
             reason = f"its loss is not finite with seed {pair.seed}, but eager's is"
@@ -126,4 +127,4 @@ def _not_finite(pairs: Sequence[Pair]) -> Judgement | None:
 
 def _why_not(runs: Sequence[TrainingRun]) -> str:
     reasons = [run.failure or (run.check.reason if not run.epochs else "") for run in runs]
-    return next((reason for reason in reasons if reason), "it was not reached")
+    return next((reason for reason in reasons if reason), "the run ended before this level")

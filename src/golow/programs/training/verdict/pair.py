@@ -35,12 +35,12 @@ class Pair(NamedTuple):
 
     @property
     def level_is_finite(self) -> bool:
-        """Whether all losses of the level are finite."""
+        """True if all losses of the level are finite."""
         return _finite(self.level)
 
     @property
     def eager_is_finite(self) -> bool:
-        """Whether all losses of eager are finite."""
+        """True if all losses of eager are finite."""
         return _finite(self.eager)
 
     @property

@@ -2,7 +2,7 @@
 
 The means of each number are compared. The 95% interval of their difference is held against a
 tolerance: two runs that differ only in their seed stay within it in 98 of 100 cases. ``same`` means
-that the whole interval lies within the tolerance, ``differs`` that all of it lies outside. The
+that the whole interval is within the tolerance, ``differs`` that all of it is outside. The
 spread over seeds is estimated from both levels together.
 """
 
@@ -60,7 +60,7 @@ def by_seeds(pairs: Sequence[Pair]) -> Judgement:
     """Compare the last epoch's mean loss, and the final loss and accuracy on the test part."""
     if len(pairs) < LEAST_SEEDS:
         count = "one seed gives no spread" if len(pairs) == 1 else "two give hardly any spread"
-        return Judgement("unclear", f"its curve leaves eager's, and {count}; use --seeds 3")
+        return Judgement("unclear", f"its curve leaves eager's, and {count}; use 3 seeds")
     figures: list[Quantity] = []
     judged: list[Judgement] = []
     for measure in _measures(pairs):

@@ -40,7 +40,7 @@ def left_by_more_than_rounding(pair: Pair, twin: TrainingRun) -> str:
 
 
 def stays_near(pair: Pair) -> bool:
-    """Whether training and test losses stay within `NEAR` of eager's to the end, and the final
+    """True if training and test losses stay within `NEAR` of eager's to the end, and the final
     accuracy within its standard error."""
     near = _near(pair)
     if distance(pair) > near:
@@ -68,7 +68,7 @@ def _near(pair: Pair) -> float:
 
 
 def _evaluated_otherwise(pair: Pair, twin: TrainingRun, apart: Numbers) -> str:
-    """The same for the loss on the test part, as long as the twin's weights are near eager's.
+    """Explain a deviating test loss, as long as the twin's weights are near eager's; empty if none.
 
     apart: the twin's distance up to each step. Once its curve has left eager's, the two are
     separate trainings, and their test losses may agree by luck.

@@ -249,7 +249,7 @@ def test_gates_that_are_apart_are_an_error() -> None:
         matrix, bias = look(end, number)
         return matrix._replace(offset=matrix.offset + 4 * number), bias
 
-    with pytest.raises(ValueError, match="input_weight lies in another way"):
+    with pytest.raises(ValueError, match="input_weight has another layout"):
         weight_places(problem, apart)
 
 

@@ -1,4 +1,4 @@
-"""The weight of a linear layer lies the way round that was faster. Nothing runs on a GPU here: the
+"""The weight of a linear layer is stored transposed if that was faster. Nothing runs on a GPU: the
 times are given, and NumPy multiplies what the plan's memory holds."""
 
 from __future__ import annotations

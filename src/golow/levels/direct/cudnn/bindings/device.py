@@ -83,7 +83,7 @@ class Gpu(Stream):
         self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
 
     def properties(self) -> dict[str, int]:
-        """Of the device, by the names that torch.profiler gives them in a trace."""
+        """Properties of the device, by the names that torch.profiler gives them in a trace."""
         return {
             name: int(
                 checked(driver.cuDeviceGetAttribute(wanted, self._ordinal), "cuDeviceGetAttribute")
@@ -193,7 +193,7 @@ class Gpu(Stream):
         checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
         try:
             enqueue()
-        except BaseException:  # it says more than the status of the capture that it ended
+        except BaseException:  # it states more than the status of the capture that it ended
             driver.cuStreamEndCapture(self.stream)
             raise
         captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")

@@ -2,8 +2,8 @@
 
 The parameters of the kernels that have such an address are changed in the executable graph, which
 costs the host about a microsecond each and the GPU nothing; the documentation of
-cuGraphExecKernelNodeSetParams says that launches that are already enqueued keep theirs. Calls that
-run in every launch go to the driver by ctypes, with arguments that were converted before.
+cuGraphExecKernelNodeSetParams states that launches that are already enqueued keep theirs. Calls
+that run in every launch go to the driver by ctypes, with arguments that were converted before.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PointedGraph:
     """The work that a function enqueues, as a graph whose memory at these places is exchanged.
 
     places: device memory that stands for the caller's while recording; nothing is read or written
-    there afterwards. Only kernels that get an address as a parameter of its own, or within a
+    there afterwards. Only kernels that get an address as a separate parameter, or within a
     structure as it is, can be pointed elsewhere; golow's own kernels do. turns: of the graphs that
     use the same memory; the driver itself orders launches of one graph.
     """

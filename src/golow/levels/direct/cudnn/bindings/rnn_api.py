@@ -38,7 +38,7 @@ INFERENCE, TRAINING = 0, 1  # cudnnForwardMode_t
 ADD = 0  # cudnnWgradMode_t; the other is not implemented
 PROJECTION = 8  # the number of an LSTM's projection among its matrices
 MESSAGE_BYTES = 512
-# Where a space of weights is said to begin, to learn where each of them lies in it.
+# Where a space of weights is stated to begin, to learn where each of them is in it.
 ANY_ADDRESS = 1 << 32
 
 
@@ -136,7 +136,7 @@ class Lies(NamedTuple):
 
 
 Look = Callable[[int, int], tuple[Lies, Lies]]
-"""Of one layer's side and a number of a matrix: the matrix and its bias."""
+"""Function of one layer's side and a number of a matrix: the matrix and its bias."""
 
 
 def weight_places(network: RecurrentNetwork, look: Look) -> tuple[dict[Parameter, int], ...]:
@@ -159,7 +159,7 @@ def weight_places(network: RecurrentNetwork, look: Look) -> tuple[dict[Parameter
             elements = shape[0] * (shape[1] if len(shape) > 1 else 1) // count
             wanted = [Lies(parts[0].offset + i * elements * item, elements) for i in range(count)]
             if parts != wanted:
-                raise ValueError(f"cuDNN's {name} lies in another way: {parts}, not {wanted}")
+                raise ValueError(f"cuDNN's {name} has another layout: {parts}, not {wanted}")
             places[name] = parts[0].offset
         found.append(places)
     return tuple(found)

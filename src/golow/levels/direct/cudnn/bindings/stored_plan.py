@@ -1,4 +1,4 @@
-"""What cuDNN's front end stores of a compiled plan, for programs that have the library alone.
+"""Compiled plans as cuDNN's frontend stores them, for programs that have the library alone.
 
 The front end writes one object in UBJSON (https://ubjson.org/type-reference/): the library's own
 plan, which is a text in JSON, and what the front end adds to its operands in each call.
@@ -15,7 +15,7 @@ from golow.records.errors import Unsupported
 # Numbers by their mark: int8, uint8, int16, int32, int64, float32, float64. Big-endian.
 NUMBERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q", b"d": ">f", b"D": ">d"}
 WORDS = {b"Z": None, b"T": True, b"F": False}
-KEPT = "surrogateescape"  # bytes that are no text come back as they were
+KEPT = "surrogateescape"  # bytes that are not text come back as they were
 # Types of numbers that are given by value, in the front end's order.
 SCALARS = ("int64", "int32", "float16", "float32", "bfloat16")
 
@@ -45,7 +45,7 @@ def stored_plan(data: bytes) -> StoredPlan:
     writes into its workspace, ValueError for other bytes."""
     found = _Reader(data).value()
     if not isinstance(found, dict) or "cudnn_backend_data" not in found:
-        raise ValueError("this is no plan of cuDNN's front end")
+        raise ValueError("not a plan of cuDNN's frontend")
     if found.get("workspace_modifications") or found.get("variant_pack_replacements"):
         raise Unsupported("cudnn", "the front end prepares memory for a plan in each call")
     values = found.get("pass_by_values") or []

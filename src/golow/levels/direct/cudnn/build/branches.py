@@ -9,7 +9,7 @@ from golow.lower.plan.plan import Step
 
 
 def runs_beside(call: Call) -> bool:
-    """Whether the call is enqueued on the side stream."""
+    """True if the call is enqueued on the side stream."""
     return isinstance(call, EngineCall) and call.side
 
 
@@ -38,7 +38,7 @@ def joins(calls: Sequence[Call], steps: Sequence[Step]) -> list[list[int]]:
 
 
 def _conflict(beside: Step, step: Step) -> bool:
-    """Whether one of them writes what the other reads or writes."""
+    """True if one of them writes what the other reads or writes."""
     wrote = {operand.buffer for operand in beside.writes}
     touched = wrote | {operand.buffer for operand in beside.reads}
     return any(operand.buffer in wrote for operand in step.reads) or any(

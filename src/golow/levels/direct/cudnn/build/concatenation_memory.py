@@ -1,4 +1,4 @@
-"""The memory of concatenations: where their parts lie, and what lies there already."""
+"""The memory of concatenations: where their parts are stored, and what is there already."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Concatenations:
-    """Concatenations of a builder's graph by name, as far as they have memory. What lies in one of
+    """Concatenations of a builder's graph by name, as far as they have memory. What is in one of
     them is as long in use as the whole."""
 
     def __init__(self, build: Builder) -> None:
@@ -72,7 +72,7 @@ class Concatenations:
 
     def place(self, name: str, shape: tuple[int, ...], like: Layout) -> Folded | None:
         """Return the memory of a value of which a view will be joined; None if none is, or if what
-        lies side by side in its layout elsewhere would not do so there."""
+        is adjacent in its layout elsewhere would not do so there."""
         home = self._home(name)
         if home is None:
             return None
@@ -94,7 +94,7 @@ class Concatenations:
         return view.tensor._replace(shape=shape, layout=layout)
 
     def is_placed(self, place: Home, part: Ref) -> bool:
-        """Whether an earlier concatenation has copied this part there; from now on one has."""
+        """True if an earlier concatenation has copied this part there; from now on one has."""
         known = (place, part.name) in self._placed
         self._placed.add((place, part.name))
         return known
@@ -124,8 +124,8 @@ class Concatenations:
 
     def _order_of_rows(self, name: str) -> Axis | None:
         """The parts of all rows of a concatenation, if it is the gradient of a linear layer's
-        result, in the order in which the layer's operand lies: the gradient of the weight is a sum
-        over the rows of both. None if that is the rows' own order."""
+        result, in the order in which the layer's operand is stored: the gradient of the weight is a
+        sum over the rows of both. None if that is the rows' own order."""
         for operand in self._summed_with(name):
             maker = self._links.maker.get(operand.name)
             if maker is None or maker >= self._current.position:
@@ -157,6 +157,6 @@ class Concatenations:
 
 
 def _has_rows(view: Folded, like: Layout, shape: tuple[int, ...]) -> bool:
-    """Whether what lies side by side in a layout does so in a view, too."""
+    """True if what is adjacent in a layout does so in a view, too."""
     pairs = zip(shape, like.strides(shape), view.axes, strict=True)
     return all(axis[-1].step == 1 for size, step, axis in pairs if size > 1 and step == 1)

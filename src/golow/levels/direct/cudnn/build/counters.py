@@ -22,11 +22,11 @@ class Counters:
         self.counted: set[int] = set()
 
     def is_count(self, name: str) -> bool:
-        """Whether the value is the next content of a counter."""
+        """True if the value is the next content of a counter."""
         return name in self._counter_of
 
     def is_counter(self, name: str) -> bool:
-        """Whether the value, an input of the graph, is a counter."""
+        """True if the value, an input of the graph, is a counter."""
         return name in self._counter_of.values()
 
     def count(self, build: Builder, counter: Ref) -> None:
@@ -51,7 +51,7 @@ def counters(graph: Graph) -> dict[str, str]:
 
 def _sums(links: Links, new: str, counter: str) -> list[str]:
     """The values from the new content back to the old one, each one more than the next; none if the
-    new content is no count."""
+    new content is not a count."""
     found = []
     while new != counter:
         maker = links.maker.get(new)
@@ -64,7 +64,7 @@ def _sums(links: Links, new: str, counter: str) -> list[str]:
 
 
 def _are_read_by_one_another(links: Links, sums: list[str]) -> bool:
-    """Whether nothing else reads them: the count is made at the end of the step."""
+    """True if nothing else reads them: the count is made at the end of the step."""
     return not any(links.readers[name] for name in sums[:1]) and all(
         len(links.readers[name]) == 1 for name in sums[1:]
     )

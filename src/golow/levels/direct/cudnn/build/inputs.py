@@ -1,4 +1,4 @@
-"""What comes from outside the graph: batches, weights, and the state that training changes."""
+"""Values from outside the graph: batches, weights, and the state that training changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """batches: how many lie in memory. given: types in which inputs lie there, by target, where
+    """batches: how many are in memory. given: types in which inputs are there, by target, where
     these are not the graph's. tensors: all batches of each input and the state outside
     `TrainingState`, by kind and target, as far as something reads them."""
 
@@ -27,7 +27,7 @@ class Inputs:
         self.tensors: dict[tuple[str, str], Tensor] = {}
 
     def is_outside(self, name: str) -> bool:
-        """Whether no step makes the value."""
+        """True if no step makes the value."""
         return name in self._current.sources or name in self._build.loading.constants
 
     def state(self, reference: Ref) -> Tensor:
@@ -36,12 +36,12 @@ class Inputs:
         return self._build.values.wanted(reference, Layout(dtype))
 
     def batches(self, reference: Ref) -> tuple[Tensor, Tensor]:
-        """Return all batches of an input, as they lie in memory, and the current one's position."""
+        """Return all batches of an input, as they are in memory, and the current one's position."""
         item = self._current.sources[reference.name]
         return self._all_batches(item), self._build.memory.cell(POSITION)
 
     def dtype(self, reference: Ref) -> str:
-        """Return the type in which an input lies in memory."""
+        """Return the type in which an input is in memory."""
         item = self._current.sources[reference.name]
         own = item.value.dtype
         return self._given.get(item.target, own) if item.kind == "input" else own
@@ -54,7 +54,7 @@ class Inputs:
         if item is None or item.kind == "constant":
             return build.memory.constant(value, layout)
         if item.kind in ("input", "target"):
-            if layout.order == "transposed":  # batches lie in PyTorch's order
+            if layout.order == "transposed":  # batches are in PyTorch's order
                 rows = build.values.wanted(Ref(name=name), layout._replace(order="rows"))
                 return build.values.copied(rows, layout)
             return self._fetch(item, layout)

@@ -1,5 +1,5 @@
 """The indices at which a generated kernel computes, divided so that it reads views in parts as they
-lie."""
+are stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Indices(NamedTuple):
         )
 
     def strides_of(self, name: str) -> tuple[int, ...]:
-        """The same of one of the views."""
+        """Strides of one of the views."""
         view = self.views[name].reshaped(self.sizes)
         assert view is not None and view.strides is not None  # noqa: S101 - so it was divided
         return view.strides

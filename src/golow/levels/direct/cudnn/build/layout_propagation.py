@@ -44,7 +44,7 @@ def read_through(current: CurrentNode, name: str) -> Chain:
 
 def seen_first(memory: Tensor, chain: Chain, rows: Axis | None = None) -> Folded | None:
     """Memory as the first value of a chain sees it if the last one sees it in order: row-major, or
-    with all of its rows in the order of these parts. None if no parts of axes say so."""
+    with all of its rows in the order of these parts. None if no parts of axes report it."""
     last = chain.shape
     for view in chain.views:
         last = shape_after(view, last)
@@ -59,7 +59,7 @@ def seen_first(memory: Tensor, chain: Chain, rows: Axis | None = None) -> Folded
 
 def before_views(seen: Folded, views: Sequence[View], shape: tuple[int, ...]) -> Folded | None:
     """The tensor of this shape of which the last of these views is what is seen; None if no parts
-    of axes say so."""
+    of axes report it."""
     shapes = [shape]
     for view in views:
         shapes.append(shape_after(view, shapes[-1]))

@@ -1,4 +1,4 @@
-"""What is done once, while a plan is loaded: steps whose results are the same in every iteration,
+"""Work done once, while a plan is loaded: steps whose results are the same in every iteration,
 and what NumPy computes from weights."""
 
 from __future__ import annotations

@@ -64,5 +64,5 @@ class PlanMemory:
         return self.buffers.all[tensor.buffer]
 
     def has_place(self, place: Place) -> bool:
-        """Whether any buffer is in this place."""
+        """True if any buffer is in this place."""
         return any(buffer.place == place for buffer in self.buffers.all)

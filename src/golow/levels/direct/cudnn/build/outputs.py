@@ -57,7 +57,7 @@ class Outputs:
         return values.tensor(Ref(name=item.name))
 
     def _kept_buffer(self, item: GraphOutput) -> Tensor:
-        """The state's own memory of a buffer; new content that lies elsewhere is copied there."""
+        """The state's own memory of a buffer; new content that is elsewhere is copied there."""
         values = self._build.values
         state = self._build.inputs.state(Ref(name=self._state_of[item.name]))
         made = values.tensor(Ref(name=item.name))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StepList:
-    """Adds steps for the current node. batches: how many of an input lie in memory. late: the
+    """Adds steps for the current node. batches: how many of an input are in memory. late: the
     position until which a step's operands must stay, for steps on the side stream."""
 
     def __init__(

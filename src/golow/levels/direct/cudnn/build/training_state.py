@@ -1,8 +1,8 @@
-"""What training changes: each parameter's float32 original, what the optimizer keeps of it, its
-gradient and half-precision copy. All have the same offset in flat places, so that one step updates
-many parameters: all vectors, and the weights in parts, in the order in which the backward pass
-makes their gradients. A part's gradients need no memory before the first of them and after its
-update. Parameters whose updates have other settings are in groups of their own."""
+"""State that training changes: each parameter's float32 original, what the optimizer keeps of it,
+its gradient and half-precision copy. All have the same offset in flat places, so that one step
+updates many parameters: all vectors, and the weights in parts, in the order in which the backward
+pass makes their gradients. A part's gradients need no memory before the first of them and after its
+update. Parameters whose updates have other settings are in separate groups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TrainingState:
     what the optimizer keeps of each, and sums of gradients, by its kind among the graph's inputs.
 
     held: of another plan with the same state, by target, in the order in which it allocated the
-    parameters: then this one's lie at the same offsets of the same places.
+    parameters: then this one's are at the same offsets of the same places.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class TrainingState:
             self._master(target, value, Layout("float32"))
 
     def has_place(self, name: str) -> bool:
-        """Whether the value lies where the plan keeps the gradient of a parameter."""
+        """True if the value is stored where the plan keeps the gradient of a parameter."""
         return name in self._gradient_of
 
     def is_gradient(self, name: str) -> bool:
-        """Whether the value, or a view of it, is the gradient of a parameter."""
+        """True if the value, or a view of it, is the gradient of a parameter."""
         return name in self._gradients
 
     def gradient_type(self, group: Group) -> str:
@@ -155,7 +155,7 @@ def place_of(role: Role, group: Group) -> Place:
 
 
 def is_of(role: Role, place: Place) -> bool:
-    """Whether the place is that of a group's parameters in this role."""
+    """True if the place is that of a group's parameters in this role."""
     return place.partition(".")[0] == role
 
 
@@ -183,7 +183,7 @@ def grouped(graph: Graph) -> dict[str, Group]:
 
 
 def _settings(graph: Graph) -> dict[str, tuple[Argument, ...]]:
-    """What may differ between the updates of parameters, by target."""
+    """Settings that may differ between the updates of parameters, by target."""
     targets = {item.value.name: item.target for item in graph.inputs if item.kind == "parameter"}
     found = {}
     for node in graph.nodes:

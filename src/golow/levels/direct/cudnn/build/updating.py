@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Updating:
-    """What the update's nodes asked for, and the steps that do it.
+    """Requests of the update's nodes, and the steps that fulfil them.
 
     settings: of any parameter of a group, since all have the same. steps, factor: where the number
     of steps and the factor of the gradients are.

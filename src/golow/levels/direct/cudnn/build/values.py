@@ -1,5 +1,5 @@
-"""Where the values of the graph lie, in which layouts and types, and the copies that their readers
-need."""
+"""Where the values of the graph are stored, in which layouts and types, and the copies that their
+readers need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from golow.lower.plan.plan import Place
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
 
-# Places whose content a step of training changes where it lies.
+# Places whose content a step of training changes where it is stored.
 CHANGED: tuple[Place, ...] = ("state", "counter")
 # Outputs of the graph that steps write when all gradients are there.
 AT_THE_END: tuple[OutputKind, ...] = (
@@ -107,7 +107,7 @@ class Values:
         return self._folded.get(reference.name) or folded(self.view(reference))
 
     def dies(self, reference: Ref) -> bool:
-        """Whether the value's memory is free after the current node. A gradient elsewhere is copied
+        """True if the value's memory is free after the current node. A gradient elsewhere is copied
         to its place only when its group is updated."""
         if self._build.training.is_gradient(self._current.group(reference.name)):
             return False

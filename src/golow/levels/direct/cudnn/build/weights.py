@@ -1,4 +1,4 @@
-"""What is known of a weight before an iteration begins."""
+"""Facts about a weight that are known before an iteration begins."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def is_frozen(build: Builder, weight: Ref) -> bool:
-    """Whether no step that runs with the current node's writes the weight."""
+    """True if no step that runs with the current node's writes the weight."""
     return build.current.is_constant(weight) and not build.loading.once
 
 
 def is_cold(build: Builder, weight: Ref) -> bool:
-    """Whether iterations read the weight from memory, because all weights together do not fit into
+    """True if iterations read the weight from memory, because all weights together do not fit into
     the GPU's cache. Each half of a large GPU keeps what it reads in its own half of the cache. Only
     known where engines are timed."""
     if not build.engines.times or not is_frozen(build, weight):
@@ -28,6 +28,6 @@ def is_cold(build: Builder, weight: Ref) -> bool:
 
 
 def may_lie_anyhow(build: Builder, weight: Ref) -> bool:
-    """Whether a constant is read by the current node alone."""
+    """True if a constant is read by the current node alone."""
     alone = build.current.links.only_reader(weight.name) == build.current.position
     return alone and build.current.is_constant(weight)

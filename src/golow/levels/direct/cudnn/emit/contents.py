@@ -1,4 +1,4 @@
-"""What memory holds from loading on, as expressions of loading.h."""
+"""Content of memory from loading on, as expressions of loading.h."""
 
 from __future__ import annotations
 

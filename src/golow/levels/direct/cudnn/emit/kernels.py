@@ -71,7 +71,7 @@ class Kernels:
 
 
 def numbers(kernel: Kernel) -> str:
-    """What a kernel gets by value."""
+    """Arguments that a kernel gets by value."""
     return listed(map(_number, kernel.scalars))
 
 

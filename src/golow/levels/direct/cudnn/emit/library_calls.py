@@ -1,4 +1,4 @@
-"""What the libraries compute in a project: plans of cuDNN and products of cuBLASLt."""
+"""Library computations of a project: plans of cuDNN and products of cuBLASLt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.emit.constants import Constants
 from golow.levels.direct.emit.spelling import listed, single, text
 
-HEADER = """// What the libraries compute, as it was chosen where the program was written.
+HEADER = """// The computations of the libraries, as chosen on the machine that wrote the program.
 #pragma once
 
 #include "support/libraries.h"

@@ -1,4 +1,4 @@
-"""A built plan as C++: a function that says where each value lies, and every step."""
+"""A built plan as C++: a function that states where each value is stored, and every step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OWN_PLACES = ("input", "arena", "once", "constant")
 
 
 class Parts(NamedTuple):
-    """What all plans of a project share, and add to. keys: numbers of constants that plans may
+    """State that all plans of a project share and extend. keys: numbers of constants that plans may
     share. weights: names of those that are read, in order."""
 
     kernels: Kernels
@@ -184,7 +184,7 @@ class _PlanSource:
         self._lines.append(f"{verb}({name}, {listed(values)}, {workspace});")
 
     def _copies(self) -> None:
-        """What the caller gets is copied to where he wants it."""
+        """Copies of the results to the caller's memory."""
         outputs = zip(made_outputs(self._built), self._outputs, strict=True)
         for number, (tensor, dtype) in enumerate(outputs):
             size = ITEM_BYTES[dtype] * math.prod(tensor.shape)

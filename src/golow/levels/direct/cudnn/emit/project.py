@@ -91,7 +91,7 @@ def _texts(
 def _words(
     network: Network[Written], plans: list[str], parts: Parts, machine: Machine
 ) -> dict[str, str]:
-    """What takes the place of the words in templates."""
+    """Replacements of the words in templates."""
     arena = max(sized.plan.built.plan.sizes["arena"] for sized in network.plans.values())
     libraries = parts.libraries
     major, minor = machine.capability
@@ -127,15 +127,16 @@ def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
     yield f"{name}.h", "the interface, in C"
     yield "network.cpp", "its functions, and the names and shapes of inputs, outputs and weights"
     for plan in plans:
-        yield plan, "where each value lies, and every step with the layer that it came from"
-    yield "libraries.h", "what cuDNN and cuBLASLt compute, as it was chosen"
-    yield "kernels.h, kernels/", "the generated kernels, and their sources, to read"
+        yield plan, "the place of each value, and every step with its layer"
+    yield "libraries.h", "the chosen operations of cuDNN and cuBLASLt"
+    yield "kernels.h, kernels/", "the generated kernels, with their sources"
     yield "support/", "memory, launches, contexts and files; the same for every network"
     yield "main.cpp", "the program"
     yield "wheels.py", "where NVIDIA's wheels are"
-    yield "weights.safetensors", "the state dict, under its own names"
+    yield "weights.safetensors", "the state dict"
     yield (
         "constants.safetensors",
-        "what is no weight, compiled kernels and plans of cuDNN; it becomes a part of the library",
+        "constants that are not weights, compiled kernels and plans of cuDNN; compiled into the "
+        "library",
     )
-    yield "example.safetensors, expected.safetensors", "inputs, and what golow's plan makes of them"
+    yield "example.safetensors, expected.safetensors", "inputs, and the outputs of golow's plan"

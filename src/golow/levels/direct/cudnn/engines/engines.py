@@ -112,7 +112,7 @@ class MatrixEngine:
 
     @property
     def chosen(self) -> tuple[Problem, Algorithm]:
-        """What it computes, and how."""
+        """Description of the problem and the chosen engine."""
         return self._matmul.problem, self._algorithm
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
@@ -142,7 +142,7 @@ class Engines:
         self.frontend, self.lt = Frontend(gpu), CublasLt()
         self._chosen: dict[Operation, Engine | None] = {}
         self._ns: dict[Operation, float] = {}
-        # Of the operations that were timed in this process: nanoseconds of each engine, alone.
+        # Operations that were timed in this process: nanoseconds of each engine, alone.
         self.timed: dict[Operation, dict[Engine, float]] = {}
         self._networks: dict[RecurrentNetwork, Network] = {}
         self.built = 0

@@ -43,7 +43,7 @@ class SmallConvolution(OwnEngine):
     def launches(
         self, addresses: Sequence[Address], workspace: Address
     ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
-        """Of operands in the order of `Convolution`; it needs no workspace."""
+        """Launches on operands in the order of `Convolution`; it needs no workspace."""
         image, weight, *others, output = addresses
         rest = iter(others)
         bias = next(rest) if self._operation.bias else 0

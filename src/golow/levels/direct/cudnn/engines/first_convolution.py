@@ -1,5 +1,5 @@
 """A network's first convolution by golow's own kernels, which read the current batch where all
-batches lie: no step copies it, and no tensor core multiplies channels that only fill up."""
+batches are stored: no step copies it, and no tensor core multiplies channels that only fill up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FirstEngine(OwnEngine):
     def launches(
         self, addresses: Sequence[Address], workspace: Address
     ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
-        """Of operands in the order of `FirstConvolution`."""
+        """Launches on operands in the order of `FirstConvolution`."""
         batches, read, *bias, position, written = list[Any](addresses)
         if self._operation.convolution.direction == "backward_weight":
             pointers = [batches, position, read, written, workspace]
@@ -86,7 +86,7 @@ def as_first(convolution: Convolution, image: tuple[int, ...], source: str) -> F
 
 
 def takes_first(operation: FirstConvolution) -> bool:
-    """Whether there is a kernel for it: not without tensor cores, with a residual, for images of
+    """True if there is a kernel for it: not without tensor cores, with a residual, for images of
     other types or for many shapes."""
     done = operation.convolution
     if done.arithmetic == "ieee" or done.residual or done.result != done.dtype:

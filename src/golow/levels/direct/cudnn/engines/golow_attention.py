@@ -38,7 +38,7 @@ class OwnAttention(OwnEngine):
     def launches(
         self, addresses: Sequence[Address], workspace: Address
     ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
-        """Of operands in the order of `AttentionProblem`."""
+        """Launches on operands in the order of `AttentionProblem`."""
         problem, given = self._problem, list[Any](addresses)
         if problem.added is None:
             given.insert(3, 0)

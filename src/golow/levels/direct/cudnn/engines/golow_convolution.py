@@ -37,7 +37,7 @@ class OwnConvolution(OwnEngine):
     def launches(
         self, addresses: Sequence[Address], workspace: Address
     ) -> Iterable[tuple[Kernel, Sequence[Any]]]:
-        """Of operands in the order of `Convolution`."""
+        """Launches on operands in the order of `Convolution`."""
         pointers = self._pointers(addresses, workspace)
         return [(kernel, pointers) for kernel in self._launches.kernels]
 
@@ -86,7 +86,7 @@ class OwnConvolution(OwnEngine):
 
 
 def takes(operation: Convolution) -> bool:
-    """Whether golow has a kernel for it."""
+    """True if golow has a kernel for it."""
     if operation.of_volumes:
         return False
     if operation.activation is not None and not _is_depthwise(operation):

@@ -52,7 +52,7 @@ def number_of(problem: RecurrentNetwork, layer: int) -> int:
 
 
 def input_product(problem: RecurrentNetwork, layer: int) -> Problem:
-    """What a layer's input gives to its gates, in float32 and without biases."""
+    """Product of a layer's input for its gates, in float32 and without biases."""
     wide, inputs = problem.parameters(layer)["input_weight"]
     return Problem(
         m=problem.steps * problem.rows, n=problem.sides * wide, k=inputs, dtype=problem.dtype,
@@ -91,5 +91,5 @@ def gradient_products(problem: RecurrentNetwork, layer: int) -> GradientProducts
 
 
 def _alignment(*offsets: int) -> int:
-    """Of addresses so many bytes behind aligned ones."""
+    """Alignment of addresses that many bytes behind aligned ones."""
     return math.gcd(TENSOR_ALIGNMENT, *offsets)

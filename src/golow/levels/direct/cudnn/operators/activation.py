@@ -1,5 +1,5 @@
-"""What activations the level cannot do. The functions are in ``activations/``; `fused_pointwise.py`
-puts them into kernels."""
+"""Activations that the level cannot run. The functions are in ``activations/``;
+`fused_pointwise.py` puts them into kernels."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ ALIGNED = 8  # elements: a row of a head begins at a multiple of 16 bytes
 
 
 def attention(build: Builder, arguments: Attention) -> None:
-    """The result lies as [B, L, H, D] or [L, B, H, D], in the order in which the next layer joins
-    the heads, with its rows in the order of the query's."""
+    """The result is stored as [B, L, H, D] or [L, B, H, D], in the order in which the next layer
+    joins the heads, with its rows in the order of the query's."""
     query, key, value = (
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
@@ -97,7 +97,7 @@ def _engine(
 
 
 def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
-    """What is added without being rounded: the view, if its last axis is contiguous."""
+    """View of a term that is added without being rounded, if its last axis is contiguous."""
     tensor = build.values.view(reference)
     known = tensor.dtype in ("float32", build.types.computed)
     if known and is_aligned(tensor) and tensor.layout.strides(tensor.shape)[-1] == 1:
@@ -130,7 +130,7 @@ def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
 
 
 def _heads(build: Builder, reference: Ref) -> Tensor:
-    """The value as it lies, if a head's rows are contiguous and aligned, else a copy."""
+    """The value as it is stored, if a head's rows are contiguous and aligned, else a copy."""
     tensor, dtype = build.values.view(reference), build.types.computed
     if tensor.dtype == dtype and _has_rows(tensor):
         return tensor
@@ -138,7 +138,7 @@ def _heads(build: Builder, reference: Ref) -> Tensor:
 
 
 def _has_rows(tensor: Tensor) -> bool:
-    """Whether a head's rows are contiguous and aligned."""
+    """True if a head's rows are contiguous and aligned."""
     *outer, last = tensor.layout.strides(tensor.shape)
     steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
     fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)
@@ -146,7 +146,7 @@ def _has_rows(tensor: Tensor) -> bool:
 
 
 def _joined(build: Builder, index: int, like: Tensor, width: int) -> Tensor:
-    """Memory for a result [B, H, L, width] in which each row's heads lie side by side, and rows in
+    """Memory for a result [B, H, L, width] in which each row's heads are adjacent, and rows in
     the order of another tensor's: of one image together, or of one position."""
     images, heads, length, _ = shape = (*like.shape[:3], width)
     steps = like.layout.strides(like.shape)

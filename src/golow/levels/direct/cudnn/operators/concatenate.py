@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
-    """Copy the parts to their places, but for those that lie there: they were written there, or an
+    """Copy the parts to their places, but for those that are there: they were written there, or an
     earlier concatenation of the same parts has copied them. In the layout of the first part, or
     with its rows in the order in which a product with the whole is summed."""
     name, shape, axis = build.current.output().name, build.current.output().shape, arguments.axis
@@ -48,7 +48,7 @@ def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
 
 
 def _lies_in(view: Folded, slot: Folded) -> bool:
-    """Whether a part was written where it is joined."""
+    """True if a part was written where it is joined."""
     here, there = view.tensor, slot.tensor
     return (here.buffer, here.offset) == (there.buffer, there.offset)
 

@@ -96,7 +96,7 @@ def _in_place(
 
 
 def _saves_time(build: Builder, first: InPlace, whole: products.Convolution) -> bool:
-    """Whether they take less time than a copy of the batch, engines in both directions, and a pass
+    """True if they take less time than a copy of the batch, engines in both directions, and a pass
     for what the one forward leaves of ``whole``; without timing, they do."""
     engines = build.engines
     if not engines.times:
@@ -112,7 +112,7 @@ def _saves_time(build: Builder, first: InPlace, whole: products.Convolution) -> 
 
 
 def _read_in_place(build: Builder, arguments: Convolution, operations: InPlace) -> None:
-    """The convolution by a kernel that reads the input's batches where they lie."""
+    """The convolution by a kernel that reads the input's batches where they are stored."""
     done = operations.forward.convolution
     layout = Layout(done.result, "channels_last", done.output[1])
     result = build.memory.new(build.current.output().name, build.current.output().shape, layout)
@@ -242,7 +242,7 @@ def _of_weight(operation: products.Convolution) -> products.Convolution:
 
 
 def _leaves_room(operation: products.Convolution) -> bool:
-    """Whether later steps find idle multiprocessors beside it. A weight's gradient is needed only
+    """True if later steps find idle multiprocessors beside it. A weight's gradient is needed only
     at the end of the iteration."""
     return math.prod(operation.output) < SMALL
 

@@ -82,8 +82,8 @@ def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
 
 
 def _result_type(build: Builder, stored: str) -> str:
-    """What is computed only when loading is not rounded: in half precision a mask could overflow,
-    and what reads it has it in the group in float32."""
+    """Type of the result. Values computed only at loading are not rounded: in half precision a mask
+    could overflow, and what reads it has it in the group in float32."""
     return "float32" if build.loading.once and stored in FLOATING else stored
 
 
@@ -94,8 +94,8 @@ def inputs_of(
     shape: tuple[int, ...],
     indices: Indices | None = None,
 ) -> tuple[list[Tensor], list[View], dict[str, Name]]:
-    """What a kernel reads at the indices of this shape, as it lies: the tensors, how they are seen,
-    and their names in the program."""
+    """Inputs that a kernel reads at the indices of this shape, as it is stored: the tensors, how
+    they are seen, and their names in the program."""
     vectors, indices = _of_channels(parts), indices or whole_indices(shape)
     seen: list[Tensor] = []
     views: list[View] = []
@@ -120,7 +120,7 @@ def inputs_of(
 
 
 def _named(inputs: Sequence[Ref]) -> Iterator[tuple[str, Ref]]:
-    """What a kernel reads, with its names in the program."""
+    """Inputs of a kernel, with their names in the program."""
     for index, reference in enumerate(inputs):
         yield group.input_name(index), reference
 
@@ -134,14 +134,14 @@ def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
 
 
 def _names(arguments: Fused, parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
-    """What the kernel's names are in the graph: inputs, functions and results."""
+    """Names of the kernel's inputs, functions and results in the graph."""
     yield from names_of(arguments.inputs, parts)
     for index, name in enumerate(arguments.yields):
         yield f"y{index}", name
 
 
 def names_of(inputs: Sequence[Ref], parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
-    """What a kernel's names are in the graph: inputs and functions."""
+    """Names of a kernel's inputs and functions in the graph."""
     for index, reference in enumerate(inputs):
         yield input_name(index), reference.name
     for index, part in enumerate(parts):
@@ -215,7 +215,7 @@ def statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
     """One function as C; also names its value."""
     operator, output = record_of(part), part.outputs[0]
     if operator is None or output is None:
-        raise ValueError(f"{part.op} is no function of elements")
+        raise ValueError(f"{part.op} is not an elementwise function")
     text = expression(operator, values)
     stored = _stored(operator, part, values)
     made = Name(f"t{index}", output.dtype, stored)
@@ -224,7 +224,7 @@ def statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
 
 
 def _stored(operator: Operator, part: Node, values: Mapping[str, Name]) -> str:
-    """The type in which a step of its own would store the value."""
+    """The type in which a separate step would store the value."""
     dtype = part.outputs[0].dtype if part.outputs[0] is not None else ""
     if isinstance(operator, Pointwise):
         references = [item for item in operator.operands if isinstance(item, Ref)]

@@ -41,8 +41,8 @@ FILE = Path(__file__).with_suffix(".cu")
 EXACT = Layout("float32")
 
 Sizes = tuple[int, int, int]  # images, rows, channels
-# What a block may take alone: bytes that its threads read in few rounds, columns whose sums it has
-# memory for, and channels of a group, which one thread joins.
+# Limits of a block that works alone: bytes that its threads read in few rounds, columns whose sums
+# it has memory for, and channels of a group, which one thread joins.
 MOST_BYTES, MOST_COLUMNS, MOST_OF_GROUP = 64 << 10, 256, 64
 VECTOR_BYTES = 16
 

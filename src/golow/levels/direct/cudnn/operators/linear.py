@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 def linear(build: Builder, arguments: Linear) -> None:
     """Add one product with bias, residual and relu; leading dimensions of x count as rows. It does
-    not depend on their order: rows that lie one after the other are taken as they lie, and what is
-    copied in any case is copied in the order in which the result is read."""
+    not depend on their order: rows that follow one another are taken as they are stored, and what
+    is copied in any case is copied in the order in which the result is read."""
     shape, layout = build.current.output().shape, Layout(build.types.computed)
     outputs, features = build.current.value(arguments.weight).shape
     clip = clip_of(arguments.activation)
@@ -87,7 +87,7 @@ def linear(build: Builder, arguments: Linear) -> None:
 
 
 def _faster_order(build: Builder, problem: Problem, weight: Ref) -> Problem:
-    """The product with its weight stored the other way round, where that is faster and costs
+    """The product with its weight stored transposed, if that is faster and costs
     nothing: it is written so when loading, and no other node reads it."""
     if not build.engines.times or problem.d != CONTIGUOUS or not may_lie_anyhow(build, weight):
         return problem
@@ -107,7 +107,7 @@ def _activating(build: Builder, problem: Problem, activation: Activation | None)
 
 
 def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
-    """The operand as a view whose rows lie one after the other; None if they do not."""
+    """The operand as a view whose rows follow one another; None if they do not."""
     view = build.values.folded(x)
     tensor, features = view.tensor, build.current.value(x).shape[-1]
     fits = tensor.dtype == layout.dtype and is_aligned(tensor)
@@ -115,7 +115,7 @@ def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
 
 
 def _copy_in_order(build: Builder, x: Ref, layout: Layout) -> None:
-    """Copy an operand whose rows do not lie one after the other, with its rows in the order in
+    """Copy an operand whose rows do not follow one another, with its rows in the order in
     which the result is read through views, if that is another one than theirs."""
     view, output = build.values.folded(x), build.current.output()
     shape = build.current.value(x).shape

@@ -34,7 +34,8 @@ class Matrix(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """Both matrices; rows: how the graph sees the rows of ``a``, where that is not how they lie."""
+    """Both matrices; rows: how the graph sees the rows of ``a``, where that is not how they are
+    stored."""
 
     a: Matrix
     b: Matrix
@@ -77,7 +78,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
 
 
 def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
-    """Two matrices whose rows lie in another order than the graph's; None for any others. The order
+    """Two matrices whose rows are in another order than the graph's; None for any others. The order
     of the rows over which a^T b is summed does not matter if both have the same; the rows of a
     result are in the order of those of ``a``."""
     if len(build.current.value(arguments.a).shape) != 2:
@@ -95,7 +96,7 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
 
 
 def _is_reordered(matrix: Folded, layout: Layout) -> bool:
-    """Whether a view has its rows side by side, but not in its own order."""
+    """True if a view has its rows side by side, but not in its own order."""
     fits = matrix.tensor.dtype == layout.dtype and is_aligned(matrix.tensor)
     return fits and matrix.strides is None and rows_in_memory(matrix) == _shape(matrix)[1]
 
@@ -111,7 +112,7 @@ def _shape(matrix: Folded) -> tuple[int, ...]:
 
 
 def _matrix(build: Builder, reference: Ref) -> Matrix:
-    """Return a matrix in the type of products, as it lies if it can be read so."""
+    """Return a matrix in the type of products, as it is stored if it can be read so."""
     tensor, dtype = build.values.view(reference), build.types.computed
     if tensor.dtype == dtype and is_aligned(tensor):
         for turned in (False, True):
@@ -125,8 +126,8 @@ def _matrix(build: Builder, reference: Ref) -> Matrix:
 
 
 def _strides(tensor: Tensor, turned: bool) -> Strides | None:
-    """The gaps of a matrix whose rows, or columns if it is turned, lie as far from one another
-    throughout; None for another one, and for gaps after which rows are not aligned."""
+    """The gaps of a matrix whose rows, or columns if it is turned, are stored as far from one
+    another throughout; None for another one, and for gaps after which rows are not aligned."""
     shape, steps = tensor.shape, tensor.layout.strides(tensor.shape)
     if turned:
         shape, steps = ((*order[:-2], order[-1], order[-2]) for order in (shape, steps))

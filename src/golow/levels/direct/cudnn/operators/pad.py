@@ -91,7 +91,7 @@ def _width(
     before: Sequence[int],
     last: int,
 ) -> int:
-    """Elements of 16 bytes, or fewer, that lie side by side in both and are all inside or not."""
+    """Elements of 16 bytes, or fewer, that are adjacent in both and are all inside or not."""
     if (read.strides[last], written.strides[last]) != (1, 1):
         return 1
     others = [axis for axis in range(len(shape)) if axis != last]

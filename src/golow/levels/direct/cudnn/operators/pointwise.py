@@ -1,4 +1,5 @@
-"""What functions of elements the level cannot do. `fused_pointwise.py` puts them into kernels."""
+"""Elementwise functions that the level cannot run. `fused_pointwise.py` puts the others into
+kernels."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 PARAMETERS: tuple[Parameter, ...] = (
     "input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection",
 )  # fmt: skip
-"""Of a layer, in PyTorch's order."""
+"""Parameters of a layer, in PyTorch's order."""
 
 
 class Kept(NamedTuple):
-    """What forward saves for backward."""
+    """Tensors that forward saves for backward."""
 
     found: recurrent_training.Layers | recurrent_by_library.Call
 
@@ -220,7 +220,7 @@ def _of_states(
 
 
 def _define_parts(build: Builder, whole: Tensor, indices: Sequence[int]) -> None:
-    """Define the gradients [N, R] of the layers' states, which lie one after the other."""
+    """Define the gradients [N, R] of the layers' states, which follow one another."""
     one = whole._replace(shape=whole.shape[1:])
     size = one.elements * ITEM_BYTES[one.dtype]
     for layer, index in enumerate(indices):
@@ -279,7 +279,7 @@ def _stacked(build: Builder, operand: Operand, states: Sequence[Ref]) -> Tensor:
 
 
 def _steps_of(build: Builder, source: Ref, backwards: bool) -> Tensor:
-    """x [L, N, I] as the library reads it: batch by batch if it lies so, else step by step."""
+    """x [L, N, I] as the library reads it: batch by batch if it is stored so, else step by step."""
     tensor, rows = build.values.view(source), Layout(build.types.computed)
     batches = batch_major(rows.dtype, tensor.shape)
     if backwards:

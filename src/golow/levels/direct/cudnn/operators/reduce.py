@@ -26,9 +26,9 @@ PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image
 
 
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """Over axes that are neighbours in memory, as they lie there, such as all but the first one of
+    """Over axes that are neighbours in memory, as they are there, such as all but the first one of
     the weight of a convolution; for images also over all axes except the channels. Over all axes
-    but the last one as rows lie, whose order does not matter."""
+    but the last one as rows are stored, whose order does not matter."""
     shape = build.current.value(arguments.x).shape
     if arguments.function not in ("sum", "mean") or build.current.output().dtype != "float32":
         _folded(build, arguments)
@@ -77,8 +77,8 @@ def _factor(arguments: Reduce, count: int) -> float:
 
 
 def _as_rows_lie(build: Builder, x: Ref) -> tuple[Tensor, int] | None:
-    """The rows of the last axis as they lie, and the elements from one to the next: one after the
-    other in any order, or with gaps that keep them aligned. None for others."""
+    """The rows of the last axis as they are stored, and the elements from one to the next: one
+    after the other in any order, or with gaps that keep them aligned. None for others."""
     view, width = build.values.folded(x), build.current.value(x).shape[-1:]
     if not width or not is_aligned(view.tensor):
         return None

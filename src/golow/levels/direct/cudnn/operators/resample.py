@@ -84,8 +84,8 @@ def _steps(tensor: Tensor) -> Steps:
 def forward(
     dtype: str, images: Images, size: Size, mode: Mode, source: Steps, target: Steps, start: int = 0
 ) -> Kernel:
-    """Pointers: x -> y with these sizes of depth, height and width. source, target: how both lie.
-    start: elements from a multiple of 16 bytes to y."""
+    """Pointers: x -> y with these sizes of depth, height and width. source, target: how both are
+    stored. start: elements from a multiple of 16 bytes to y."""
     each = channel_vector(dtype, images.channels)
     each = math.gcd(each, start, *(step for step in (*source, *target) if step))
     groups = images.channels // each

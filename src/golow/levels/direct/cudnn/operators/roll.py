@@ -27,7 +27,7 @@ FILE = Path(__file__).with_suffix(".cu")
 
 
 class Source(NamedTuple):
-    """What is read: its type, the parts of each axis, and its first element."""
+    """Source of the copy: its type, the parts of each axis, and its first element."""
 
     dtype: str
     axes: tuple[Axis, ...]
@@ -35,8 +35,8 @@ class Source(NamedTuple):
 
 
 def roll(build: Builder, arguments: Roll) -> None:
-    """The result lies as its operand does, unless that has gaps. A view in parts is read as it
-    lies."""
+    """The result is stored as its operand is, unless that has gaps. A view in parts is read as it
+    is stored."""
     shape, view = build.current.output().shape, build.values.folded(arguments.x)
     x, strides = view.tensor, view.strides
     layout = Layout(x.dtype)
@@ -101,7 +101,7 @@ def _of_parts(index: str, axis: Axis, each: int) -> Iterator[str]:
 
 
 def _width(read: Source, written: View, starts: Mapping[int, int], last: int) -> int:
-    """Elements of 16 bytes, or fewer, that lie side by side and stay so."""
+    """Elements of 16 bytes, or fewer, that are adjacent and stay so."""
     inner = read.axes[last][-1:]
     if last in starts or not inner or (inner[0].step, written.strides[last]) != (1, 1):
         return 1

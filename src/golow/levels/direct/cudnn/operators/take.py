@@ -103,7 +103,7 @@ def _one_step(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
 
 
 def add_to_rows(build: Builder, arguments: AddRows) -> None:
-    """In place where nothing else reads x, or where it lies is where the sum is wanted."""
+    """In place where nothing else reads x, or if it is stored where the sum is wanted."""
     x, place = build.values.view(arguments.x), build.training.place()
     at_place = place is not None and place.buffer == x.buffer
     in_order = x.layout.order == "rows" and is_aligned(x)
@@ -161,7 +161,7 @@ class Rows(NamedTuple):
         return -(-self.places // CHUNK)
 
     def are_few(self, vector: int) -> bool:
-        """Whether a thread for each ``vector`` columns of a row may compare all places with it."""
+        """True if a thread for each ``vector`` columns of a row may compare all places with it."""
         compared = self.places * self.outer * self.size * (self.inner // vector)
         fits = self.places <= FEW and self.outer <= MOST_PARTS
         return fits and compared <= MOST_COMPARED
@@ -173,13 +173,13 @@ class Rows(NamedTuple):
 
     @property
     def scalars(self) -> tuple[np.generic, ...]:
-        """What both kernels are told."""
+        """Scalar arguments of both kernels."""
         own = np.int32(self.places), np.int32(self.inner)
         return (*own, np.int64(self.size), np.int64(self.skipped))
 
     @property
     def threads(self) -> int:
-        """Of a block: one a column, a multiple of a warp."""
+        """Threads of a block: one a column, a multiple of a warp."""
         return min(COLUMNS, -(-self.inner // 32) * 32)
 
     @property

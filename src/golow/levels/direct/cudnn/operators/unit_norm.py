@@ -48,7 +48,7 @@ class Factors(NamedTuple):
 
 
 def unit_norm(build: Builder, arguments: UnitNorm) -> None:
-    """Rows are read where they lie, if they are contiguous."""
+    """Rows are read where they are stored, if they are contiguous."""
     x, shape = build.values.view(arguments.x), build.current.output().shape
     result = build.values.result(0, Layout(build.types.computed))
     lines = _lines(x, result)
@@ -63,7 +63,8 @@ def unit_norm(build: Builder, arguments: UnitNorm) -> None:
 
 
 def _lines(x: Tensor, result: Tensor) -> Lines | None:
-    """How the rows of x lie; None if they are not contiguous, or no vectors of them are aligned."""
+    """How the rows of x are stored; None if they are not contiguous, or no vectors of them are
+    aligned."""
     *outer, last = x.layout.strides(x.shape)
     columns = x.shape[-1]
     shape = x.shape[:-1]

@@ -1,1 +1,1 @@
-"""What engines compute: convolutions, GEMMs, attention, in layouts and precisions."""
+"""Problems that engines compute: convolutions, GEMMs, attention, in layouts and precisions."""

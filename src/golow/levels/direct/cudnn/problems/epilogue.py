@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine, Engines, Operation
     from golow.levels.direct.cudnn.problems.products import Convolution
 
-# What a pass over memory takes beside the transfers: a launch within a CUDA graph.
+# Time of a pass over memory beside the transfers: a launch within a CUDA graph.
 PASS_NS = 2000
 
 # Functions of the front end, whose other arguments have the values that the activations have.
@@ -27,7 +27,7 @@ FUNCTIONS = {
 
 
 def takes_activation(activation: Activation | None) -> bool:
-    """Whether the library may have the activation in a convolution's kernel; whether it has one for
+    """True if the library may have the activation in a convolution's kernel; whether it has one for
     given sizes, only the library knows."""
     return activation is not None and activation.name in FUNCTIONS
 
@@ -43,12 +43,12 @@ def activating(engines: Engines, whole: Convolution, rest: Operation) -> Engine 
 
 
 def pass_ns(engines: Engines, whole: Convolution) -> float:
-    """What a pass over the result takes, which may add a residual."""
+    """Nanoseconds of a pass over the result, which may add a residual."""
     return copy_ns(engines, (2 + whole.residual) * whole.operand_bytes[-1])
 
 
 def copy_ns(engines: Engines, moved: int) -> float:
-    """What a pass takes that reads and writes that many bytes."""
+    """Nanoseconds of a pass that reads and writes that many bytes."""
     return engines.gpu.plain_ns(moved, 0) + PASS_NS
 
 

@@ -54,7 +54,7 @@ class Layout(NamedTuple):
         return shape[0] * math.prod(shape[2:]) * self.channels
 
     def extent(self, shape: Sequence[int]) -> int:
-        """Elements in memory from its first to its last one, with what lies between."""
+        """Elements in memory from its first to its last one, with what is between."""
         if self.order != "strided" or 0 in shape:
             return self.elements(shape)
         return 1 + sum((size - 1) * step for size, step in zip(shape, self.steps, strict=True))
@@ -88,8 +88,8 @@ def layout_of(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> Layou
 
 
 def dense(layout: Layout, shape: Sequence[int]) -> Layout:
-    """The layout itself; for a view the dense one in which a copy of it should lie: images whose
-    channels are adjacent keep them so, everything else is in PyTorch's order."""
+    """The layout itself; for a view the dense one in which a copy of it should be stored: images
+    whose channels are adjacent keep them so, everything else is in PyTorch's order."""
     if layout.order != "strided":
         return layout
     if len(shape) in IMAGES and layout.steps[1] == 1 and layout.steps[-1] != 1:
@@ -104,7 +104,7 @@ def pitch_of(columns: int, dtype: str) -> int:
 
 
 def pitch_in(layout: Layout, shape: Sequence[int]) -> int | None:
-    """Elements from one row of the last axis to the next, if all rows lie in PyTorch's order as far
+    """Elements from one row of the last axis to the next, if all rows are in PyTorch's order as far
     from one another; None otherwise."""
     *outer, last = layout.strides(shape)
     pitch = outer[-1] if outer else shape[-1]
@@ -119,7 +119,7 @@ def with_pitch(dtype: str, shape: Sequence[int], pitch: int) -> Layout:
 
 
 def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
-    """Whether its elements lie side by side without gaps, in any order of the axes."""
+    """True if its elements are adjacent without gaps, in any order of the axes."""
     axes = sorted((s, n) for n, s in zip(shape, layout.strides(shape), strict=True) if n > 1)
     step = 1
     for stride, size in axes:
@@ -130,7 +130,7 @@ def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
 
 
 def is_rows_with_gaps(shape: Sequence[int], layout: Layout) -> bool:
-    """Whether a view is in PyTorch's order but for some elements between rows, at most a hundredth
+    """True if a view is in PyTorch's order but for some elements between rows, at most a hundredth
     of all."""
     if layout.order != "strided" or layout.steps[-1:] != (1,):
         return False
@@ -140,7 +140,7 @@ def is_rows_with_gaps(shape: Sequence[int], layout: Layout) -> bool:
 
 
 def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
-    """Whether both layouts give the same bytes."""
+    """True if both layouts give the same bytes."""
     if one.dtype != other.dtype or one.elements(shape) != other.elements(shape):
         return False
     pairs = zip(shape, one.strides(shape), other.strides(shape), strict=True)

@@ -53,12 +53,12 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     @property
     def of_volumes(self) -> bool:
-        """Whether it has three axes."""
+        """True if it has three axes."""
         return len(self.kernel) == 3
 
     @property
     def pointwise(self) -> bool:
-        """Whether it is a product over the pixels: one tap, stride 1, no padding, no groups."""
+        """True if it is a product over the pixels: one tap, stride 1, no padding, no groups."""
         return (
             self.kernel == (1, 1)
             and self.stride == (1, 1)
@@ -68,7 +68,7 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel has its own filters."""
+        """True if every channel has its own filters."""
         return self.groups > 1 and self.groups == self.image[1]
 
     @property
@@ -93,7 +93,7 @@ class Convolution(Record, frozen=True, kw_only=True):
 
 class FirstConvolution(Record, frozen=True, kw_only=True):
     """The convolution of a model's input, forward, or the gradient of its weight, by a kernel that
-    reads the batches where they lie.
+    reads the batches where they are stored.
 
     convolution: of an image with the input's own channels; source: dtype of the batches.
 
@@ -129,7 +129,7 @@ class Placed(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Elements from its first to its last one, with what lies between."""
+        """Elements from its first to its last one, with what is between."""
         steps = zip(self.shape, self.strides, strict=True)
         return 1 + sum((size - 1) * stride for size, stride in steps)
 
@@ -139,7 +139,7 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
 
     scale: of the scores; added: to them, of the dtype added_dtype if it has its own. keeps: whether
     the forward direction also writes the logarithms of the rows' sums, float32 [B, H, L]. The
-    gradients lie like query, key and value; gradient: where the output's lies.
+    gradients are stored like query, key and value; gradient: where the output's is stored.
 
     Operands, in this order. Forward: query, key, value[, added] -> output[, logarithms]. Backward:
     query, key, value[, added], output, gradient, logarithms -> gradients of query, key and value.

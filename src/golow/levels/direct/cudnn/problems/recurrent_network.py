@@ -29,8 +29,8 @@ class RecurrentNetwork(Record, frozen=True, kw_only=True):
     """Layers of one kind of cell, in one or two directions (sides).
 
     steps L, rows N, inputs I, hidden H, results R; R is H without a projection. x is [L, N, I] in
-    memory, or [N, L, I] with batch_major, and the results lie likewise. trains: whether forward
-    keeps what backward reads.
+    memory, or [N, L, I] with batch_major, and the results are stored likewise. trains: whether
+    forward keeps what backward reads.
     """
 
     kind: Cell
@@ -54,7 +54,7 @@ class RecurrentNetwork(Record, frozen=True, kw_only=True):
 
     @property
     def projected(self) -> bool:
-        """Whether a matrix makes the results of the hidden state."""
+        """True if a matrix makes the results of the hidden state."""
         return self.results != self.hidden
 
     def parameters(self, layer: int) -> dict[Parameter, tuple[int, ...]]:
@@ -90,7 +90,7 @@ class RecurrentNetwork(Record, frozen=True, kw_only=True):
 
 class States(NamedTuple):
     """The first states of all layers and sides, one after the other; of an LSTM also the cell, and
-    the last one if somebody reads it."""
+    last cell state, if used."""
 
     hidden: Tensor
     cell: Tensor | None
@@ -98,7 +98,7 @@ class States(NamedTuple):
 
 
 class OfResults(NamedTuple):
-    """Gradients of the results, and of the last cell if somebody reads that."""
+    """Gradients of the results, and of the last cell state, if used."""
 
     y: Tensor
     last_cell: Tensor | None

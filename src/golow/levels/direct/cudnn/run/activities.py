@@ -1,4 +1,4 @@
-"""What happened on the GPU and the host, as a trace in torch.profiler's words.
+"""Activities on the GPU and the host, as a trace in torch.profiler's words.
 
 The kernels of a CUDA graph say nothing of the steps that they belong to. If the plan also ran step
 by step, each kernel of the graph gets the step of the kernel of the same name, grid and block
@@ -43,7 +43,7 @@ class Activity(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What is the same whenever the same step puts it on the device."""
+        """Key that stays the same whenever the same step launches the activity."""
         return self.kind, self.name, self.sizes, self.bytes
 
 

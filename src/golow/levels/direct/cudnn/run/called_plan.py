@@ -104,7 +104,7 @@ class CalledPlan:
             self._weights.fill(read)
 
     def running(self, arena: Arena, current_stream: Callable[[], int]) -> RunningPlan:
-        """The plan over an arena, which must be as large as `plan` says, and these weights.
+        """The plan over an arena, which must be as large as `plan` states, and these weights.
         current_stream: the stream of the caller."""
         with building:
             self.gpu.make_current()

@@ -1,4 +1,4 @@
-"""What timed iterations gave, kept on the device as one number each and read once the block is
+"""Results of timed iterations, kept on the device as one number each and read once the block is
 over. Outputs are weighed there: to read those of a text model takes longer than to compute them."""
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Aside:
 
 
 def weighing_kernels(execution: Execution) -> list[Kernel]:
-    """What weighs each output, in their order."""
+    """Kernels that compute the commitment of each output, in their order."""
     found, first = [], 0
     for tensor in _outputs(execution):
         view = View(tensor.layout.dtype, tensor.layout.strides(tensor.shape))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engine, Engines
     from golow.levels.direct.cudnn.run.execution import Execution
 
-# Of longer iterations, launches are no large part.
+# In longer iterations, launches are a small part.
 LONGEST_NS = 3_000_000
 # An engine is tried if it took at most this many times as long alone as the fastest, plus what its
 # neighbours may save. So many of each operation are tried.
@@ -53,7 +53,7 @@ def refine(execution: Execution, engines: Engines) -> bool:
 
 
 def _takes_other_operands(engine: Engine, chosen: Engine) -> bool:
-    """Whether their operands differ in type: golow's own convolutions take a bias in float32."""
+    """True if their operands differ in type: golow's own convolutions take a bias in float32."""
     return isinstance(engine, OwnConvolution) != isinstance(chosen, OwnConvolution)
 
 

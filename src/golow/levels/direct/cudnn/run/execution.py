@@ -77,7 +77,7 @@ class Execution:
         steps = zip(built.calls, self.plan.steps, strict=True)
         # The calls of an iteration by their positions in the plan.
         self._calls = {p: call for p, (call, step) in enumerate(steps) if not step.once}
-        # Engines in place of others, with a workspace of their own.
+        # Engines in place of others, with a separate workspace.
         self._instead: dict[Engine, tuple[Engine, Region]] = {}
         gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
         if weights is None:
@@ -100,12 +100,12 @@ class Execution:
             self.gpu.replay(self._graph)
 
     def runs(self, engine: Engine) -> bool:
-        """Whether an iteration runs this engine."""
+        """True if an iteration runs this engine."""
         calls = (call for call in self._calls.values() if isinstance(call, EngineCall))
         return any(call.engine is engine for call in calls)
 
     def exchange(self, engine: Engine, other: Engine) -> None:
-        """Run another engine in place of this one, with a workspace of its own, until the plan is
+        """Run another engine in place of this one, with a separate workspace, until the plan is
         built again."""
         self._graph = None
         if other is engine:
@@ -165,7 +165,7 @@ class Execution:
         return found | {k: self.read(t) for k, t in wanted.items() if k not in found}
 
     def enqueue(self) -> None:
-        """Enqueue all steps; the main stream waits for side steps where `joins` says."""
+        """Enqueue all steps; the main stream waits for side steps where `joins` states."""
         beside: dict[int, Any] = {}
         for position, call in self._calls.items():
             for started in self._joins[position]:
@@ -219,7 +219,7 @@ class Execution:
         return np.require(self.view(tensor), requirements="C")
 
     def view(self, tensor: Tensor) -> np.ndarray:
-        """Return the same in the order in which it lies in memory."""
+        """Return the same in the order in which it is in memory."""
         dtype = NUMPY_TYPES[tensor.dtype]
         extent = tensor.layout.extent(tensor.shape)
         flat = self.gpu.download(self.address(tensor), (extent,), dtype)

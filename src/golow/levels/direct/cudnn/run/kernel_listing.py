@@ -68,7 +68,7 @@ def _step_text(plan: Plan, step: Step) -> str:
 
 
 def _makes(line: str, name: str) -> bool:
-    """Whether the line is where the kernel first has what belongs to this C name."""
+    """True if the line is where the kernel first has what belongs to this C name."""
     return re.search(rf"\b{name}(_values|_from)?( = |;)", line) is not None
 
 
@@ -89,7 +89,7 @@ def _expanded(kernel: Kernel) -> Iterator[str]:
 
 
 def _parted(code: str) -> tuple[list[str], dict[str, list[str]]]:
-    """The generated lines that are no macros, and the lines of each macro."""
+    """The generated lines that are not macros, and the lines of each macro."""
     before: list[str] = []
     macros: dict[str, list[str]] = {}
     last: list[str] | None = None

@@ -37,7 +37,7 @@ def write_trace(program: CuDnn, iterations: int, file: Path) -> None:
 
 
 def _record_steps(program: CuDnn, recorder: Recorder) -> list[tuple[Key, Step]]:
-    """What each step of the plan puts on the device, in the device's order."""
+    """Record the device work of each step of the plan, in the device's order."""
     with recorder.recording():
         program.run_marked(recorder.marked)
         program.gpu.synchronize()

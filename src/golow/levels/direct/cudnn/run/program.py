@@ -67,7 +67,7 @@ class CuDnn(PlanProgram):
         (_, graph), *tails = self.begin(bundle, self._graphs)
         self.gpu = Gpu(self._home / "kernels", self.stack_bytes)
         self._intakes: dict[Execution, Intake] = {}
-        self._fed = False  # whether batches of a data set lie where the bundle's were
+        self._fed = False  # whether batches of a data set are stored where the bundle's were
         self._aside: Aside | None = None
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
@@ -211,7 +211,7 @@ class CuDnn(PlanProgram):
         self._aside.take()
 
     def kept(self) -> list[float]:
-        """What was kept since the last call."""
+        """Tensors kept since the last call."""
         aside, self._aside = self._aside, None  # its memory is not the level's
         return aside.empty() if aside is not None else []
 

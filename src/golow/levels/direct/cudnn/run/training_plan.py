@@ -39,7 +39,8 @@ Stream = Callable[[], int]
 
 
 class Scale(NamedTuple):
-    """Of the loss, in float16. value: at first. good: steps since it changed; -1 if it stays."""
+    """Scale of the loss, in float16. value: at first. good: steps since it changed; -1 if it
+    stays."""
 
     value: float
     good: int = 0
@@ -64,7 +65,7 @@ class TrainingPlans:
 
     @property
     def iteration_bytes(self) -> int:
-        """What an iteration of the largest plan needs beside the state."""
+        """Bytes that an iteration of the largest plan needs beside the state."""
         return self._arena.size
 
     def add(

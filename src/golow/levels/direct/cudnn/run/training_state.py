@@ -36,12 +36,12 @@ class TrainingState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no plan yet."""
+        """True if there is no plan yet."""
         return not self._plans
 
     @property
     def held(self) -> Mapping[str, Held]:
-        """What the next plan is to be built for."""
+        """State for which the next plan is to be built."""
         if not self._plans:
             return {}
         built, found = self._plans[0].built, {}
@@ -52,7 +52,7 @@ class TrainingState:
         return found
 
     def shared(self, built: Built) -> SharedState:
-        """What a plan that was built for it shares. Raises LookupError if its parameters or
+        """State that a plan built for it shares. Raises LookupError if its parameters or
         counters are elsewhere."""
         if not self._plans:
             return NO_STATE
@@ -110,11 +110,11 @@ class TrainingState:
     # ------------------------------------------------------------ content
 
     def has(self, key: Key) -> bool:
-        """Whether a plan has it."""
+        """True if a plan has it."""
         return key in self._held
 
     def keys(self, *kinds: str) -> list[Key]:
-        """What there is of these kinds."""
+        """Keys of the tensors of these kinds."""
         return [key for key in self._held if not isinstance(key, Cell) and key[0] in kinds]
 
     def shape(self, key: Key) -> tuple[int, ...]:
@@ -190,7 +190,7 @@ def _is_whole(place: Place) -> bool:
 
 
 def _state(built: Built) -> dict[Key | Cell, Tensor]:
-    """What of a plan training changes."""
+    """State of a plan that training changes."""
     found: dict[Key | Cell, Tensor] = {
         key: tensor for key, tensor in built.inputs.items() if key[0] in (*STATE, RATE)
     }

@@ -1,5 +1,5 @@
 """golow's own kernels. Each is a CUDA file with its mathematics, and a Python file of the same name
-that says how it is launched for a shape. This folder has the kernels that several operators or
+that states how it is launched for a shape. This folder has the kernels that several operators or
 engines use; the kernel of a single operator is beside it, in ``operators/``.
 
 Images are NHWC in memory. A kernel's arguments are its pointers, inputs before outputs, then its

@@ -36,8 +36,8 @@ LARGEST_CLUSTER = 8  # every GPU with clusters supports this size
 AT_ONCE_BYTES, AT_ONCE_ROWS = 2 << 20, 4
 # From this many bytes of an image, parts are as wide as a warp; below, narrow ones are faster.
 WIDE_BYTES = 20 << 20
-# What the three kernels of an image in parts read and write, by their pointers' indices: sums, what
-# joins them, the result.
+# Arguments that the three kernels of an image in parts read and write, by their pointers' indices:
+# the sums' kernel, the one that joins them, the result's.
 FORWARD_TOUCHED = (
     frozenset((0, 10)), frozenset((5, 6, 7, 8, 10)), frozenset((0, 1, 2, 3, 4, 5, 6, 9))
 )  # fmt: skip
@@ -85,7 +85,7 @@ def batch_norm(
     """Training: y = clip((x - mean) / sqrt(variance + epsilon) * scale + shift + residual).
 
     Pointers: x, residual, scale, shift, y, mean, inverse_deviation, running_mean, running_variance,
-    mask, scratch. Images are [rows, channels] of the dtype. The mask of `mask_bytes` says where y
+    mask, scratch. Images are [rows, channels] of the dtype. The mask of `mask_bytes` states where y
     was clipped. All others are [channels] of float32. residual, scale, shift, the running
     statistics and mask may be 0: absent. The running statistics are updated in place by momentum,
     with the unbiased variance. y may alias x or residual.
@@ -128,8 +128,8 @@ def batch_norm_backward(
     scale, shift and dresidual may be 0: absent. dx may alias gradient, second or x; dresidual may
     alias gradient or second.
 
-    masked: the mask that `batch_norm` wrote says where y was clipped. Otherwise mask is 0, and the
-    clipped elements are found from x, scale and shift; this is valid only without a residual.
+    masked: the mask that `batch_norm` wrote states where y was clipped. Otherwise mask is 0, and
+    the clipped elements are found from x, scale and shift; this is valid only without a residual.
 
     second: the pixels that the second gradient has, side by side; all if None. It may alias nothing
     if it has some. residual: whether dresidual is there.

@@ -1,4 +1,4 @@
-"""What operations over rows of channels share: the size of a grid, and the record
+"""Parts shared by operations over rows of channels: the size of a grid, and the record
 of an operation that takes several launches."""
 
 from __future__ import annotations

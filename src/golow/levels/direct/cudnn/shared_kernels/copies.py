@@ -45,12 +45,12 @@ def strided_copy(source: View, target: View, shape: Sequence[int]) -> Kernel:
 
 
 def is_turned(source: View, target: View, shape: Sequence[int]) -> bool:
-    """Whether the copy is made in tiles, since elements lie side by side along different axes."""
+    """True if the copy is made in tiles, since elements are adjacent along different axes."""
     return _beside(merged_axes(shape, (source, target), 1)) is not None
 
 
 def _beside(axes: Axes) -> int | None:
-    """The axis along which the source's elements lie side by side, if it is not the target's."""
+    """The axis along which the source's elements are adjacent, if it is not the target's."""
     steps, last = axes.strides[0], len(axes.sizes) - 1
     if steps[last] in (0, 1) or axes.strides[1][last] != 1 or axes.sizes[last] < SHORTEST:
         return None

@@ -29,7 +29,7 @@ FILE = FOLDER / "depthwise.cu"
 THREADS = 256
 WALKERS = 8
 LARGEST_KERNEL = 7
-# What every GPU has of shared memory for a block; its filters fit in there as float32.
+# Shared memory that every GPU has for a block; its filters fit in there as float32.
 SHARED_BYTES = 48 << 10
 SHARED_FLOATS = SHARED_BYTES // 4
 # Threads that hide the latency of memory: 512 on each of 132 multiprocessors.
@@ -173,7 +173,7 @@ def _tile_bytes(dtype: str, convolution: Convolution, tiling: Tiling) -> int:
 def _rolling(convolution: Convolution, width: int, lanes: int) -> list[Tiling]:
     """Tilings whose threads go down the image, where its rows are read more than once: with as many
     sums as registers hold and with half of them, and in runs as long as the GPU has enough threads,
-    or half as long. Nobody has timed them yet, so they come last."""
+    or half as long. They are not timed yet, so they come last."""
     rows, stride = convolution.kernel[0], convolution.stride[0]
     if rows <= stride or convolution.dilation[0] != 1:
         return []

@@ -1,7 +1,7 @@
 """Kernels that begin before the one before them has ended (programmatic dependent launch). The GPU
 starts a kernel's blocks as soon as all blocks of the one before run and have what they waited for;
 each thread waits first for the end of that kernel, and for its results. A kernel that can do
-something else before says itself where it waits.
+something else before states itself where it waits.
 
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization
 """

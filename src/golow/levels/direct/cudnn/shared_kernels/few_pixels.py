@@ -29,8 +29,8 @@ PARTS = FILE.with_suffix(".cuh").read_text()  # after the tensor cores
 THREADS = 128
 CHUNK_BYTES = 128  # of the depth, for every pixel and filter
 AHEAD_BYTES = 48 << 10  # of chunks that are loaded ahead
-# What a region and its weights may need. Every GPU has it for a block, and one with clusters has
-# room for two such blocks on each multiprocessor.
+# Shared memory that a region and its weights may need. Every GPU has it for a block, and one with
+# clusters has room for two such blocks on each multiprocessor.
 MOST_BYTES = 96 << 10
 MOST_TAPS = 49  # of a window; each has a bit
 
@@ -68,7 +68,7 @@ def turned(convolution: Convolution) -> Convolution:
 
 
 def takes(dtype: str, convolution: Convolution) -> bool:
-    """Whether there is a kernel for this convolution."""
+    """True if there is a kernel for this convolution."""
     image = convolution.images * convolution.height * convolution.width * convolution.channels
     result = _pixels(convolution) * convolution.filters
     return (
@@ -164,7 +164,8 @@ def _launched(
 
 
 class _Region(NamedTuple):
-    """What a block keeps of x, each pixel once: of so many pixels, and bytes with its weights."""
+    """Region of x that a block keeps, each pixel once: of so many pixels, and bytes with its
+    weights."""
 
     pixels: int
     bytes: int
@@ -204,7 +205,8 @@ def _under(convolution: Convolution, first: int, last: int) -> int:
 
 
 def _shared_bytes(tiling: Tiling, chunks: int) -> int:
-    """What a block needs: chunks, then the sums of its warps there, and those of a cluster."""
+    """Shared memory of a block: chunks, then the sums of its warps there, and those of a
+    cluster."""
     sums = ITEM_BYTES["float32"] * tiling.pixels * (tiling.filters + 8)
     of_cluster = sums if tiling.split > 1 else 0
     return max(chunks, THREADS // tiling.filters * sums) + of_cluster

@@ -76,7 +76,7 @@ class _Tile:
 
 
 def takes(dtype: str, convolution: Convolution) -> bool:
-    """Whether there is a kernel for this convolution."""
+    """True if there is a kernel for this convolution."""
     require_floating(dtype=dtype)
     pixels = convolution.images * convolution.out_height * convolution.out_width
     return (
@@ -93,7 +93,7 @@ def takes(dtype: str, convolution: Convolution) -> bool:
 
 
 def takes_gradient(dtype: str, convolution: Convolution) -> bool:
-    """Whether there is a kernel for the gradient of its weights."""
+    """True if there is a kernel for the gradient of its weights."""
     return takes(dtype, convolution) and _gradient_rows(dtype, convolution) > 0
 
 
@@ -116,7 +116,7 @@ def tilings(dtype: str, convolution: Convolution) -> list[Tiling]:
 
 
 def _fits(dtype: str, convolution: Convolution, tiling: Tiling) -> bool:
-    """Whether shared memory and registers hold what a block needs."""
+    """True if shared memory and registers hold what a block needs."""
     tile = _Tile(dtype, convolution, tiling.rows)
     copied = convolution.weights // convolution.filters * ITEM_BYTES[dtype]
     filters = 32 * tiling.abreast

@@ -40,7 +40,7 @@ WIDE = 64  # wider than this
 
 
 def takes(problem: AttentionProblem) -> bool:
-    """Whether there is a kernel for it: of heads of at most 128 elements, as many as a multiple of
+    """True if there is a kernel for it: of heads of at most 128 elements, as many as a multiple of
     eight; in training of float32 alone, and of at most 64."""
     trains = problem.gradient is not None or problem.keeps
     widest = MOST_WIDTH_BACKWARD if trains else MOST_WIDTH
@@ -118,7 +118,7 @@ def _require(problem: AttentionProblem) -> None:
 
 
 def _places(problem: AttentionProblem) -> tuple[Placed, ...]:
-    """Where everything lies, in the kernels' order."""
+    """Where everything is stored, in the kernels' order."""
     inputs = (problem.query, problem.key, problem.value, problem.added or NOWHERE, problem.output)
     if problem.gradient is None:
         return inputs

@@ -132,8 +132,8 @@ def access_of(view: View, steps: Sequence[int], axes: Axes, width: int) -> Acces
 def _access_of_table(
     accesses: Sequence[Access], table: int, lookups: Sequence[Lookup], width: int
 ) -> Access:
-    """Of an input that is read where others say: as it lies if these are the same for all elements
-    of a thread and move it by whole vectors."""
+    """Access to an input that is read where others say: as it is stored if these are the same for
+    all elements of a thread and move it by whole vectors."""
     if any(accesses[lookup.input] != "same" for lookup in lookups):
         return "each"
     whole = all(lookup.stride % width == 0 for lookup in lookups)
@@ -228,7 +228,7 @@ def read_of(
     first_output: int,
     tables: Tables = NO_TABLES,
 ) -> Iterator[str]:
-    """What a thread loads before it computes, and room for what it stores."""
+    """Loads of a thread before it computes, and room for its stores."""
     for position, (name, access) in enumerate(zip(names, accesses, strict=True)):
         place = _place(name, axes)
         if position >= first_output:

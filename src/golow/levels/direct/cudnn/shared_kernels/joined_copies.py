@@ -37,7 +37,8 @@ class Part(NamedTuple):
 
     @property
     def joins(self) -> bool:
-        """Whether it may share a launch: reads and writes side by side lie along the same axis."""
+        """True if it may share a launch: its contiguous reads and writes are along the same
+        axis."""
         return not is_turned(self.source, self.target, self.shape)
 
 

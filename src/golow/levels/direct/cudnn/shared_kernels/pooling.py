@@ -1,5 +1,5 @@
-"""What all pooling of images [n, h, w, c] shares: sizes, windows, and how the rows of an image are
-distributed over a grid."""
+"""Parts shared by all pooling of images [n, h, w, c]: sizes, windows, and how the rows of an image
+are distributed over a grid."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Layer(NamedTuple):
 
     @property
     def step_elements(self) -> int:
-        """Of y in a time step."""
+        """Elements of y in a time step."""
         return self.rows * self.sides * self.units
 
     @property
@@ -83,7 +83,7 @@ class Layer(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """What each block has: units, in tiles of 16 rows; warps, with chunks of the depth."""
+    """Share of each block: units, in tiles of 16 rows; warps, with chunks of the depth."""
 
     units: int
     tiles: int
@@ -92,8 +92,8 @@ class Slices(NamedTuple):
 
 
 def slices(layer: Layer, multiprocessors: int) -> Slices | None:
-    """Return how the units are shared so that all blocks run at once, each on a multiprocessor of
-    its own; None if they have too many weights for its registers."""
+    """Return how the units are shared so that all blocks run at once, each on a
+    separate multiprocessor; None if they have too many weights for its registers."""
     chunks = layer.width // WORDS
     warps = WARPS[chunks > FEW_CHUNKS]
     each = ceiling(chunks, warps)

@@ -29,7 +29,7 @@ MOST_TILES = 4
 
 
 class Columns(NamedTuple):
-    """What each block has: tiles of 8 units, and chunks of the depth for each of its warps."""
+    """Share of each block: tiles of 8 units, and chunks of the depth for each of its warps."""
 
     tiles: int
     chunks: int
@@ -51,8 +51,8 @@ def words(layer: Layer) -> int:
 
 
 def columns(layer: Layer, multiprocessors: int) -> Columns | None:
-    """Return how the units are shared so that all blocks run at once, each on a multiprocessor of
-    its own; None if they have too many weights for its registers."""
+    """Return how the units are shared so that all blocks run at once, each on a
+    separate multiprocessor; None if they have too many weights for its registers."""
     chunks = ceiling(width(layer) // WORDS, WARPS)
     for tiles in range(1, MOST_TILES + 1):
         found = Columns(tiles, chunks)
@@ -69,7 +69,7 @@ def recurrent_backward(layer: Layer, found: Columns, number: int) -> Kernel:
     what it kept and y, the hidden weight and first cell that it read, the last cell's gradient or 0
     -> gradients of both parts of the gates [lines, sides, gates, units], one where the cell has no
     gate apart, of the first state and of the first cell [sides, rows, units] or 0; and as many
-    words of 8 bytes as `words` says, at a multiple of 16, in which nothing has one of the numbers
+    words of 8 bytes as `words` states, at a multiple of 16, in which nothing has one of the numbers
     from ``number`` to that plus the steps. All but gates and what was kept are of the layer's
     dtype."""
     numbers = (found.tiles, WARPS, found.chunks, _waited(layer, found), _items(layer, found))

@@ -48,7 +48,7 @@ def reduction(
 
 
 def _rows(types: str, outer: int, reduced: int, source: str, factor: float) -> Sums:
-    """Threads of a warp for each row, or blocks for each of a few long ones. Vectors lie along the
+    """Threads of a warp for each row, or blocks for each of a few long ones. Vectors are along the
     rows."""
     width = channel_vector(source, reduced)
     vectors, types = reduced // width, f"{types}, {width}"

@@ -17,7 +17,7 @@ ROWS = COLUMNS + (FOLDER / "rows.cuh").read_text()  # included before these kern
 # Floats of a row that a thread keeps in registers.
 MOST_HELD = 64
 GROUPED_THREADS = 128
-# Of blocks that also add columns: floats of a row that a thread holds at most, four times in
+# Limits of blocks that also add columns: floats of a row that a thread holds at most, four times in
 # registers; the registers beside them; those of a multiprocessor for each thread of a block.
 MOST_SUMMED, OTHER_REGISTERS, REGISTERS = 32, 40, 512
 # Such blocks fill so many multiprocessors, and each group of threads takes so many rows at least.

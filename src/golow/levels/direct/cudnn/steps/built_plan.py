@@ -42,12 +42,12 @@ class Tensor(NamedTuple):
 
 
 def is_aligned(tensor: Tensor) -> bool:
-    """Whether kernels that load vectors can read it; a view may begin anywhere."""
+    """True if kernels that load vectors can read it; a view may begin anywhere."""
     return tensor.offset % TENSOR_ALIGNMENT == 0
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether kernels that know nothing of views can read it."""
+    """True if kernels that know nothing of views can read it."""
     return tensor.layout.order != "strided" and is_aligned(tensor)
 
 
@@ -115,7 +115,7 @@ class Built(NamedTuple):
     """A plan and what executes it: graph, as the plan follows it; calls, one for each step; fills,
     written while loading; copies, pairs of a parameter and its copy in half precision; inputs and
     outputs, the ends of the graph; constants, what is computed from weights alone by NumPy, by the
-    value's name; made, what that reads of the results of steps; values, those that lie in memory
+    value's name; made, what that reads of the results of steps; values, those that are in memory
     after the step of that position (-1: after loading)."""
 
     graph: Graph

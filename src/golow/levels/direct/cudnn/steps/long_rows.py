@@ -35,7 +35,7 @@ def pitch_for(build: Builder, dtype: str, *readers: type[Operator]) -> int:
 
 
 def _is_read_by(build: Builder, kinds: tuple[type[Operator], ...], returned: bool) -> bool:
-    """Whether only these operators read the current node's value, through views. returned: it may
+    """True if only these operators read the current node's value, through views. returned: it may
     be an output of the model, too."""
     graph = build.current.graph
     names, readers = read_through_views(build.current.links, build.current.output().name)
@@ -69,9 +69,9 @@ class Product(NamedTuple):
 
 
 def in_parts(whole: Product) -> list[Product]:
-    """The product in two parts, if a matrix with gaps has long rows whose length is no multiple of
-    8: of the larger part tensor cores like every size. Where it is the sum that is divided, the
-    small part comes first and is added to within the larger one, so that nothing large is rounded
+    """The product in two parts, if a matrix with gaps has long rows whose length is not a multiple
+    of 8: tensor cores handle the larger part at any size. If the sum is divided (along K), the
+    remainder runs first and the main GEMM accumulates into it, so that nothing large is rounded
     twice."""
     problem = whole.problem
     if problem.batch > 1:
@@ -126,7 +126,7 @@ def _by_sum(whole: Product, first: int, b: Matrix) -> list[Product]:
 
 
 def _beyond(tensor: Tensor, first: int, step: int = 1) -> Tensor:
-    """What lies from an index on along the axis that has this step in elements."""
+    """Rest from an index on along the axis that has this step in elements."""
     steps = tensor.layout.strides(tensor.shape)
     axes = zip(tensor.shape, steps, strict=True)
     axis = next(i for i, (size, own) in enumerate(axes) if own == step and size > first)
@@ -136,5 +136,5 @@ def _beyond(tensor: Tensor, first: int, step: int = 1) -> Tensor:
 
 
 def _alignment(problem: Problem) -> int:
-    """Of what begins at a multiple of eight elements, or of eight rows."""
+    """Alignment of an address at a multiple of eight elements, or of eight rows."""
     return EACH * ITEM_BYTES[problem.dtype]

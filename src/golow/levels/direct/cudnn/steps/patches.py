@@ -1,4 +1,4 @@
-"""Convolutions whose windows lie side by side, and the gradients of their weights, as a product of
+"""Convolutions whose windows are adjacent, and the gradients of their weights, as a product of
 patches: the first layers of vision transformers. cuDNN's engines take several times as long."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def as_patches(operation: Convolution) -> Problem | None:
 
 
 def _lie_side_by_side(operation: Convolution) -> bool:
-    """Whether windows of several pixels cover the image, each pixel once."""
+    """True if windows of several pixels cover the image, each pixel once."""
     sizes = zip(operation.image[2:], operation.kernel, strict=True)
     covered = all(size % window == 0 for size, window in sizes)
     beside = operation.stride == operation.kernel and not any(operation.padding)
@@ -62,7 +62,7 @@ def _lie_side_by_side(operation: Convolution) -> bool:
 
 
 def is_faster(engines: Engines, problem: Problem, operation: Convolution) -> bool:
-    """Whether copy and product take less time than the convolution: as timed, or else if windows
+    """True if copy and product take less time than the convolution: as timed, or else if windows
     are large."""
     if not engines.times:
         return math.prod(operation.kernel) >= LARGE
@@ -70,13 +70,13 @@ def is_faster(engines: Engines, problem: Problem, operation: Convolution) -> boo
 
 
 def fastest_ns(engines: Engines, operation: Convolution) -> float:
-    """What the convolution takes as timed, as such or as a product of patches."""
+    """Nanoseconds of the convolution as timed, directly or as a product of patches."""
     time, problem = engines.time_of(operation), as_patches(operation)
     return time if problem is None else min(time, _patches_ns(engines, problem, operation))
 
 
 def _patches_ns(engines: Engines, problem: Problem, operation: Convolution) -> float:
-    """What the product takes, with the copy of the patches before it."""
+    """Nanoseconds of the product, with the copy of the patches before it."""
     return engines.time_of(problem) + copy_ns(engines, 2 * operation.operand_bytes[0])
 
 

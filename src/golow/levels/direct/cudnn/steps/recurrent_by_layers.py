@@ -66,7 +66,7 @@ def by_layers(
 
 
 class Weighed(NamedTuple):
-    """What a layer's input gives to its gates; and the parameters of all its sides, one after the
+    """Product of a layer's input for its gates; and the parameters of all its sides, one after the
     other."""
 
     inputs: Tensor

@@ -29,7 +29,7 @@ STEP = "recurrent_layers"
 
 
 class Call(NamedTuple):
-    """What forward saves for backward: the network, and the tensors that it read and wrote."""
+    """Call that forward saves for backward: the network, and the tensors that it read and wrote."""
 
     network: Network
     given: Given
@@ -41,12 +41,12 @@ class Call(NamedTuple):
 
     @property
     def order(self) -> Layout:
-        """That of the results and of their gradient."""
+        """Order of the results and of their gradient."""
         return self.given["y"].layout
 
     @property
     def x_order(self) -> Layout:
-        """That of the gradient of x."""
+        """Order of the gradient of x."""
         return self.given["x"].layout
 
     def gradients(self, build: Builder, given: OfResults, wanted: Wanted) -> None:
@@ -82,7 +82,7 @@ def forward(
     last_hidden: Tensor | None = None,
 ) -> tuple[Tensor, Call]:
     """Add the library's step; return the results. ends: the parameters of each layer and side. y:
-    where they are to lie. Raises `Unsupported` if the library does not have the network."""
+    where they are to be stored. Raises `Unsupported` if the library does not have the network."""
     try:
         network = build.engines.recurrent(problem)
     except CudnnError as error:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 
 class Passed(NamedTuple):
-    """What a layer read and left for its gradients. given: with its gates where its input's part
-    was; memory: in which y lies."""
+    """Tensors that a layer read and left for its gradients. given: with its gates where its input's
+    part was; memory: in which y is stored."""
 
     x: Tensor
     given: Weighed
@@ -54,7 +54,7 @@ class Passed(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """What forward saves for backward."""
+    """Tensors that forward saves for backward."""
 
     problem: RecurrentNetwork
     forward: Slices
@@ -63,12 +63,12 @@ class Layers(NamedTuple):
 
     @property
     def order(self) -> Layout:
-        """That of the results and of their gradient."""
+        """Order of the results and of their gradient."""
         return Layout(self.problem.dtype)
 
     @property
     def x_order(self) -> Layout:
-        """That of the gradient of x."""
+        """Order of the gradient of x."""
         return Layout(self.problem.dtype)
 
     def gradients(self, build: Builder, given: OfResults, wanted: Wanted) -> None:
@@ -196,6 +196,6 @@ def _sums(build: Builder, rows: Tensor) -> Tensor:
 
 
 def _part(memory: Tensor, start: int, shape: Sequence[int]) -> Tensor:
-    """What begins so many elements behind the first."""
+    """Part of the tensor that begins that many elements behind the first."""
     offset = memory.offset + start * ITEM_BYTES[memory.dtype]
     return memory._replace(shape=tuple(shape), offset=offset)

@@ -1,4 +1,4 @@
-"""What a plan in the caller's process returns, and how it gets to the caller's memory."""
+"""Results of a plan in the caller's process, and how they get to the caller's memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golow.levels.direct.kernel_views import View
 
 
 def made_outputs(built: Built) -> list[Tensor]:
-    """What a plan returns, in order; the inputs that the module changes are behind its outputs."""
+    """Results of a plan, in order; the inputs that the module changes are behind its outputs."""
     made = ((int(t), tensor) for (kind, t), tensor in built.outputs.items() if kind == "output")
     return [tensor for _, tensor in sorted(made)]
 

@@ -34,7 +34,7 @@ def copy(
 
 
 class Copied(NamedTuple):
-    """What a copy reads and writes, both seen at the indices of a shape."""
+    """Source and destination of a copy, both seen at the indices of a shape."""
 
     source: Tensor
     seen: View
@@ -123,7 +123,7 @@ def axis_last(build: Builder, tensor: Tensor, axis: int) -> Tensor:
 
 
 def axes_last(build: Builder, tensor: Tensor, axes: Sequence[int]) -> Tensor:
-    """The same for several axes."""
+    """The view with several axes moved to the end."""
     order = [*(i for i in range(len(tensor.shape)) if i not in axes), *axes]
     shape = tuple(tensor.shape[i] for i in order)
     strides = tensor.layout.strides(tensor.shape)

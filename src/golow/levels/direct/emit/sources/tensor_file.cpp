@@ -244,7 +244,7 @@ void TensorFile::read(const char* data, std::size_t size) {
     const char* const start = data + sizeof length + length;
     tensors_ = Header({data + sizeof length, length}).tensors(start, size - sizeof length - length);
   } catch (const Damage& damage) {
-    throw Failure(Status::file, name_ + " is no whole safetensors file: " + damage.what);
+    throw Failure(Status::file, name_ + " is not a complete safetensors file: " + damage.what);
   }
 }
 

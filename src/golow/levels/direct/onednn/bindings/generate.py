@@ -96,7 +96,7 @@ DNNL_ARG_DIFF_WEIGHTS DNNL_ARG_DIFF_WEIGHTS_ITER DNNL_ARG_DIFF_WEIGHTS_PROJECTIO
 DNNL_ARG_DIFF_SCALE DNNL_ARG_DIFF_SHIFT DNNL_ARG_MULTIPLE_SRC DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE
 """.split()
 
-# Of GNU C, which the C library's headers use and pycparser does not know.
+# Extensions of GNU C, which the C library's headers use and pycparser does not know.
 WITHOUT_EXTENSIONS = ("-D__attribute__(x)=", "-D__extension__=", "-D__restrict=")
 WIDTH = 100
 MARK = "golow_"  # before the name of a macro, as an enumerator
@@ -180,7 +180,7 @@ from typing import Any
 
 
 class Header:
-    """What the header declares."""
+    """Declarations of the header."""
 
     def __init__(self, folder: Path) -> None:
         from pycparser import CParser, c_ast

@@ -213,14 +213,16 @@ class Descriptor(Owned):
         return made
 
     def reshaped(self, shape: Sequence[int]) -> Descriptor:
-        """The same bytes with another shape. Raises `OneDnnError` if the layout forbids it."""
+        """Descriptor of the bytes with another shape. Raises `OneDnnError` if the layout forbids
+        it."""
         shape = tuple(shape) if len(shape) else (1,)
         made = Descriptor(Reshaped(self, shape))
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
         return made.settled()
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
-        """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
+        """Descriptor of the bytes with permuted axes: axis i of the result is axis order[i]
+        here."""
         where = [list(order).index(axis) for axis in range(len(order))]
         made = Descriptor(Permuted(self, tuple(where)))
         places = (c_int * len(where))(*where)
@@ -277,14 +279,14 @@ class Descriptor(Owned):
 
     @property
     def is_opaque(self) -> bool:
-        """Whether only the library knows the layout."""
+        """True if only the library knows the layout."""
         found = c_int()
         call("dnnl_memory_desc_query", self.handle, QUERY_FORMAT_KIND, byref(found))
         return found.value == OPAQUE
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is row-major."""
+        """True if it is row-major."""
         return self == Descriptor.plain(self.shape)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""What a memory descriptor was made from: the call of the library, with its arguments."""
+"""Origin of a memory descriptor: the call of the library, with its arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tagged(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a primitive's description answers to a query about one of its arguments."""
+    """Answer of a primitive's description to a query about one of its arguments."""
 
     description: PrimitiveDescription
     query: int
@@ -34,14 +34,14 @@ class Asked(NamedTuple):
 
 
 class Reshaped(NamedTuple):
-    """The same bytes with another shape."""
+    """Reshaped view of a base."""
 
     base: Descriptor
     shape: tuple[int, ...]
 
 
 class Permuted(NamedTuple):
-    """The same bytes with other axes: axis i of the base is axis where[i]."""
+    """Permuted view of a base: axis i of the base is axis where[i]."""
 
     base: Descriptor
     where: tuple[int, ...]

@@ -26,7 +26,7 @@ from golow.levels.direct.onednn.bindings.origins import Asked
 
 
 class PostOp(NamedTuple):
-    """What a primitive does to its result before it is written.
+    """Operation that a primitive applies to its result before it is written.
 
     kind: ``sum`` (add alpha times the destination's content), ``add`` or ``mul`` (add a tensor with
     that descriptor, or multiply by it) or a key of ELTWISE with its alpha and beta.
@@ -151,6 +151,6 @@ class PrimitiveDescription(Owned):
             call("dnnl_primitive_desc_next_impl", self.handle)
 
     def asked(self, query: int, index: int) -> Descriptor:
-        """What it answers to a query for a layout."""
+        """The primitive's answer to a query for a layout."""
         found = library().dnnl_primitive_desc_query_md(self.handle, query, index)
         return Descriptor.copied(found, Asked(self, query, index))

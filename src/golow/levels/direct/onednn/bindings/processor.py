@@ -21,7 +21,7 @@ def processor() -> str:
 
 
 def model_name() -> str:
-    """Return the model of the CPU; empty where the system does not say."""
+    """Return the model of the CPU; empty where the system does not report it."""
     return _value("model name")
 
 

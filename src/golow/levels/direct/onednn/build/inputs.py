@@ -1,4 +1,4 @@
-"""What comes from outside the graph: batches, weights, and the state that training changes."""
+"""Values from outside the graph: batches, weights, and the state that training changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Inputs:
         self.tensors: dict[tuple[str, str], Tensor] = {}
 
     def is_state(self, kind: InputKind) -> bool:
-        """Whether a step may change an input of this kind."""
+        """True if a step may change an input of this kind."""
         return kind in KEPT or (self._current.trains and kind in ("parameter", "buffer"))
 
     def bring_in(self, item: GraphInput, layout: Descriptor | None) -> Tensor:

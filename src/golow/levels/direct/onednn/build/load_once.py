@@ -14,7 +14,8 @@ from golow.lower.ir.operator import Operator
 
 @dataclass(frozen=True)
 class Computed:
-    """What an operator makes of arrays with these names in the graph, into the last array."""
+    """Function of an operator that reads arrays with these names in the graph and writes the last
+    one."""
 
     operator: Operator
     names: tuple[str, ...]

@@ -38,8 +38,8 @@ class Outputs:
                 self._build.values.copy(made, state)
 
     def copy_passed_inputs(self) -> None:
-        """An output that is an input, or a view of one, gets its own memory: where an input lies
-        changes with the batch."""
+        """An output that is an input, or a view of one, gets its own memory: where an input is
+        stored changes with the batch."""
         build = self._build
         for item in self._returned():
             made = self._tensor(item.name)

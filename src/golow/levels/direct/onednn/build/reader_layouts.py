@@ -1,4 +1,4 @@
-"""Results that lie as whoever reads them sees them."""
+"""Write each result in its consumer's layout."""
 
 from __future__ import annotations
 

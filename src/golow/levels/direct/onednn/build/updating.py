@@ -1,5 +1,5 @@
-"""What the optimizers' steps share: parameters and what is kept of them as rows of numbers, in the
-parameters' own memory and layout.
+"""Parts that the optimizers' steps share: parameters and what is kept of them as rows of numbers,
+in the parameters' own memory and layout.
 
 A generated kernel does a step in one pass; without a compiler, oneDNN's primitives do it in
 several. Its arithmetic is fast on rows and a thousand times slower on blocked weights. A row

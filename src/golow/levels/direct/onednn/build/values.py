@@ -1,4 +1,5 @@
-"""Where the values of the graph lie, in which layouts, and the reorders that their readers need."""
+"""Where the values of the graph are stored, in which layouts, and the reorders that their readers
+need."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ class Values:
                 yield first.descriptor
 
     def dies(self, reference: Ref) -> bool:
-        """Whether the value's memory is free after the current node."""
+        """True if the value's memory is free after the current node."""
         in_arena = self._memory.buffer(self.tensor(reference)).place == "arena"
         return in_arena and self._current.is_read_last(reference.name)
 

@@ -50,12 +50,12 @@ def independent_of_weights(built: Built) -> set[int]:
 
 
 def results(call: ArrayCall, step: Step) -> tuple[Tensor, ...]:
-    """What a function writes: its last arrays."""
+    """Arrays that a function writes: its last ones."""
     return tuple(call.arguments[len(call.arguments) - len(step.writes) :])
 
 
 def _fills(built: Built, call: ArrayCall, step: Step) -> bool:
-    """Whether a function alone writes the whole buffers of its results."""
+    """True if a function alone writes the whole buffers of its results."""
     for tensor in results(call, step):
         writers = sum(
             operand.buffer == tensor.buffer for each in built.plan.steps for operand in each.writes

@@ -33,7 +33,7 @@ class Layouts:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._names: dict[str, str] = {}
-        # Of what has a name already; the objects are kept, so that no other gets their identity.
+        # Names of objects; the objects are kept, so that no other gets their identity.
         self._known: dict[int, tuple[object, str]] = {}
 
     def layout(self, descriptor: Descriptor) -> str:
@@ -124,7 +124,7 @@ class Layouts:
 
 
 def _expected(descriptor: Descriptor) -> str:
-    """What the library said of a layout, which the program requires again."""
+    """Properties of a layout as the library reported them, which the program requires again."""
     if descriptor.is_opaque:
         return f"{{{descriptor.bytes}, {{}}, {{}}}}"
     blocks = listed(listed(block) for block in descriptor.blocks)

@@ -1,4 +1,4 @@
-"""A built plan as C++: a function that says where each value lies, and every step."""
+"""A built plan as C++: a function that states where each value is stored, and every step."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, n
 
 
 def _words(network: Network[CalledPlan], plans: list[str], kernels: list[str]) -> dict[str, str]:
-    """What takes the place of the words in templates."""
+    """Replacements of the words in templates."""
     built = [sized.plan.built for sized in network.plans.values()]
     read = dict.fromkeys(
         target for one in built for kind, target in one.inputs if kind in ("parameter", "buffer")
@@ -103,10 +103,10 @@ def _files(network: Network[CalledPlan], plans: list[str]) -> Iterator[tuple[str
     yield f"{network.name}.h", "the interface, in C"
     yield "network.cpp", "its functions, and the names and shapes of inputs, outputs and weights"
     for name in plans:
-        yield name, "where each value lies, and every step with the layer that it came from"
-    yield "kernels.cpp", "generated kernels, for what oneDNN has no primitive for"
+        yield name, "the place of each value, and every step with its layer"
+    yield "kernels.cpp", "generated kernels for operations without a oneDNN primitive"
     yield "support/", "memory, layouts, primitives, contexts and files; the same for every network"
     yield "main.cpp", "the program"
-    yield "weights.safetensors", "the state dict, under its own names"
-    yield "constants.safetensors", "what is no weight; it becomes a part of the library"
-    yield "example.safetensors, expected.safetensors", "inputs, and what golow's plan makes of them"
+    yield "weights.safetensors", "the state dict"
+    yield "constants.safetensors", "constants that are not weights; compiled into the library"
+    yield "example.safetensors, expected.safetensors", "inputs, and the outputs of golow's plan"

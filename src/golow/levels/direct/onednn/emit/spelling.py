@@ -29,7 +29,7 @@ QUERIES = _named(dnnl_query_t)
 _PROPAGATION, _TYPES = _named(dnnl_prop_kind_t), _named(dnnl_data_type_t)
 _ARGUMENTS = _named({k: v for k, v in MACROS.items() if k.startswith("DNNL_ARG_")})
 
-# What the whole numbers among the arguments of a primitive are, in their order; others are numbers.
+# Meanings of the whole numbers among a primitive's arguments, in their order; others are numbers.
 ENUMERATIONS: dict[str, tuple[Mapping[int, str], ...]] = {
     "batch_normalization_backward": (_PROPAGATION,),
     "batch_normalization_forward": (_PROPAGATION,),

@@ -1,6 +1,6 @@
 """Functions of rows: softmax, its logarithm and their gradients, and reductions.
 
-Rows lie one after the other. Sums are in float64, since a loss adds up what rows are off by.
+Rows follow one another. Sums are in float64, since a loss adds up what rows are off by.
 """
 
 from __future__ import annotations

@@ -22,15 +22,15 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 
 
 class Added(NamedTuple):
-    """What is added to the scores, and its steps by image, head, row and key."""
+    """Term added to the scores, and its steps by image, head, row and key."""
 
     tensor: Tensor
     steps: tuple[int, ...]
 
 
 def attention(build: Builder, arguments: Attention) -> None:
-    """The result lies as its reader sees it, in training as the query does: mostly with each row's
-    heads side by side."""
+    """The result is stored in its reader's layout, in training in the query's: mostly with each
+    row's heads side by side."""
     if not build.generates:
         _with_arrays(build, arguments)
         return
@@ -51,8 +51,8 @@ def attention(build: Builder, arguments: Attention) -> None:
 
 
 def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
-    """Each gradient lies as what it is the gradient of, so that what made that reads it as it
-    is."""
+    """Each gradient is stored in the layout of its forward value, so that the node that made that
+    reads it as it is."""
     if not build.generates:
         _backward_with_arrays(build, arguments)
         return
@@ -74,7 +74,7 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
 
 
 def _heads(build: Builder, reference: Ref) -> Tensor:
-    """The value as it lies, if the elements of a head's row lie together, else a copy."""
+    """The value as it is stored, if the elements of a head's row are contiguous, else a copy."""
     view = build.views.of(reference)
     layout = strided(view)
     if layout is None or layout.strides[-1] != 1:
@@ -94,7 +94,7 @@ def _output(build: Builder, query: Tensor, width: int) -> Tensor:
 
 def _like(build: Builder, index: int, tensor: Tensor) -> Tensor:
     """Memory for a result of the tensor's shape, with the axes in the order in which its own
-    lie."""
+    are stored."""
     layout = dense(tensor.shape, (*tensor.layout.strides[:-1], 0))
     return build.memory.new(build.current.output_name(index), tensor.shape, layout)
 

@@ -70,8 +70,8 @@ SPREAD = {
 
 
 class Saved(NamedTuple):
-    """What forward saves for backward: the groups, if any; mean, variance and scale for the view's
-    channels; the mask of the relu."""
+    """Values that forward saves for backward: the groups, if any; mean, variance and scale for the
+    view's channels; the mask of the relu."""
 
     groups: Groups | None
     mean: Tensor
@@ -103,14 +103,14 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
 
 
 def _is_for_gradient(graph: Graph, node: Node) -> bool:
-    """Whether a gradient in the same graph reads the variance."""
+    """True if a gradient in the same graph reads the variance."""
     value = node.outputs[2]
     gradients = (other for other in graph.nodes if other.op == BatchNormBackward.op())
     return value is not None and any(value.name in other.references() for other in gradients)
 
 
 def _define_deviation(build: Builder, variance: Tensor, epsilon: float) -> None:
-    """Define 1 / sqrt(variance + epsilon), for the backward pass in a graph of its own."""
+    """Define 1 / sqrt(variance + epsilon), for the backward pass in a separate graph."""
     name = f"{build.current.name}_inverse_deviation"
     deviation, small = _channels(build, name, variance.shape[0]), np.float32(epsilon)
 
@@ -256,7 +256,7 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
 
 
 def _given(build: Builder, arguments: BatchNormBackward) -> Saved:
-    """Return what forward saved in a graph of its own: the variance comes back from its root."""
+    """Return what forward saved in a separate graph: the variance comes back from its root."""
     mean = build.values.plain(arguments.mean)
     deviation = build.values.plain(arguments.inverse_deviation)
     variance = _channels(build, f"{build.current.name}_variance", deviation.shape[0])

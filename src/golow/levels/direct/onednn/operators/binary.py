@@ -77,7 +77,7 @@ def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
 
 
 def _rows(layout: Descriptor) -> Descriptor:
-    """The same bytes with the first axis alone, if it is the outermost in memory."""
+    """The view with the first axis alone, if it is the outermost in memory."""
     count = layout.shape[0]
     width = layout.bytes // ITEM_BYTES // count
     outermost = count == 1 or layout.strides[0] == width

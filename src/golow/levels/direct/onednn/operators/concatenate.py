@@ -61,12 +61,13 @@ class Rows(NamedTuple):
 
     @property
     def are_shared_or_few(self) -> bool:
-        """Whether threads share them, or one copies them soon enough."""
+        """True if threads share them, or one copies them soon enough."""
         return self.number > 1 or sum(self.widths) < MOST_OF_ONE_THREAD
 
 
 def _rows(sources: Sequence[Tensor], shape: tuple[int, ...], axis: int) -> Rows | None:
-    """The parts as rows, if all lie alike: row-major, with channels last or in blocks of them."""
+    """The parts as rows, if all have the same layout: row-major, with channels last or in blocks of
+    them."""
     layouts, shapes = [source.layout for source in sources], [source.shape for source in sources]
     if all(layout.is_plain for layout in layouts):
         widths = [math.prod(part[axis:]) for part in shapes]

@@ -45,7 +45,7 @@ class Geometry(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """What describes both backward primitives: layouts of image, weight, bias (None if its gradient
+    """Description of both backward primitives: layouts of image, weight, bias (None if its gradient
     is not wanted) and result; and the forward primitive, their hint."""
 
     source: Descriptor
@@ -175,7 +175,7 @@ def _geometry(arguments: Convolution | ConvolutionBackward) -> Geometry:
 
 
 def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> Descriptor:
-    """The requested layout; images of few channels stay row-major, volumes lie in channels last or
+    """The requested layout; images of few channels stay row-major, volumes are in channels last or
     as the primitive likes."""
     if len(shape) > 4:
         last = (0, *range(2, len(shape)), 1)

@@ -85,7 +85,7 @@ def _given(build: Builder, reference: Ref, layout: Descriptor, by_channel: bool)
 
 
 def _new(build: Builder, index: int, dtype: str, layout: Descriptor) -> Tensor:
-    """Memory for a result; what is no float is row-major."""
+    """Memory for a result; non-float tensors are row-major."""
     name, shape = build.current.output_name(index), build.current.output().shape
     return build.memory.new(name, shape, layout if dtype == "float32" else None, dtype)
 
@@ -115,7 +115,7 @@ def _statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
     """One function as C; also names its value."""
     operator, output = record_of(part), part.outputs[0]
     if operator is None or output is None:
-        raise ValueError(f"{part.op} is no function of elements")
+        raise ValueError(f"{part.op} is not an elementwise function")
     text = expression(operator, values)
     values[output.name] = Name(f"t{index}", output.dtype, output.dtype)
     return Statement(f"t{index}", output.dtype, text)

@@ -1,4 +1,4 @@
-"""The sums of group norm and instance norm, and of their gradients, read as the image lies."""
+"""The sums of group norm and instance norm, and of their gradients, read as the image is stored."""
 
 from __future__ import annotations
 

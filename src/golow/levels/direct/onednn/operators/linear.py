@@ -1,8 +1,9 @@
 """A linear layer with bias, residual and activation fused.
 
-In training it is a product with the weight as it lies: forward and both gradients read it, and it
-is never reordered. In inference the library has three ways to compute it, and which one is faster
-depends on the shape, by up to 40% (``tuning.py`` measures it): an inner product, whose weight lies
+In training it is a product with the weight as it is stored: forward and both gradients read it, and
+it is never reordered. In inference the library has three ways to compute it, and which one is
+faster depends on the shape, by up to 40% (``tuning.py`` measures it): an inner product, whose
+weight is
 in blocks; a 1x1 convolution of an image with a pixel for each row; and a matrix product. A single
 row has a kernel of golow's own, where there is a compiler.
 """
@@ -119,7 +120,8 @@ def _one_row(
 
 
 def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
-    """The rows of x and of the residual, in the same order: row-major if they lie differently."""
+    """The rows of x and of the residual, in the same order: row-major if they are stored
+    differently."""
     rows = in_rows(build, arguments.x)
     if arguments.residual is None:
         return rows, None
@@ -132,9 +134,9 @@ def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
 
 
 def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
-    """The one that was chosen for this node. A weight that does not lie row-major is read as it
-    lies, or arranged by the inner product. In training, and where a plan has no weights of its own,
-    each is read as it is stored."""
+    """The implementation chosen for this node. A weight that is not stored row-major is read as it
+    is stored, or arranged by the inner product. In training, and where a plan has no separate
+    weights, each is read as it is stored."""
     if build.current.trains:
         return _as_stored
     tag = build.layout_of(build.current.position)
@@ -179,7 +181,7 @@ def _as_stored(product: Product) -> Made:
 
 
 def _matrix_product(product: Product, as_stored: bool = False) -> Made:
-    """With the weight as it lies, unless the library wants blocks."""
+    """With the weight as it is stored, unless the library wants blocks."""
     build, turned = product.build, (product.inner, product.columns)
     x = Descriptor.plain((product.rows, product.inner))
     result = Descriptor.plain((product.rows, product.columns))

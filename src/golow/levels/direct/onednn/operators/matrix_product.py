@@ -20,7 +20,7 @@ from golow.lower.operators.matrix_product import MatrixProduct
 
 
 class Lying(NamedTuple):
-    """Both operands as they lie: the batch's axes split as the heads of attention are."""
+    """Both operands as they are stored: the batch's axes split as the heads of attention are."""
 
     a: Tensor
     b: Tensor
@@ -53,13 +53,13 @@ def _primitive(
 
 
 def _apart(build: Builder, arguments: MatrixProduct) -> Lying:
-    """Copies where matrices lie between one another."""
+    """Copies where matrices are interleaved."""
     a, b = _matrix(build, arguments.a), _matrix(build, arguments.b)
     return Lying(a, b, a.layout.shape[:-2])
 
 
 def _matrix(build: Builder, reference: Ref) -> Tensor:
-    """Return the value as it is if each of its matrices lies by itself, otherwise row-major."""
+    """Return the value as it is if each of its matrices is contiguous, otherwise row-major."""
     tensor = build.values.tensor(reference)
     apart = not tensor.layout.blocks and _lie_apart(tensor)
     return tensor if apart else build.values.plain(reference)
@@ -92,7 +92,7 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Lying | None:
 
 def _split(view: Folded, batch: Sequence[int]) -> Tensor | None:
     """The view with these axes before those of its matrices; None if one needs several strides, or
-    if neither rows nor columns of the matrices lie together."""
+    if neither rows nor columns of the matrices are contiguous."""
     rows, columns = (math.prod(part.size for part in axis) for axis in view.axes[-2:])
     shape = (*batch, rows, columns)
     found = view.reshaped(shape)
@@ -103,7 +103,7 @@ def _split(view: Folded, batch: Sequence[int]) -> Tensor | None:
 
 
 def _is_as_fast(build: Builder, a: Descriptor, b: Descriptor) -> bool:
-    """Whether the library takes the same code as for row-major operands."""
+    """True if the library takes the same code as for row-major operands."""
     target = Descriptor.plain((*a.shape[:-1], b.shape[-1]))
     plain = (Descriptor.plain(a.shape), Descriptor.plain(b.shape))
     made = [_primitive(build, *given, target, 1.0).implementation for given in ((a, b), plain)]

@@ -15,8 +15,8 @@ from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 
 
 class Largest(NamedTuple):
-    """What forward saves for backward instead of the indices: oneDNN's own record of where each
-    maximum was."""
+    """Workspace that forward saves for backward instead of the indices: oneDNN's own record of
+    where each maximum was."""
 
     mask: Tensor
 

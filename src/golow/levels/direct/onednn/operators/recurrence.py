@@ -59,8 +59,8 @@ GIVEN = ("x", "hidden", "cell", "input_weight", "hidden_weight", "input_bias", "
 
 
 class Kept(NamedTuple):
-    """What forward saves for backward: its primitive, its arguments by number, and the library's
-    own record of every step. last: whether the last states are among them."""
+    """State that forward saves for backward: its primitive, its arguments by number, and the
+    library's own record of every step. last: whether the last states are among them."""
 
     primitive: Primitive
     arguments: dict[int, Tensor]

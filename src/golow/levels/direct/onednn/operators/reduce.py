@@ -42,7 +42,8 @@ class Part(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A value as it lies, the parts of it that are reduced in turn, and how the result lies."""
+    """A value as it is stored, the parts of it that are reduced in turn, and how the result is
+    stored."""
 
     x: Tensor
     parts: tuple[Part, ...]
@@ -141,7 +142,7 @@ def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None
 
 
 def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
-    """The value in the order of its axes in memory; None if it lies in blocks or has gaps."""
+    """The value in the order of its axes in memory; None if it is in blocks or has gaps."""
     x, axes = build.values.tensor(arguments.x), arguments.axes
     strides = row_major(x.shape)
     if x.descriptor is not None:

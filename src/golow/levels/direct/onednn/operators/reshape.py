@@ -1,4 +1,4 @@
-"""The same elements with another shape."""
+"""Reshape: equal elements with another shape."""
 
 from __future__ import annotations
 

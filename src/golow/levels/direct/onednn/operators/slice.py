@@ -28,7 +28,7 @@ def take_range(build: Builder, arguments: Slice) -> None:
 
 
 def _by_steps(build: Builder, arguments: Slice) -> None:
-    """A row-major copy of what is no float or has gaps."""
+    """A row-major copy of a tensor that is not float or has gaps."""
     if not build.generates:
         _with_numpy(build, arguments)
         return

@@ -50,7 +50,7 @@ def prepared(built: Built) -> Iterator[tuple[str, str]]:
 
 
 def _is_whole(built: Built, tensor: Tensor) -> bool:
-    """Whether it is a constant in PyTorch's order, alone in its buffer."""
+    """True if it is a constant in PyTorch's order, alone in its buffer."""
     plain = tensor.descriptor is None or tensor.layout.is_plain
     return plain and not tensor.offset and built.plan.buffers[tensor.buffer].place == "constant"
 

@@ -86,7 +86,7 @@ class CalledPlan:
 
     def borrow(self, lent: Callable[[str], Lent]) -> None:
         """Read weights where the caller has them, by their names; `prepared` must have found none.
-        To be followed by `share`, for all that is no weight."""
+        To be followed by `share`, for all that is not a weight."""
         places = {
             tensor.buffer: borrowed(lent(name), tensor)
             for (_, name), tensor in weights_of(self._built).items()
@@ -103,7 +103,7 @@ class CalledPlan:
         self._weights.load(read)
 
     def running(self, arena: Region) -> RunningPlan:
-        """The plan over an arena, which must be as large as `plan` says, and these weights."""
+        """The plan over an arena, which must be as large as `plan` states, and these weights."""
         outputs = outputs_of(self._built)
         given = {tensor.buffer for tensor in outputs if is_written_in_place(self._built, tensor)}
         execution = Execution(
@@ -196,7 +196,7 @@ class RunningPlan:
 
 
 def is_written_in_place(built: Built, tensor: Tensor) -> bool:
-    """Whether the steps can write an output where the caller wants it: it fills a buffer of its own
+    """True if the steps can write an output where the caller wants it: it fills a separate buffer
     in PyTorch's order, which no step of NumPy's and no other output has."""
     if tensor.descriptor is not None and not tensor.layout.is_plain:
         return False
@@ -231,7 +231,7 @@ _current = threading.local()
 
 def set_threads(number: int) -> None:
     """Let plans use so many threads when this thread builds or calls them next. Each thread has a
-    number of its own in OpenMP."""
+    separate number in OpenMP."""
     if getattr(_current, "threads", 0) != number:
         ctypes.CDLL(POOL).omp_set_num_threads(number)
         _current.threads = number

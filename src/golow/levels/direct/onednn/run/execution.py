@@ -52,7 +52,7 @@ class Execution:
         arena: the memory of an iteration, at least as large as the plan's; plans that never run at
         the same time may share it. weights: an execution of the same plan whose weights this one
         reads, too; it must live as long. given: buffers of outputs that are the caller's memory, as
-        inputs are: `pointing_to` says where. elsewhere: buffers that are not in its own memory.
+        inputs are: `pointing_to` states where. elsewhere: buffers that are not in its own memory.
         """
         self.built, self.engine = built, engine
         self._functions = workshop.functions(built.codes) if workshop is not None else {}
@@ -67,7 +67,7 @@ class Execution:
         self._inputs: dict[int, Region] = {}
         self._memories: list[Memory] = []
         self._arguments: list[Any] = []
-        # What has the address of an input, or of a given output, by its buffer.
+        # Arguments with the address of an input, or of a given output, by its buffer.
         self._of_given: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
         self._pointers_to_given: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
         if weights is None:

@@ -147,7 +147,7 @@ def _grouped(codes: Sequence[str]) -> list[list[str]]:
 
 
 def source_of(codes: Iterable[str], first: int = 0) -> str:
-    """Return the whole source: what kernels call, and each kernel in a namespace of its own. first:
+    """Return the whole source: what kernels call, and each kernel in a separate namespace. first:
     the number of the first kernel."""
     pieces = [PRELUDE.read_text(encoding="utf-8")]
     for index, code in enumerate(codes, first):

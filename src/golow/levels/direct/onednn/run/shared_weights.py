@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
     @property
     def address(self) -> int:
-        """The same as one number."""
+        """The address as one number."""
         return self.region.address + self.offset
 
 

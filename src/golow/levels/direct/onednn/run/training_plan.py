@@ -45,7 +45,7 @@ class TrainingPlans:
 
     @property
     def iteration_bytes(self) -> int:
-        """What an iteration of the largest plan needs beside the state."""
+        """Bytes that an iteration of the largest plan needs beside the state."""
         return len(self._arena.bytes)
 
     def add(
@@ -80,7 +80,7 @@ class TrainingPlans:
         return TrainingPlan(execution)
 
     def _tuned(self, graph: Graph, read: Read, example: Batch) -> tuning.Layouts:
-        """Choose the layouts with steps on a state of their own."""
+        """Choose the layouts with steps on a separate state."""
 
         def loaded(layouts: tuning.Layouts) -> Execution:
             generates = self._workshop is not None

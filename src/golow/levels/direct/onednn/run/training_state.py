@@ -36,7 +36,7 @@ class TrainingState:
 
     @property
     def layouts(self) -> Mapping[Key, Descriptor]:
-        """What the next plan is to be built for."""
+        """Layouts for which the next plan is to be built."""
         return self._layouts
 
     def places(self, built: Built) -> dict[int, Place]:
@@ -64,11 +64,11 @@ class TrainingState:
                 self._held.setdefault(key, (execution, tensor))
 
     def has(self, key: Key) -> bool:
-        """Whether a plan has it."""
+        """True if a plan has it."""
         return key in self._held
 
     def keys(self, *kinds: str) -> list[Key]:
-        """What there is of these kinds."""
+        """Keys of the tensors of these kinds."""
         return [key for key in self._held if key[0] in kinds]
 
     def shape(self, key: Key) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ def of_arrays(build: Builder, run: Callable[..., None], *given: Ref) -> None:
 
 
 def results_of_arrays(build: Builder, run: Callable[..., None], given: Sequence[Ref]) -> None:
-    """The same for a node of several values; one without a reader is None to the function."""
+    """Results for a node of several values; one without a reader is None to the function."""
     tensors = [build.values.plain(reference) for reference in given]
     count = len(build.current.node.outputs)
     made = [

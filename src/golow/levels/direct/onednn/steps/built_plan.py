@@ -52,7 +52,7 @@ class Tensor(NamedTuple):
 
     @property
     def operand(self) -> Operand:
-        """What the plan says of it."""
+        """Operand as the plan describes it."""
         layout = str(self.descriptor) if self.descriptor is not None else self.dtype
         return Operand(self.buffer, self.shape, layout, self.bytes)
 
@@ -84,7 +84,7 @@ Call = PrimitiveCall | ArrayCall | KernelCall
 class Built(NamedTuple):
     """A plan and what executes it: graph, as the plan follows it; calls, one for each step; nodes,
     the position in the graph of each step's node; the inputs and outputs of the graph; values,
-    those that lie in memory after the step of that position (-1: after loading)."""
+    those that are in memory after the step of that position (-1: after loading)."""
 
     graph: Graph
     plan: Plan
@@ -103,7 +103,7 @@ class Built(NamedTuple):
 
 
 class Switches:
-    """What may change between iterations without building a new plan."""
+    """Switches that may change between iterations without building a new plan."""
 
     dropout = True
 

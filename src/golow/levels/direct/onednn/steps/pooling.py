@@ -41,7 +41,7 @@ def window(
     """Return the window for an image and a result of these shapes. dilation: by default none."""
     dilation = dilation or (1,) * len(kernel)
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    # What the last window reaches beyond the image; with ceil_mode, this can exceed the padding.
+    # Extent of the last window beyond the image; with ceil_mode, this can exceed the padding.
     after = [
         max(0, (out - 1) * step + size - image - before)
         for out, step, size, image, before in zip(

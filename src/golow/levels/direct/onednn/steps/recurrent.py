@@ -1,8 +1,9 @@
 """oneDNN's recurrent primitives: their arguments, and weights in the library's order of gates.
 
 PyTorch has a matrix [G H, I] with a block of rows for each gate. oneDNN reads [I, G, H] forward and
-[G, H, I] backward, and the GRU's gates as update, reset, new. Parameters lie as [I, G H] in memory,
-so that forward and the parameter's gradient only copy rows, and backward alone turns a matrix.
+[G, H, I] backward, and the GRU's gates as update, reset, new. Parameters are stored as [I, G H] in
+memory, so that forward and the parameter's gradient only copy rows, and backward alone turns a
+matrix.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LINE = 16
 
 
 class Sizes(NamedTuple):
-    """Of a layer: time steps L, rows N, inputs I, hidden H, results R, and gates G."""
+    """Sizes of a layer: time steps L, rows N, inputs I, hidden H, results R, and gates G."""
 
     kind: Cell
     backwards: bool
@@ -61,7 +62,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(build: Builder, arguments: Recurrence | RecurrenceBackward, last: bool) -> Sizes:
-    """The sizes of a layer. last: whether its last state is a result of its own."""
+    """The sizes of a layer. last: whether its last state is a separate result."""
     steps, rows, inputs = build.current.value(arguments.x).shape
     wide, results = build.current.value(arguments.hidden_weight).shape
     return Sizes(
@@ -81,7 +82,7 @@ def sizes_of(build: Builder, arguments: Recurrence | RecurrenceBackward, last: b
 
 
 class _Layouts(NamedTuple):
-    """What describes both directions. A layout is None where the layer has no such argument."""
+    """Layouts of both directions. A layout is None where the layer has no such argument."""
 
     x: Descriptor
     hidden: Descriptor
@@ -96,7 +97,7 @@ class _Layouts(NamedTuple):
 
 
 def state_layout(sizes: Sizes, width: int) -> Descriptor:
-    """Of a state, for one layer and direction."""
+    """Layout of a state, for one layer and direction."""
     return Descriptor.plain((1, 1, sizes.rows, width))
 
 
@@ -195,7 +196,7 @@ def _primitive(
 
 
 def turned(rows: int, columns: int) -> Descriptor:
-    """A matrix whose columns lie one after another."""
+    """A matrix whose columns follow one another."""
     return Descriptor.strided((rows, columns), (1, rows))
 
 

@@ -1,4 +1,4 @@
-"""Values as rows: the last axis lies together, and the other axes count the rows."""
+"""Values as rows: the last axis is contiguous, and the other axes count the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """tensor: [rows, width], in the order in which they lie in memory. outer: the leading axes of
+    """tensor: [rows, width], in the order in which they are in memory. outer: the leading axes of
     the value, with steps counted in rows."""
 
     tensor: Tensor
@@ -32,8 +32,8 @@ class Rows(NamedTuple):
 
 
 def in_rows(build: Builder, reference: Ref) -> Rows:
-    """Return a value as rows. In inference they stay in the order in which they lie, such as that
-    of a transposed batch, so that nothing is copied."""
+    """Return a value as rows. In inference they stay in the order in which they are stored, such as
+    that of a transposed batch, so that nothing is copied."""
     view = build.views.of(reference)
     if build.current.trains or not _one_after_the_other(view):
         view = folded(build.values.plain(reference))
@@ -52,5 +52,5 @@ def as_rows(view: Folded) -> Rows:
 
 
 def _one_after_the_other(view: Folded) -> bool:
-    """Whether the rows follow one another in memory, in any order."""
+    """True if the rows follow one another in memory, in any order."""
     return rows_in_memory(view) == shape_of(view)[-1]

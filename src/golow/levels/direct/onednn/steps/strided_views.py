@@ -19,14 +19,14 @@ class Seen(NamedTuple):
 
 
 def fits(layout: Descriptor) -> bool:
-    """Whether a kernel can follow this layout: strides, or one block that divides its axis."""
+    """True if a kernel can follow this layout: strides, or one block that divides its axis."""
     if len(layout.blocks) > 1:
         return False
     return all(layout.shape[axis] % size == 0 for axis, size in layout.blocks)
 
 
 def follows(tensor: Tensor, layout: Descriptor) -> bool:
-    """Whether a kernel of this layout can read the tensor as it is."""
+    """True if a kernel of this layout can read the tensor as it is."""
     own = tensor.descriptor
     if own is None or not own.blocks:
         return True

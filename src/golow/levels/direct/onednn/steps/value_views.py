@@ -37,7 +37,7 @@ class Views:
         self._links = build.current.links
 
     def in_blocks(self, reference: Ref) -> bool:
-        """Whether the value lies in blocks, which have no strides."""
+        """True if the value is in blocks, which have no strides."""
         if reference.name in self._waiting:
             return False
         return bool(self._build.values.tensor(reference).layout.blocks)
@@ -146,7 +146,7 @@ def sliced(view: Folded, axis: int, start: int, size: int) -> Folded | None:
 
 
 def _without_gaps(view: Folded) -> bool:
-    """Whether the view's elements lie one after the other in memory, in any order."""
+    """True if the view's elements follow one another in memory, in any order."""
     step = 1
     for part in sorted(view.parts, key=lambda part: part.step):
         if part.step != step:
@@ -156,13 +156,13 @@ def _without_gaps(view: Folded) -> bool:
 
 
 def _is_channels_last(view: Folded) -> bool:
-    """Whether it is an image whose channels lie together, pixel by pixel."""
+    """True if it is an image whose channels are adjacent, pixel by pixel."""
     steps = [min((part.step for part in axis), default=0) for axis in view.axes]
     return len(steps) == len(IMAGE) and 0 not in steps and steps[1] == min(steps)
 
 
 def _in_order(view: Folded, order: Sequence[int]) -> Folded:
-    """The same axes and parts as they would lie without gaps, the first axis of the order
+    """The axes and parts as they would be stored without gaps, the first axis of the order
     outermost."""
     axes, step = list(view.axes), 1
     for axis in reversed(order):

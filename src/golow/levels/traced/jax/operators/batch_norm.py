@@ -23,7 +23,7 @@ def inference(writer: Writer, given: BatchNormInference) -> None:
 
 
 def training(writer: Writer, given: BatchNorm) -> None:
-    """The same with mean and variance of the batch, which also move the running ones.
+    """Batch norm with mean and variance of the batch, which also update the running ones.
 
     One pass over the numbers gives both sums, as in Flax's batch norm; here of distances to the
     first number of each channel, so that a large mean takes no digits from the variance.

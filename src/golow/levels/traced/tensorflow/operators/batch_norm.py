@@ -24,7 +24,7 @@ def inference(writer: Writer, given: BatchNormInference) -> None:
 
 
 def training(writer: Writer, given: BatchNorm) -> None:
-    """The same with mean and variance of the batch, which also move the running ones."""
+    """Batch norm with mean and variance of the batch, which also update the running ones."""
     x, image = _channels_last(writer, given.x)
     shape = writer.value(given.x).shape
     count = math.prod(shape) // shape[1]
@@ -53,8 +53,8 @@ def training(writer: Writer, given: BatchNorm) -> None:
 def _fused(
     writer: Writer, given: BatchNorm, x: str, channels: int, count: int
 ) -> tuple[str, str, str, str]:
-    """What Keras calls for an image. The operator itself: `tf.compat.v1` raises an epsilon of 1e-5.
-    Its variance is the corrected one, as the running variance needs it."""
+    """Operator that Keras calls for an image, called directly: `tf.compat.v1` raises an epsilon of
+    1e-5. Its variance is the corrected one, as the running variance needs it."""
     scale = f"tf.ones({channels})" if given.scale is None else writer.plain(given.scale)
     shift = f"tf.zeros({channels})" if given.shift is None else writer.plain(given.shift)
     call = (

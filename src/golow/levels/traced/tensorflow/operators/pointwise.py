@@ -32,7 +32,7 @@ FUNCTIONS = {
     "is_nan": "tf.math.is_nan({0})",
     "is_infinite": "tf.math.is_inf({0})",
 }
-# Of float values; TensorFlow has no gradient of its own remainder.
+# Remainder of float values; TensorFlow has no gradient of its remainder.
 FMOD = "{0} - {1} * tf.where({0} / {1} < 0, tf.math.ceil({0} / {1}), tf.floor({0} / {1}))"
 # Powers that have a name: their gradient is then a product.
 POWERS = {2: "tf.square({0})", 0.5: "tf.sqrt({0})", 3: "{0} * tf.square({0})"}
