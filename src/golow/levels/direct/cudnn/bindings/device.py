@@ -3,9 +3,11 @@ own Python bindings. Compiled kernels are cached on disk by source, architecture
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +48,19 @@ class Kernels(NamedTuple):
 
     code: bytes
     symbols: dict[str, bytes]
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Let Python's collector wait. Destructors of what it finds free memory, events and graphs of
+    CUDA, and some of these calls invalidate a capture in this thread."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _reserve_stacks(size: int) -> None:
@@ -192,7 +207,8 @@ class Gpu(Stream):
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
         try:
-            enqueue()
+            with _garbage_kept():
+                enqueue()
         except BaseException:  # it states more than the status of the capture that it ended
             driver.cuStreamEndCapture(self.stream)
             raise
