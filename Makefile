@@ -4,6 +4,7 @@
 # make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
 # make docs           the documentation as a site in site/; a broken link ends it
+# make figures        figures, tables, report pages and screenshots of the docs again, from their stored records
 # make wheel          the package as one file in dist/
 PYTHON ?= python3
 VENV   ?= .venv
@@ -11,7 +12,7 @@ BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-long test-all lint types docs wheel clean
+.PHONY: demo test test-rest test-long test-all lint types docs figures wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +46,16 @@ types: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# A page of golow report has its record inside.
+figures: $(VENV)/.installed
+	$(BIN)/python docs/generate_figures.py
+	PYTHONPATH=benchmarks $(BIN)/python docs/generate_tables.py
+	$(BIN)/python docs/generate_threads_figure.py
+	$(BIN)/python docs/generate_report_levental2020.py
+	for page in resnet50 lenet5-digits; do \
+	  $(BIN)/golow report docs/reports/$$page.html --out docs/reports/$$page.html || exit 1; done
+	PYTHONPATH=tests $(BIN)/python docs/generate_screenshots.py
 
 wheel: $(VENV)/.installed
 	rm -rf dist

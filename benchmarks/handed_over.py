@@ -1,22 +1,29 @@
 """What does it cost to call a plan from PyTorch, and is it still the fastest?
 
     python benchmarks/handed_over.py --threads 2 --models mlp,lenet5,ncf,resnet50
-    python benchmarks/handed_over.py --device cuda --turns /tmp/turns --models resnet50
+    python benchmarks/handed_over.py --device cuda --precision bf16 --together 8
     python benchmarks/handed_over.py --show --page docs/results/handed_over.md
 
 One race a network: the plan in golow's own worker, the same plan called as `golow.compile` hands it
 over, and the rivals, each fed tensors in a process of its own. Every level is proved equal first. A
-finished race is a folder in --out, and is not run again. The table has the time of the worker's
-plan and of the called one, what a call adds in microseconds, their ratio, and the best rival's time
-over the called one; each with its 95% interval.
+finished race is a folder in --out, and is not run again. With --together N, N networks are prepared
+at the same time, each in a process of its own; when the last one is ready they are raced in turn,
+so nothing compiles beside a race. The table has the time of the worker's plan and of the called
+one, what a call adds in microseconds, their ratio, and the best rival's time over the called one;
+each with its 95% interval.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
 from typing import NamedTuple, get_args
@@ -40,6 +47,30 @@ SHORT_NS = 200_000
 """Below this time of an iteration the bar is in microseconds, from it on a ratio."""
 BARS = {"cuda": (6.0, 1.03), "cpu": (4.0, 1.03)}
 BUILD_SECONDS = 600.0
+
+
+class AfterAll(Turn):
+    """A turn among several runs that begins when all of them are ready to race.
+
+    folder: the same for all of them. expected: how many they are.
+    """
+
+    def __init__(self, folder: Path, expected: int) -> None:
+        super().__init__(folder)
+        self.folder, self.expected = folder, expected
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait for the others to be ready, then for a turn."""
+        self.ready()
+        while len(list(self.folder.glob("ready-*"))) < self.expected:
+            time.sleep(0.1)
+        with super().alone():
+            yield
+
+    def ready(self) -> None:
+        """Tell the others that this run will load nothing more, or has ended."""
+        (self.folder / f"ready-{os.getpid()}").touch()
 
 
 class Row(NamedTuple):
@@ -70,7 +101,7 @@ def main() -> int:
     """Race what has no record, or show what has; returns the exit status."""
     options = arguments()
     if not options.show:
-        return run(options)
+        return run_together(options) if options.together else run(options)
     files = sorted(options.out.glob(f"{options.device}-*/*/comparison.json"))
     if not files:
         print(f"{options.out} has no records of {options.device}", file=sys.stderr)
@@ -92,7 +123,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rivals", type=listed, help="instead of all")
     parser.add_argument("--point-seconds", type=float, default=20.0, help="of racing a network")
     parser.add_argument("--out", type=Path, default=Path("runs/handed_over"))
-    parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
+    parser.add_argument("--together", type=int, help="networks prepared at the same time")
+    parser.add_argument("--turns", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--expected", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--show", action="store_true", help="the table of the records, no race")
     parser.add_argument("--page", type=Path, help="with --show: put it into this page")
     given = parser.parse_args()
@@ -101,25 +134,56 @@ def arguments() -> argparse.Namespace:
     return given
 
 
+def run_together(options: argparse.Namespace) -> int:
+    """Race the networks without a record in groups of ``--together``; 1 if one of them failed."""
+    missing = [name for name in options.models if not is_raced(record_folder(name, options))]
+    failed = False
+    for first in range(0, len(missing), options.together):
+        group = missing[first : first + options.together]
+        with tempfile.TemporaryDirectory() as turns:
+            command = [sys.executable, *sys.argv, "--together", "0", "--turns", turns]
+            runs = [
+                subprocess.Popen([*command, "--expected", str(len(group)), "--models", name])
+                for name in group
+            ]
+            statuses = [run.wait() for run in runs]
+            failed |= any(statuses)
+    return int(failed)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Race at every network without a record; 1 if one of them failed."""
+    """Race every network without a record; 1 if one of them failed."""
+    turn = AfterAll(options.turns, options.expected) if options.turns else Turn()
     failed = False
     for name in options.models:
-        folder = options.out / f"{options.device}-{name}-{options.precision}-{options.batch}"
-        if any(folder.glob("*/comparison.json")):
+        folder = record_folder(name, options)
+        if is_raced(folder):
             continue
         try:
-            found = race(name, options)
+            found = race(name, options, turn)
         except golow.GolowError as error:
             failed = True
             print(f"{name}: {error.message}", file=sys.stderr, flush=True)
             continue
+        finally:
+            if isinstance(turn, AfterAll):
+                turn.ready()
         found.save(folder)
         print("\n".join(lines([found.comparison])), flush=True)
     return int(failed)
 
 
-def race(name: str, options: argparse.Namespace) -> golow.Result:
+def record_folder(name: str, options: argparse.Namespace) -> Path:
+    """The folder of a network's record."""
+    return Path(options.out) / f"{options.device}-{name}-{options.precision}-{options.batch}"
+
+
+def is_raced(folder: Path) -> bool:
+    """Whether the folder has a record."""
+    return any(folder.glob("*/comparison.json"))
+
+
+def race(name: str, options: argparse.Namespace, turn: Turn) -> golow.Result:
     """The plan, the called plan and the rivals in one race."""
     plan = PLAN[options.device]
     rivals = RIVALS[options.device] if options.rivals is None else options.rivals
@@ -135,7 +199,7 @@ def race(name: str, options: argparse.Namespace) -> golow.Result:
         threads=options.threads,
         time_limit=options.point_seconds,
         limits=Limits(load=BUILD_SECONDS),
-        turn=Turn(options.turns) if options.turns else None,
+        turn=turn,
         brief=True,
     )
 

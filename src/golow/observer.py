@@ -11,6 +11,9 @@ class Observer(Protocol):
     def stage(self, text: str) -> None:
         """A step begins that may take seconds."""
 
+    def notice(self, text: str) -> None:
+        """Something that the user should know at once."""
+
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
         """A round of the race is done; widest is the widest relative interval so far."""
 
@@ -19,6 +22,9 @@ class Silent:
     """An observer that does nothing."""
 
     def stage(self, text: str) -> None:
+        """Do nothing."""
+
+    def notice(self, text: str) -> None:
         """Do nothing."""
 
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:

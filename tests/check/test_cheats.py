@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import golow
 from golow.api import Result
 from golow.levels import ladder
 from golow.records.workload import Mode
 from support.places import SUPPORT
+from support.plants.cheated_races import BELIEVED_ONCE, CHEATS, race
 
 pytestmark = [pytest.mark.usefixtures("forked"), pytest.mark.slow]
 
-CHEATS = SUPPORT / "plants" / "cheats.py"
 PLANTED_LEVELS = SUPPORT / "plants" / "planted_levels.py"
 # Others are planted by the selftest, whose test runs them in processes, too.
 REFUTED: dict[Mode, tuple[str, ...]] = {
@@ -95,72 +94,15 @@ def test_who_is_honest_is_timed(compared: Result) -> None:
         assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
 
 
-class Cheated(NamedTuple):
-    """A comparison with workers that cheat, and what the reason of each contains."""
-
-    module: nn.Module
-    inputs: Tensor
-    mode: Mode
-    reasons: dict[str, str]
-
-
-def layers(width: int, *between: nn.Module) -> nn.Module:
-    """A small network for inputs of that width."""
-    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), *between, nn.Linear(width, 8))
-
-
-BELIEVED_ONCE = {
-    "infer": Cheated(
-        layers(512),
-        torch.randn(64, 512),
-        "infer",
-        {
-            "table": "rounding explains",
-            "ahead": "rounding explains",
-            "background": "by golow's clock its blocks took longer|processor time",
-            "device": "it has device_ns",
-        },
-    ),
-    "train": Cheated(
-        layers(64),
-        torch.randn(32, 64),
-        "train",
-        {
-            "first-steps": "its parameters have moved by 0.",
-            "only-challenged": "its parameters have moved by 0.",
-            "reads-reference": "missing|differs|rounding",
-        },
-    ),
-    "random": Cheated(
-        layers(64, nn.Dropout(0.25)),
-        torch.randn(32, 64),
-        "train",
-        {
-            "first-steps": "its parameters have moved by 0.",
-            "only-challenged": "its parameters have moved by 0.",
-            "no-backward": "its parameters have moved by 0.00",
-        },
-    ),
-}
-
-
 @pytest.mark.parametrize("case", BELIEVED_ONCE)
 def test_what_was_believed_once_has_no_time(case: str, cache: Path) -> None:
     """And an honest worker beside them has one."""
-    module, inputs, mode, reasons = BELIEVED_ONCE[case]
-    compared = golow.compare(
-        module,
-        inputs,
-        mode=mode,
-        threads=1,
-        levels=["eager"],
-        workers={name: [sys.executable, str(CHEATS), name] for name in (*reasons, "honest")},
-        time_limit=12,  # on busy cores, blocks of shorter races tell too little
-        cache=cache,
-    )
+    compared = race(
+        case, time_limit=12, cache=cache
+    )  # too little shows in shorter ones on busy cores
     assert compared.run("honest").check.verdict == "match", compared.run("honest").check.reason
     assert compared.run("honest").time is not None
-    for name, reason in reasons.items():
+    for name, reason in BELIEVED_ONCE[case].reasons.items():
         run = compared.run(name)
         print(f"{name}: {run.check.verdict}: {run.check.reason}")
         assert run.check.verdict in ("differs", "failed"), name

@@ -133,6 +133,30 @@ def test_samples_of_indices_that_mix_are_seen(tokens: list[list[int]]) -> None:
         compiled(MixesTokens().eval(), torch.tensor(tokens), batch=[1, 2])
 
 
+class Tables(nn.Module):
+    """A category each of a table of its own size, as in recommendation: their order is no other
+    sample. mixes: whether samples affect one another."""
+
+    def __init__(self, mixes: bool) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, 4) for rows in (3, 100))
+        self.mixes = mixes
+
+    def forward(self, categories: Tensor) -> Tensor:
+        found = [table(categories[:, k]) for k, table in enumerate(self.tables)]
+        y = torch.cat(found, 1)
+        return y - y.mean(0) if self.mixes else y
+
+
+def test_an_index_is_not_tried_in_another_table() -> None:
+    categories = torch.tensor([[2, 99], [1, 50], [0, 0]])
+    module = Tables(mixes=False).eval()
+    f = compiled(module, categories, batch=[1, 4])
+    assert close(f(categories), module(categories))
+    with pytest.raises(GolowError, match="depends on the other samples"):
+        compiled(Tables(mixes=True).eval(), categories, batch=[1, 4])
+
+
 def test_a_module_that_mixes_samples_has_no_padding_and_is_right_without() -> None:
     x = torch.randn(4, 6)
     with pytest.raises(GolowError, match=r"output 0 of a sample depends .* norm mixes them"):

@@ -74,7 +74,7 @@ def test_a_cpu_takes_both_names_of_its_precision(precision: Precision) -> None:
 def test_levels_know_where_they_run() -> None:
     devices = {level.name: level.devices for level in ladder.LADDER}
     assert devices["cudagraph"] == ("cuda",)
-    for name in ("openvino", "executorch", "tvm", "onednn"):
+    for name in ("openvino", "executorch", "tvm", "iree", "onednn"):
         assert devices[name] == ("cpu",)
     for name in ("eager", "torchscript", "compile", "onnxruntime"):
         assert devices[name] == ("cpu", "cuda")

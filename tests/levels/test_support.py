@@ -140,7 +140,9 @@ def test_every_level_runs_a_model_of_the_zoo(mode: Mode) -> None:
     assert {name for name, answer in answers.items() if answer == "runs"} == set(FROM_GRAPH)
     assert {answers[name] for name in ("eager", "torchscript", "compile")} == {"module"}
     unknown = {name for name, answer in answers.items() if answer == "unknown"}
-    exporting = {"onnxruntime", "openvino", "tensorrt", "executorch", "tvm", "aotinductor"}
+    exporting = {
+        "onnxruntime", "openvino", "tensorrt", "executorch", "tvm", "iree", "aotinductor"
+    }  # fmt: skip
     assert unknown == (exporting if mode == "infer" else set())
     assert all(row.refusals == () for row in result.rows)
 

@@ -234,7 +234,12 @@ class Instant:
     name = "eager"
 
     def time(
-        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         return Sample(host_ns=(10,) * iterations, device_ns=(100,) * iterations, wait_share=0.0)
 
@@ -308,7 +313,12 @@ class Sleeper:
     name, asked = "eager", 0
 
     def time(
-        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         self.asked = iterations + warmup
         time.sleep(0.01 * self.asked)
@@ -341,6 +351,7 @@ def test_a_worker_that_fails_in_the_window() -> None:
             warmup: int,
             cold: bool = False,
             challenge: Challenge | None = None,
+            within: float | None = None,
         ) -> Sample:
             raise WorkerFailure("died", "it was killed")
 

@@ -106,7 +106,7 @@ def test_warmup_iterations(iterations: int, warmup: int) -> None:
 )
 def test_calibration_fills_the_block(clock: Clock, nanoseconds: int, iterations: int) -> None:
     worker = Scripted("eager", clock, nanoseconds)
-    assert calibrate(worker, 0.15) == iterations
+    assert calibrate(worker, 0.15).iterations == iterations
     if iterations == 1:
         assert len(worker.calls) == 2  # slow workers are not asked for many
 
@@ -119,7 +119,7 @@ def test_calibration_does_not_believe_one_spike(clock: Clock) -> None:
         return slow if call == 1 else worker.plain(call, iterations)
 
     worker.answer = spike_first
-    assert calibrate(worker, 0.15) == 30
+    assert calibrate(worker, 0.15).iterations == 30
 
 
 def test_calibration_counts_the_devices_time(clock: Clock) -> None:
@@ -127,7 +127,7 @@ def test_calibration_counts_the_devices_time(clock: Clock) -> None:
     worker = Scripted("eager", clock)
     worker.answer = lambda _, n: Sample(host_ns=(100_000,) * n, device_ns=(10_000_000,) * n)
     with Card() as card:
-        assert calibrate(worker, 0.15, Setting(card)) == 15
+        assert calibrate(worker, 0.15, Setting(card)).iterations == 15
 
 
 def test_observer_sees_every_round(clock: Clock) -> None:

@@ -164,15 +164,15 @@ def test_intervals_cover_the_truth_in_spite_of_stopping(machine: Callable[[int],
     assert covered >= 0.85 * 200
 
 
-@pytest.mark.parametrize(("limit", "rounds"), [(60, 5), (25, 5), (12, 1)])
+@pytest.mark.parametrize(("limit", "rounds"), [(90, 5), (60, 5), (12, 1)])
 def test_slow_workers_get_what_the_time_limit_allows(limit: int, rounds: int) -> None:
-    """Up to five times as much, for the rounds that a word needs, if all can be had in that time;
+    """Up to twice as much, for the rounds that a word needs, if all can be had in that time;
     they take 100 seconds here."""
     machine = SyntheticMachine(1, contention=False)
     workers = [VirtualWorker(name, machine, seconds=3.0) for name in ("eager", "level")]
     race = run_race(workers, baseline="eager", seed=0, time_limit=limit, clock=machine)
     assert race.summary.stopped_because == "time limit"
-    assert race.seconds < 5 * limit
+    assert race.seconds < 2 * limit or len(race.rounds) == 1
     assert len(race.rounds) == rounds
     assert all(len(block.host_ns) == 1 for block in race.blocks["level"])
     assert (race.ratio("level") is None) == (rounds < words.LEAST_ROUNDS)

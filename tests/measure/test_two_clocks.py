@@ -141,7 +141,12 @@ class Stalling:
         self.stalls, self.blocks = stalls, 0
 
     def time(
-        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         passed = 2_000_000 * (iterations + warmup)
         if warmup > 1:  # no probe of the calibration

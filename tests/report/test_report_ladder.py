@@ -138,19 +138,20 @@ def test_the_lines_to_paste_run_and_compute_the_same(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    model, batch = Net().eval(), torch.randn(2, 3, 8, 8)
-    names = {"torch": torch, "model": model, "batch": batch}
+    model, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    names = {"torch": torch, "model": model, "x": x}
     with torch.inference_mode():
-        expected = model(batch)
+        expected = model(x)
         exec(lines_of(name), names)  # noqa: S102  # golow's own lines
-        torch.testing.assert_close(names["model"](names["batch"]), expected)
+        torch.testing.assert_close(names["model"](names["x"]), expected)
 
 
 FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
     "onnxruntime": lambda names: names["result"][0],
-    "openvino": lambda names: names["model"]((names["batch"].numpy(),))[0],
+    "openvino": lambda names: names["model"]((names["x"].numpy(),))[0],
     "executorch": lambda names: names["result"],
     "tvm": lambda names: names["result"].numpy(),
+    "iree": lambda names: names["result"].to_host(),
 }
 """The output, after the lines for a runtime."""
 
@@ -160,13 +161,13 @@ FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_the_lines_for_other_runtimes_run_and_compute_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = pytest.importorskip(name)
+    pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    model, batch = Net().eval(), torch.randn(2, 3, 8, 8)
-    names: dict[str, Any] = {"torch": torch, name: runtime, "model": model, "batch": batch}
+    model, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    names: dict[str, Any] = {"torch": torch, "model": model, "x": x}
     with torch.no_grad(), redirect_stdout(io.StringIO()):
-        expected = model(batch)
+        expected = model(x)
         exec(lines_of(name), names)  # noqa: S102
     found = torch.as_tensor(FOUND[name](names))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -235,7 +236,7 @@ def test_the_pointer_shows_a_levels_blocks_and_the_keyboard_too(
     window.run_later("setTimeout(arguments[0], 400)")
     assert window.run(PEEK) is not None
     assert violations(window) == []
-    window.point("h1")
+    window.point("footer")
     window.run_later("setTimeout(arguments[0], 400)")
     assert window.run(PEEK) is None
     window.run("document.querySelectorAll('#r0-ladder .opener')[1].focus()")

@@ -255,7 +255,9 @@ def test_published_values_stand_beside_a_levels_own() -> None:
 
 
 def options(section: str) -> dict[str, Any]:
-    return {one["title"]: one for one in SECTIONS[section]["blocks"] if one["kind"] == "choice"}
+    blocks = SECTIONS[section]["blocks"]
+    beside = [part for one in blocks if one["kind"] == "beside" for part in one["blocks"]]
+    return {one["title"]: one for one in [*blocks, *beside] if one["kind"] == "choice"}
 
 
 def test_lines_can_be_seen_at_every_value_of_the_other_axis() -> None:

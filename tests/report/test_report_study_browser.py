@@ -82,7 +82,7 @@ def test_a_choice_shows_another_cut(window: Browser, page: Path) -> None:
 def test_a_reader_chooses_a_measure_and_opens_a_cell(window: Browser, page: Path) -> None:
     window.open(page)
     captions = (
-        "return [...document.querySelectorAll('#r0-0-measures .map caption')]"
+        "return [...document.querySelectorAll('#r0-0-measures .tabled:has(.map) .caption')]"
         ".map(one => one.textContent)"
     )
     assert window.run(captions)[0] == "eager: time per sample (infer)"

@@ -38,7 +38,8 @@ HOSTILE = training_of(
 
 def of_kind(found: Training, section: str, kind: str) -> list[Any]:
     blocks = {one["id"]: one["blocks"] for one in training.sections(found, "r0")}[section]
-    return [one for one in blocks if one["kind"] == kind]
+    beside = [part for one in blocks if one["kind"] == "beside" for part in one["blocks"]]
+    return [one for one in [*blocks, *beside] if one["kind"] == kind]
 
 
 def test_curves_stand_over_epochs_samples_time_and_energy() -> None:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
 PATIENCE = 10.0  # seconds: the system ends a killed process at once, but this machine is shared
+
+SPIN = "print('spinning', flush=True)\nwhile True: pass"
+
+
+@contextmanager
+def spinning_on(core: int) -> Iterator[int]:
+    """A process that burns the core; gives its pid."""
+    pin = f"import os; os.sched_setaffinity(0, {{{core}}})\n"
+    with subprocess.Popen([sys.executable, "-c", pin + SPIN], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def is_gone(process: int) -> bool:

@@ -7,31 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from golow.worker.scheduling import ContentionMeter, run_queue_wait_ns
-
-SPIN = "print('spinning', flush=True)\nwhile True: pass"
+from support.processes import spinning_on
 
 needs_schedstat = pytest.mark.skipif(
     run_queue_wait_ns(os.getpid()) is None, reason="this system keeps no schedstat"
 )
-
-
-@contextmanager
-def spinning_on(core: int) -> Iterator[int]:
-    """A process that burns the core; gives its pid."""
-    pin = f"import os; os.sched_setaffinity(0, {{{core}}})\n"
-    with subprocess.Popen([sys.executable, "-c", pin + SPIN], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield process.pid
-        finally:
-            process.kill()
 
 
 @pytest.mark.slow

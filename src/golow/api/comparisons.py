@@ -204,7 +204,7 @@ def compare(
     levels` lists them, all that can run here unless given. workers: commands of your own that
     speak the protocol, by name. interval: relative width to which each ratio's 95% interval is
     narrowed, within time_limit
-    seconds of racing, or five times that where five rounds take longer. threads: of every level;
+    seconds of racing, or twice that where five rounds take longer. threads: of every level;
     one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
     and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
     GPU is ``cuda``. cold:

@@ -68,6 +68,7 @@ def roof(
     time_limit: float = 10.0,
     cache: Path | None = None,
     turn: Turn | None = None,
+    gpu: str = "",
     quiet: bool = False,
     observer: Observer | None = None,
     **workload: Unpack[GraphOptions],
@@ -76,7 +77,8 @@ def roof(
 
     The workload is that of `compare`. level: one that has a plan. measure: check the level, race it
     and time its steps; without it, only what they must move and compute. time_limit: of the race,
-    in seconds. turn: where several share a GPU, this one's place among them.
+    in seconds. turn: where several share a GPU, this one's place among them. gpu: h200 or another
+    known one, which need not be here: its published figures are the roof, and nothing is measured.
 
     Raises `GolowError` for errors that the caller can fix, also for a level that does not match
     eager.
@@ -93,7 +95,7 @@ def roof(
         **workload,
     )
     settings = RoofSettings(
-        level=level, measure=measure, time_limit=time_limit, cache=cache, turn=turn
+        level=level, measure=measure, time_limit=time_limit, cache=cache, turn=turn, gpu=gpu
     )
     with shown_progress("comparison", observer, quiet) as display:
         return RoofResult(run(request, settings, display))

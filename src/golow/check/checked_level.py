@@ -245,7 +245,7 @@ class CheckedLevel:
             self._memory.read_before()
         # Stored before loading, so that a worker that fails to load is closed too.
         self.worker = worker = self.starter.worker(self.name, launch, self.bundle)
-        worker.on_delay = self.observer.stage
+        worker.on_delay, worker.on_busy = self.observer.stage, self.observer.notice
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started
         building = 0.0 if launch.built_by_loading else report.phases.get("build", 0.0)

@@ -64,7 +64,7 @@ def compare(
     time_limit: Annotated[
         float,
         typer.Option(
-            help="Time limit of the race in seconds; a slow model may take up to 5 times that to "
+            help="Time limit of the race in seconds; a slow model may take up to twice that to "
             "finish 5 rounds."
         ),
     ] = 60.0,

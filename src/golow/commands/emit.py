@@ -13,8 +13,10 @@ from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     NetworkFlags,
+    OptimizerFlags,
     PublishedFlags,
     SizesFlags,
+    optimizer_of,
     workload_options,
 )
 from golow.records.errors import GolowError
@@ -41,13 +43,15 @@ def emit(
         EmittedLevel,
         typer.Option(
             "--level",
-            help="Library that the program calls: PyTorch's (libtorch); or, for inference only, "
-            "oneDNN on a CPU (onednn), or cuDNN and cuBLASLt on a GPU (cudnn), without PyTorch.",
+            help="What the program calls: PyTorch's library (libtorch); or, by the plan of golow's "
+            "level of that name, oneDNN alone on a CPU, or for inference cuDNN and cuBLASLt on a "
+            "GPU.",
         ),
     ] = EmittedLevel.libtorch,
     inputs: SizesFlags,
     network: NetworkFlags,
     published: PublishedFlags,
+    optimizer: OptimizerFlags,
     execution: ExecutionFlags,
     precision: PrecisionOption = PrecisionName.default,
 ) -> None:
@@ -63,10 +67,10 @@ def emit(
             "the program of libtorch takes any batch; onednn and cudnn have a plan for each size",
             f"use --batch {sizes[-1]}, or add --level onednn.",
         )
-    if level is not EmittedLevel.libtorch and inputs.mode.value == "train":
+    if level is EmittedLevel.cudnn and inputs.mode.value == "train":
         raise GolowError(
-            f"{level.value} programs run inference only",
-            "leave out --mode, or use --level libtorch.",
+            "cudnn is written for inference alone",
+            "leave out --mode, or use --level onednn or libtorch.",
         )
     require_batches(model, sizes)
     options = workload_options(inputs.largest(), network, published, execution)
@@ -75,6 +79,7 @@ def emit(
     request = Request(
         model,
         **options,
+        optimizer=optimizer_of(optimizer),
         threads=default_threads() if execution.threads is None else execution.threads,
         precision=precision.value,
     )
@@ -90,6 +95,10 @@ def _written(prepared: Prepared, level: EmittedLevel, sizes: list[int], out: Pat
         from golow.levels.libtorch.emission import emit as of_libtorch
 
         return of_libtorch(prepared, out)
+    if prepared.workload.mode == "train":
+        from golow.levels.called.training.emission import emit_training
+
+        return emit_training(prepared, sizes, out)
     from golow.levels.called.emission import emit as of_direct
 
     return of_direct(prepared, level.value, sizes, out)

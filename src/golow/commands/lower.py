@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from golow.commands.options import (
     Classes,
     DeviceName,
     DeviceOption,
+    Gpu,
     JsonFile,
     LossOption,
     Model,
@@ -26,6 +27,10 @@ from golow.commands.workload_flags import InputFlags, PublishedFlags, graph_opti
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, wide_console
 
+if TYPE_CHECKING:
+    from golow.workload.prepare import Prepared
+    from golow.workload.request import Request
+
 
 def lower(
     context: typer.Context,
@@ -37,6 +42,7 @@ def lower(
     loss: LossOption = None,
     published: PublishedFlags,
     device: DeviceOption = DeviceName.cpu,
+    gpu: Gpu = "",
     precision: PrecisionOption = PrecisionName.default,
     level: Annotated[
         str, typer.Option(help="Also run the passes of this level, down to its plan.")
@@ -75,6 +81,9 @@ def lower(
     json: JsonFile = None,
 ) -> None:
     """Capture a model as a graph and run the passes of a level on it."""
+    if gpu:
+        _require_gpu(context, device, kernels, verify)
+        level = level or "vendor"
     if verify:
         _require_verify(context, level, roof or show or kernels)
     elif roof:
@@ -89,12 +98,23 @@ def lower(
     if verify:
         _verify(model, workload, level, top, threads)
     elif roof:
-        _roof(model, workload, level, measure, top, time_limit, threads, json)
+        _roof(model, workload, level, gpu, measure, top, time_limit, threads, json)
     else:
-        _lower(model, workload, level, show, kernels, threads)
+        _lower(model, workload, level, gpu, show, kernels, threads)
 
 
 OF_ROOF = ("measure", "top", "time_limit", "json")
+
+
+def _require_gpu(context: typer.Context, device: DeviceName, kernels: bool, verify: bool) -> None:
+    """Raise `GolowError` for what does not go with --gpu."""
+    if device != DeviceName.cuda:
+        raise GolowError("--gpu names a GPU", "add --device cuda.")
+    if kernels or verify or any(is_typed(context, name) for name in ("measure", "time_limit")):
+        raise GolowError(
+            "--gpu shows the plan for a GPU that need not be here; nothing is compiled or run",
+            "leave out --kernels, --verify, --measure and --time-limit, or leave out --gpu.",
+        )
 
 
 def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> None:
@@ -158,21 +178,22 @@ def _lower(
     model: str,
     workload: dict[str, Any],
     level: str,
+    gpu: str,
     show: bool,
     kernels: bool,
     threads: int | None,
 ) -> None:
+    from golow.levels.nvidia.known_gpus import named
     from golow.lower.plan.listing import table_lines
     from golow.programs.explain.show_lowering import lower as run
     from golow.report.comparison.table import graph_table
-    from golow.workload.prepare import prepare
     from golow.workload.request import Request
 
     request = Request(model, **workload)
     if threads is not None:
         request = replace(request, threads=threads)
     with prints_to_stderr():
-        lowered = run(prepare(request), level, kernels=kernels)
+        lowered = run(_prepared(request, level, gpu), level, kernels=kernels, gpu=gpu)
     if not show:
         wide_console().print(graph_table(lowered.stages[-1]))
         print("To see the graph as Python after each pass, add --show.")
@@ -182,7 +203,7 @@ def _lower(
         print(f"# after {done.name}: {done.nodes} nodes, {done.seconds * 1e3:.1f} ms")
         print(graph)
     if lowered.plan is not None:
-        print(f"# the plan of {level}")
+        print(f"# the plan of {level}" + (f" for {named(gpu).title}" if gpu else ""))
         print(*table_lines(lowered.plan), sep="\n")
     for number, text in enumerate(lowered.kernels, 1):
         print(f"# kernel {number} of {len(lowered.kernels)} of {level}")
@@ -192,10 +213,28 @@ def _lower(
         print(lowered.source)
 
 
+def _prepared(request: Request, level: str, gpu: str) -> Prepared:
+    """The workload, on the CPU where no GPU is needed: for one that is named, and for a graph
+    before a level's passes, which is the same on every device."""
+    from golow.workload.prepare import prepare, prepare_for_absent
+    from golow.workload.trial import require_device
+
+    if gpu or not level:
+        return prepare_for_absent(request)
+    if request.device == "cuda":
+        try:
+            require_device(request.device, request.precision)
+        except GolowError as error:
+            hint = f"{error.hint} For the plan alone, name a GPU, as --gpu h200."
+            raise GolowError(error.message, hint) from error
+    return prepare(request)
+
+
 def _roof(
     model: str,
     workload: dict[str, Any],
     level: str,
+    gpu: str,
     measure: bool,
     top: int,
     time_limit: float,
@@ -213,6 +252,7 @@ def _roof(
             model,
             **workload,
             level=level,
+            gpu=gpu,
             measure=measure,
             time_limit=time_limit,
             threads=threads,

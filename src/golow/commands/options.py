@@ -80,6 +80,14 @@ PrecisionOption = Annotated[
         "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU.",
     ),
 ]
+Gpu = Annotated[
+    str,
+    typer.Option(
+        "--gpu",
+        help="With --device cuda: plan for this GPU, which need not be here, such as h200.",
+        show_default=False,
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(help="Threads per level.  [default: one per physical core]")
 ]

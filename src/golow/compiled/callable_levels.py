@@ -15,6 +15,7 @@ LEVELS = (*DIRECT_LEVELS, *IN_TORCH, *EXPORTED)
 LEFT_OUT = ("eager:float64", "aotinductor:cudagraph")
 # Sessions take arrays of the host; the runner of torch 2.11 for a GPU ends the process from Python.
 ON_CPU_ALONE = ("onnxruntime", "aotinductor")
+TUNED = ":autotune"  # of a direct level: `tune=True`
 
 
 def is_direct(name: str) -> bool:
@@ -35,10 +36,15 @@ def line_to_paste(workload: Workload, level: str) -> str:
     also a loss, an optimizer and targets; empty for eager, which is the model, and for a level that
     is not handed over. Of training steps only those of direct levels are."""
     if workload.mode == "train":
-        if level not in DIRECT_LEVELS and level not in ALIASES:
+        plain = level.removesuffix(TUNED)
+        if plain not in DIRECT_LEVELS and plain not in ALIASES:
             return ""
         name = "step"
         words = ["golow.compile_step(model, loss", "optimizer=optimizer", "example=(x, y)"]
+        if workload.optimizer.clip is not None:
+            words.append(f"clip={workload.optimizer.clip:g}")
+        if plain != level:
+            words.append("tune=True")
     elif level == BASELINE or not is_callable(level, workload.device):
         return ""
     else:

@@ -12,11 +12,12 @@ from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.libtorch import level as libtorch
 from golow.levels.named_level import ChosenLevel
-from golow.levels.peers import executorch, onnxruntime, openvino, tensorrt, tvm
+from golow.levels.peers import executorch, iree, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
 from golow.levels.traced.jax import level as jax
+from golow.levels.traced.paddle import level as paddle
 from golow.levels.traced.tensorflow import level as tensorflow
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode
@@ -48,8 +49,10 @@ LADDER: tuple[Level, ...] = (
     tensorrt.LEVEL,
     executorch.LEVEL,
     tvm.LEVEL,
+    iree.LEVEL,
     jax.LEVEL,
     tensorflow.LEVEL,
+    paddle.LEVEL,
     aotinductor.LEVEL,
     libtorch.LEVEL,
     with_emitted(with_called(onednn.LEVEL)),
@@ -58,7 +61,8 @@ LADDER: tuple[Level, ...] = (
 
 # The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,
 # too: it compiles the kernels of compile a second time, and would double the longest build. So is
-# tvm: without tuning one of its iterations takes as long as many of the others.
+# tvm: without tuning one of its iterations takes as long as many of the others. iree only runs when
+# it is named, too: nobody has measured yet whether it costs a comparison as much.
 DEFAULT = (
     "eager",
     "eager:channels_last",
@@ -84,7 +88,8 @@ DEFAULT_ON_CUDA = (
 
 # Levels that need an extra; they run by default only if it is installed.
 OPTIONAL = (
-    "onnxruntime", "openvino", "tensorrt", "executorch", "jax", "tensorflow", "onednn", "cudnn",
+    "onnxruntime", "openvino", "tensorrt", "executorch", "jax", "tensorflow", "paddle", "onednn",
+    "cudnn",
 )  # fmt: skip
 
 # Direct calls of the vendor's library, with no framework; it depends on the device.

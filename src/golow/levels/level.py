@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.levels.nvidia.known_gpus import KnownGpu
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
@@ -61,15 +62,16 @@ class Level:
     from_graph: whether it starts from the captured graph, so that capture is part of its cost.
     modes, devices: what it can run, and on which devices; a variant may support less.
     passes: the passes that it adds to the common ones, if it lowers the graph further.
-    plan(graph, workload, variant, cache): what it finally executes, in readable form. kernels: the
-    code that it generates for that plan, a text for each kernel. source: the Python program that it
-    writes of a lowered graph, for a level that runs one.
-    refusals(graph, workload): for a level that starts from the graph, yields unsupported nodes of
-    the
-    canonical graph, in order; it builds nothing and needs neither the level's libraries nor its
-    device. exports: whether an exporter turns the module into another format, and decides what is
-    left out. probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on
-    which the level was never tested; it does not run there by default.
+    plan(graph, workload, variant, cache): what it finally executes, in readable form. plan_for:
+    the same for a GPU that need not be here, up to the choice of engines; a variant that times has
+    what the GPU's figures predict. kernels: the code that it generates for that plan, a text for
+    each kernel. source: the Python program that it writes of a lowered graph, for a level that runs
+    one.
+    refusals(graph, workload): for a level that starts from the graph, what of a cleaned graph it
+    cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
+    exports: whether an exporter turns the module into another format, and decides what is left out.
+    probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
+    nobody has run the level yet; it does not run there by default.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `Unsupported` if the level does not support this workload.
     """
@@ -86,6 +88,7 @@ class Level:
     devices: tuple[Device, ...] = ("cpu",)
     passes: Callable[[Workload], tuple[Pass, ...]] | None = None
     plan: Callable[[Graph, Workload, str, Path], Plan] | None = None
+    plan_for: Callable[[Graph, Workload, str, KnownGpu], Plan] | None = None
     kernels: Callable[[Graph, Workload, str, Path], tuple[str, ...]] | None = None
     refusals: Callable[[Graph, Workload], Iterator[Unsupported]] | None = None
     exports: bool = False

@@ -54,12 +54,13 @@ class Worker(Protocol):
         warmup: int,
         cold: bool = False,
         challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         """Run ``warmup`` untimed, then ``iterations`` timed iterations; blocks until they are done.
 
         cold: the device's L2 is emptied before each timed one. challenge: the sample then has the
-        result of every iteration. Raises WorkerFailure if the worker
-        died, hung, ran out of memory or broke the protocol.
+        result of every iteration. within: seconds after which `OutOfTime` is raised. Raises
+        WorkerFailure if the worker died, hung, ran out of memory or broke the protocol.
         """
 
 
@@ -69,6 +70,9 @@ Committed = tuple[tuple[float, ...], ...]
 
 Challenger = Callable[[int], Challenge | None]
 """The challenge for an attempt, from 0."""
+
+Patience = Callable[[], float]
+"""Seconds that a block may take if it begins now."""
 
 
 def challenge_nobody(attempt: int) -> Challenge | None:
@@ -121,20 +125,22 @@ class Retries:
 
     def __init__(self, clock: Callable[[], float], started: float, deadline: float) -> None:
         self._clock, self._started, self._deadline = clock, started, deadline
-        self._spent = 0.0
+        self._spent = self._last = 0.0
 
     def allowed(self) -> bool:
-        """True if there is time for one more attempt."""
+        """Whether there is time for one more attempt that takes as long as the last one."""
         now = self._clock()
-        return now < self._deadline and self._spent <= RETRY_SHARE * (now - self._started)
+        in_time = now + self._last < self._deadline
+        return in_time and self._spent <= RETRY_SHARE * (now - self._started)
 
-    def spend(self, attempt: Callable[[], Attempt]) -> Attempt:
-        """The attempt's result; its time is counted."""
+    def run(self, attempt: Callable[[], Attempt], again: bool) -> Attempt:
+        """The attempt's result. again: it is a repetition, whose time is counted."""
         began = self._clock()
         try:
             return attempt()
         finally:
-            self._spent += self._clock() - began
+            self._last = self._clock() - began
+            self._spent += self._last if again else 0.0
 
 
 def clean_block(
@@ -145,9 +151,10 @@ def clean_block(
     number: int,
     position: int,
     challenger: Challenger = challenge_nobody,
+    patience: Patience | None = None,
 ) -> tuple[Block, Committed]:
     """The first clean block, or else the least disturbed one, with the results of all; number and
-    position of its round."""
+    position of its round. Raises `OutOfTime` if an attempt takes longer than it may."""
     attempts = 0
     resets: list[bool] = []
     results: list[tuple[float, ...]] = []
@@ -155,13 +162,15 @@ def clean_block(
     def attempt() -> Attempt:
         challenge = challenger(attempts)
         resets.append(challenge is not None and challenge.reset)
-        found = _attempt(worker, iterations, setting, attempts, challenge)
+        within = None if patience is None else patience()
+        found = _attempt(worker, iterations, setting, attempts, challenge, within)
         results.append(found.sample.results)
         return found
 
-    best, attempts = attempt(), 1
+    best, attempts = retries.run(attempt, again=False), 1
     while (best.contended or best.throttled) and attempts < MOST_ATTEMPTS and retries.allowed():
-        best = min(best, retries.spend(attempt), key=lambda tried: tried.disturbance)
+        repeated = retries.run(attempt, again=True)
+        best = min(best, repeated, key=lambda tried: tried.disturbance)
         attempts += 1
     block = Block(
         round=number,
@@ -186,9 +195,10 @@ def time_block(
     warmup: int,
     setting: Setting,
     challenge: Challenge | None = None,
+    within: float | None = None,
 ) -> Sample:
     """The worker's answer; raises WorkerFailure if it does not fit the request."""
-    sample = worker.time(iterations, warmup, setting.cold, challenge)
+    sample = worker.time(iterations, warmup, setting.cold, challenge, within)
     counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
     if counts != {iterations}:
         got = f"{len(sample.host_ns)} host and {len(sample.device_ns)} device times"
@@ -234,13 +244,14 @@ def _attempt(
     setting: Setting,
     number: int,
     challenge: Challenge | None,
+    within: float | None,
 ) -> Attempt:
     card, warmup = setting.card, warmup_iterations(iterations)
     if card is None:
-        sample = time_block(worker, iterations, warmup, setting, challenge)
+        sample = time_block(worker, iterations, warmup, setting, challenge, within)
         return Attempt(sample, number=number)
     before = card.mark()
-    sample = time_block(worker, iterations, warmup, setting, challenge)
+    sample = time_block(worker, iterations, warmup, setting, challenge, within)
     return Attempt(sample, card.state(before), number)
 
 

@@ -46,6 +46,8 @@ PACKAGES = (
     "openvino",
     "executorch",
     "apache-tvm",
+    "iree-base-compiler",
+    "iree-base-runtime",
     "jax",
     "jaxlib",
     "tensorflow-cpu",

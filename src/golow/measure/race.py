@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from golow.measure import two_clocks, words
@@ -27,8 +28,9 @@ from golow.measure.block import (
 )
 from golow.measure.gpu.nvml import Card
 from golow.measure.rounds import Race, StopReason
+from golow.measure.wall_time import OVERTIME, Plan, WallTime
 from golow.records.comparison import Block, Sample
-from golow.records.errors import WorkerFailure
+from golow.records.errors import OutOfTime, WorkerFailure
 from golow.worker.protocol import Challenge
 
 LEAST_ROUNDS = 10
@@ -39,9 +41,6 @@ BLOCK_SECONDS = 0.15
 
 AROUND_A_BLOCK = 2
 """A block's whole time over its timed seconds, with its warm-up and the pause after it."""
-
-OVERTIME = 5
-"""How many times its limit a race may take for the rounds that any conclusion needs."""
 
 CHECK_EVERY = 5
 """Rounds between two looks at the intervals. Each look is one more chance to stop on an interval
@@ -105,7 +104,8 @@ def run_race(
     target: relative full width ((high - low) / value) that each ratio's 95% interval must reach.
     time_limit: seconds in total, calibration included. No round starts that would probably end
     after it, except the first, one that the proof needs, and the rounds that any conclusion needs
-    if all of them end within `OVERTIME` of it. block_seconds: timed seconds of a block, fewer if
+    if all of them end within `OVERTIME` of it. Then the race ends, in the middle of a block too
+    (``cut``); `WallTime` has the rule. block_seconds: timed seconds of a block, fewer if
     the limit leaves no room for enough rounds. least_rounds: clean rounds before the race may stop
     on its intervals. necessary: rounds without which there is no conclusion; the limit is exceeded
     for them. against: the worker that another one is compared with, by name; the baseline unless it
@@ -138,11 +138,12 @@ def run_race(
         Retries(clock, started, started + time_limit),
         Setting(card, cold, weights, threads),
     )
+    wall = WallTime(clock, started, time_limit)
     lost = 0.0  # seconds that failures took
     widest = math.inf
     reason: StopReason = "nothing to time"
     try:
-        iterations, failures = _calibrate_all(workers, block_seconds, setting)
+        plans, failures = _calibrate_all(workers, block_seconds, setting)
         race = replace(race, failures=failures)
         calibrated = clock()
         lost += calibrated - started if failures else 0.0
@@ -150,9 +151,13 @@ def run_race(
         while racing := [worker for worker in workers if worker.name not in race.failures]:
             order.shuffle(racing)
             began, before = clock(), len(race.failures)
-            race = _run_round(race, racing, iterations, retries, setting, proof)
+            must = not race.rounds or reason != "nothing to time"
+            race = _run_round(race, racing, plans, retries, setting, proof, wall, must)
             if len(race.failures) > before:
                 lost += clock() - began
+            if race.cut is not None:
+                reason = "time limit"
+                break
             if not race.rounds:
                 continue
 
@@ -164,7 +169,7 @@ def run_race(
             a_round = (clock() - calibrated - lost + before_rounds) / rounds
             if look and widest < target and race.has_enough_rounds():
                 reason = "interval"
-            elif not _may_go_on(rounds, necessary, seconds, a_round, time_limit):
+            elif wall.is_over or not _may_go_on(rounds, necessary, seconds, a_round, time_limit):
                 reason = "time limit"
             if reason != "nothing to time" and (proof is None or proof.may_end()):
                 break
@@ -180,13 +185,16 @@ def run_race(
 def _run_round(
     race: Race,
     racing: Sequence[Worker],
-    iterations: Mapping[str, int],
+    plans: Mapping[str, Plan],
     retries: Retries,
     setting: Setting,
     proof: Proof | None,
+    wall: WallTime,
+    must: bool,
 ) -> Race:
     """The race with one more round, in which the workers are timed in this order. A round of
-    failures alone is none."""
+    failures alone is none. must: the round is needed; it may end after the race should. Another one
+    may lack blocks for which there was no time."""
     number, failures = len(race.rounds), dict(race.failures)
     if proof is not None:
         proof.begin_round(number)
@@ -194,18 +202,29 @@ def _run_round(
     blocks: dict[str, Block] = {}
     found: dict[str, Committed] = {}
     for position, worker in enumerate(racing):
-        count = iterations[worker.name]
+        plan = plans[worker.name]
+        if not (must or wall.has_room(worker.name, plan)):
+            break
+        count = wall.iterations(worker.name, plan)
+        patience = partial(wall.left, worker.name, plan, must)
         try:
-            blocks[worker.name], found[worker.name] = clean_block(
-                worker, count, retries, setting, number, position, challenger
+            block, found[worker.name] = clean_block(
+                worker, count, retries, setting, number, position, challenger, patience
             )
         except WorkerFailure as failure:
             failures[worker.name] = failure
+        except OutOfTime as cut:
+            race = replace(race, cut=cut)
+            break
+        else:
+            blocks[worker.name] = block
+            wall.took(worker.name, block, plan)
     if blocks:
         race = replace(race, rounds=(*race.rounds, blocks))
     race = replace(race, failures=failures)
     if proof is not None and found:
-        baseline = next((w for w in racing if w.name == race.baseline), None)
+        asked = [w for w in racing if race.cut is None or w.name != race.cut.level]
+        baseline = next((w for w in asked if w.name == race.baseline), None)
         race = race.without(proof.judge(found, _evaluator(baseline, race)), "differs")
     many = [name for name in blocks if len(race.blocks[name]) >= two_clocks.LEAST_BLOCKS]
     return _without_refuted(race, many, setting)
@@ -261,20 +280,20 @@ def _may_go_on(
 
 def _calibrate_all(
     workers: Sequence[Worker], block_seconds: float, setting: Setting
-) -> tuple[dict[str, int], dict[str, WorkerFailure]]:
-    """Iterations of a block by level, and the failures of workers."""
-    iterations: dict[str, int] = {}
+) -> tuple[dict[str, Plan], dict[str, WorkerFailure]]:
+    """The plans by level, and the failures of workers."""
+    plans: dict[str, Plan] = {}
     failures: dict[str, WorkerFailure] = {}
     for worker in workers:
         try:
-            iterations[worker.name] = calibrate(worker, block_seconds, setting)
+            plans[worker.name] = calibrate(worker, block_seconds, setting)
         except WorkerFailure as failure:
             failures[worker.name] = failure
-    return iterations, failures
+    return plans, failures
 
 
-def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -> int:
-    """Iterations that fill a block of about that many seconds: 1 to ``MOST_ITERATIONS``.
+def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -> Plan:
+    """The iterations that fill a block of about that many seconds: 1 to ``MOST_ITERATIONS``.
 
     Probes grow from one iteration, so that slow workers run few. The fastest iteration counts, and
     a single one is never trusted: a spike from 5 ms to 464 ms would leave the worker with blocks of
@@ -288,7 +307,7 @@ def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -
         if probe > 0 and wanted <= iterations:
             break
         iterations = min(wanted, _PROBE_GROWTH * iterations)
-    return wanted
+    return Plan(wanted, fastest)
 
 
 def _fastest_iteration(sample: Sample) -> float:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from golow.measure import stats
 from golow.records.comparison import Block, Quantity, RaceSummary, Ratio
-from golow.records.errors import WorkerFailure
+from golow.records.errors import OutOfTime, WorkerFailure
 
 StopReason = Literal["interval", "time limit", "interrupted", "nothing to time"]
 RoundsUsed = Literal["clean", "all"]
@@ -21,7 +21,9 @@ class Race:
 
     against: the level that another one is compared with, by name; the baseline unless it is named.
     rounds: for every complete round the block of each level that took part. A worker that failed
-    is missing from that round and all later ones; one that was refuted, from all rounds.
+    is missing from that round and all later ones; one that was refuted, from all rounds. cut: if
+    the race had to end in the middle of a block, of which level and why. Others may lack a block of
+    that round, too. The level keeps its earlier ones, but its worker can only be closed.
     """
 
     levels: tuple[str, ...]
@@ -32,6 +34,7 @@ class Race:
     against: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Mapping[str, Block], ...] = ()
     failures: Mapping[str, WorkerFailure] = field(default_factory=dict)
+    cut: OutOfTime | None = None
     stopped_because: StopReason = "nothing to time"
     seconds: float = 0.0
 
@@ -42,6 +45,11 @@ class Race:
             level: tuple(blocks[level] for blocks in self.rounds if level in blocks)
             for level in self.levels
         }
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every level that still races has a block of the last round."""
+        return self.cut is None and bool(self.rounds) and self.rounds[-1].keys() >= set(self.racing)
 
     @property
     def summary(self) -> RaceSummary:

@@ -50,3 +50,12 @@ class WorkerFailure(Exception):
     def __init__(self, kind: str, message: str, log: str = "") -> None:
         super().__init__(message)
         self.kind, self.message, self.log = kind, message, log
+
+
+class OutOfTime(Exception):
+    """A race had to end before the worker of that level answered. No failure: the machine may be
+    busy. The worker still owes the answer, and can only be closed."""
+
+    def __init__(self, level: str, message: str) -> None:
+        super().__init__(f"{level}: {message}")
+        self.level, self.message = level, message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,8 @@ from golow.report.page.file import is_page, unpacked, write_page
 from golow.report.published import PublishedGrid, grid
 from golow.report.record_kinds import RecordKind, kind_of
 from golow.storage.files import is_folder, read_text, require_there
+
+MOST_NAMES = 3  # in a title
 
 
 class Shown(NamedTuple):
@@ -46,9 +49,8 @@ def write_report(records: Sequence[Path], file: Path, reference: str = "") -> Pa
 
 def _write(records: Sequence[Path], file: Path, paper: PublishedGrid | None) -> Path:
     shown = [_shown(place, f"r{number}", paper) for number, place in enumerate(records)]
-    for one in shown if len(shown) > 1 else ():
-        for section in one.sections:
-            section["of"] = one.title
+    subjects = _subjects(shown, records)
+    _name_changes(shown, subjects)
     compared = [one.compared for one in shown if one.compared is not None]
     sections = several.sections(compared)
     sections += [section for one in shown for section in one.sections]
@@ -56,8 +58,38 @@ def _write(records: Sequence[Path], file: Path, paper: PublishedGrid | None) -> 
         f"{number}-{place.resolve().name}": _files(place, one.kind)
         for number, (place, one) in enumerate(zip(records, shown, strict=True))
     }
-    title = "; ".join(dict.fromkeys(one.title for one in shown))
-    return write_page(title, sections, packed, file)
+    kinds = ", ".join(dict.fromkeys(one.kind.name for one in shown))
+    return write_page(_title(subjects), sections, packed, file, kinds=kinds)
+
+
+def _subjects(shown: Sequence[Shown], records: Sequence[Path]) -> list[str]:
+    """What each record is of; with its own name where another one of its kind is of the same."""
+    counts = Counter((one.kind.name, one.title) for one in shown)
+    return [
+        one.title
+        if counts[one.kind.name, one.title] == 1
+        else f"{one.title}, {place.resolve().name}"
+        for one, place in zip(shown, records, strict=True)
+    ]
+
+
+def _name_changes(shown: Sequence[Shown], subjects: Sequence[str]) -> None:
+    """Say in the first section of a record what it is of, where that is not what the one before it
+    was of."""
+    last = subjects[0] if len(set(subjects)) == 1 else ""
+    for one, subject in zip(shown, subjects, strict=True):
+        if subject != last:
+            one.sections[0]["of"] = subject
+        last = subject
+
+
+def _title(subjects: Sequence[str]) -> str:
+    """The subject; of several the names that they begin with."""
+    if len(set(subjects)) == 1:
+        return subjects[0]
+    names = list(dict.fromkeys(subject.partition(", ")[0] for subject in subjects))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{'; '.join(names[:MOST_NAMES])}{more}, {len(subjects)} records"
 
 
 def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:

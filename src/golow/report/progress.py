@@ -41,6 +41,10 @@ class ProgressDisplay:
             self._status = self._console.status(text, refresh_per_second=1)
             self._status.start()
 
+    def notice(self, text: str) -> None:
+        """Print it now, above what is drawn."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
         """A round is done."""
         self._finish_stage()

@@ -3,12 +3,13 @@ and saving so that equal records give equal files.
 
 The colours are those of Okabe and Ito (2008), with wine red instead of their yellow, which is too
 pale on paper. They can be told apart with each kind of colour blindness, and the markers work
-without colour. A variant (``compile:freezing``) has its level's colour and marker with another
-line style.
+without colour. A variant (``compile:freezing``) has its level's marker in another shade of its
+colour, with another line style.
 """
 
 from __future__ import annotations
 
+import colorsys
 import io
 import math
 import textwrap
@@ -46,9 +47,13 @@ LEVELS = {
     "tensorrt": ("#000077", "p"),
     "executorch": ("#BB55FF", "D"),
     "tvm": ("#886633", "v"),
+    "iree": ("#3366AA", "^"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#7700DD", "p"),
 }
+LIGHTNESSES = (0.55, 0.33, 0.7, 0.62, 0.38, 0.25)
+"""Of a variant's shade, in the order in which they are given out."""
+APART = 0.06  # of two shades' lightness, at least
 OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "8")
 VARIANTS: dict[str, Line] = {
     "channels_last": (0, (5, 2)),
@@ -109,9 +114,20 @@ def look(level: str) -> Look:
     draw = zlib.crc32(level.encode())
     other = (OTHER_COLOUR, OTHER_MARKERS[draw % len(OTHER_MARKERS)])
     colour, marker = LEVELS.get(name, other)
-    lines = list(VARIANTS.values())
-    line = VARIANTS.get(variant, lines[draw % len(lines)]) if variant else "-"
-    return Look(colour, marker, line)
+    if not variant:
+        return Look(colour, marker, "-")
+    names = list(VARIANTS)
+    place = names.index(variant) if variant in VARIANTS else draw % len(names)
+    return Look(_shade(colour, place), marker, VARIANTS[names[place]])
+
+
+def _shade(colour: str, place: int) -> str:
+    """Another shade of the colour: the one of that place among those that differ from it."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    hue, own, saturation = colorsys.rgb_to_hls(red, green, blue)
+    others = [one for one in LIGHTNESSES if abs(one - own) > APART]
+    parts = colorsys.hls_to_rgb(hue, others[place % len(others)], saturation)
+    return "#" + "".join(f"{round(255 * part):02X}" for part in parts)
 
 
 @contextmanager

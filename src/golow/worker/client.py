@@ -128,18 +128,22 @@ class Worker(Conversation):
         warmup: int,
         cold: bool = False,
         challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         """Time that many iterations; the sample includes how long the worker waited for a core.
 
         cold: the device's L2 cache is emptied before each. challenge: the sample then has the
-        results of all iterations, untimed ones included.
+        results of all iterations, untimed ones included. within: seconds after which `OutOfTime` is
+        raised; the worker still owes its answer then.
         """
         request = TimeRequest(iterations=iterations, warmup=warmup, cold=cold, challenge=challenge)
         busy, requests = self._busy_then
         if busy is None or requests != self.requests:  # something else was asked in between
             busy = self._busy()
         before, start = self._meter.read(), time.perf_counter_ns()
-        answer = self._ask_patiently("time", msgspec.to_builtins(request), iterations + warmup)
+        question = {"do": "time", **msgspec.to_builtins(request)}
+        limit, expected = self._patience(iterations + warmup)
+        answer = self.ask(question, limit, expected=expected, within=within)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
         self._busy_then = self._busy(), self.requests
         # Its threads spin for some milliseconds before they sleep; the next worker's block should
@@ -387,12 +391,10 @@ class Worker(Conversation):
                     self.name, f"{name} is not in force: {choice} should be {value!r}, and {now}"
                 )
 
-    def _ask_patiently(self, do: str, fields: dict[str, Any], iterations: int) -> dict[str, Any]:
-        """The answer to a request for iterations. Once their time is known, the limit is a multiple
-        of it: a worker that was stopped should not hold up the others for minutes."""
-        request = {"do": do, **fields}
+    def _patience(self, iterations: int) -> tuple[float, float | None]:
+        """Seconds that iterations may take, and those that they should, if known. The limit is then
+        a multiple of these: a worker that was stopped should not hold up others for minutes."""
         if not self._seconds_per_iteration:
-            return self.ask(request, self.limits.iteration)
+            return self.limits.iteration, None
         expected = self._seconds_per_iteration * iterations
-        limit = max(self.limits.block, PATIENCE * expected)
-        return self.ask(request, limit, expected=expected)
+        return max(self.limits.block, PATIENCE * expected), expected

@@ -16,6 +16,7 @@ import msgspec
 
 from golow.records.errors import Unsupported, WorkerFailure
 from golow.worker import process
+from golow.worker.awaited_answer import AwaitedAnswer
 from golow.worker.dead_worker import how_it_ended, last_words, out_of_memory_kills
 from golow.worker.line_exchange import Lines
 from golow.worker.protocol import line
@@ -23,9 +24,6 @@ from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 
 SETTLE_SECONDS = 0.03
-NOTICE_SECONDS = 2.0  # after the expected end of a request, until the delay is reported
-LATE_LOOK_SECONDS = 1.0  # between looks at a process whose answer is late
-MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is given up
 LOOK_SECONDS = 0.1  # between checks whether others request the GPU
 SECONDS_TO_END = 5.0  # for a process to exit after its output has ended
 Report = TypeVar("Report", bound=msgspec.Struct)
@@ -39,7 +37,8 @@ class Conversation:
     """One worker process. Every failure to answer correctly raises `WorkerFailure` with a reason,
     after the process and all its children have been ended.
 
-    on_delay: called with a message when an answer is late.
+    on_delay: called with a message when an answer is late. on_busy: called with one if an answer is
+    very late, which says whether the cores are busy.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class Conversation:
         self.stood_aside = 0.0  # seconds
         self.requests = 0  # so far
         self.on_delay: Callable[[str], None] = _ignore
+        self.on_busy: Callable[[str], None] = _ignore
         self.started = time.perf_counter()
         try:
             self._process = process.start(command, threads, environment or {}, self._log.fileno())
@@ -125,14 +125,20 @@ class Conversation:
     # ------------------------------------------------------------ questions and answers
 
     def ask(
-        self, request: dict[str, Any], limit: float, *, expected: float | None = None
+        self,
+        request: dict[str, Any],
+        limit: float,
+        *,
+        expected: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """The answer to a request that every worker must know; a refusal ends the worker.
 
         limit: seconds for the answer. expected: those after which it should have come; `on_delay`
-        is called if it has not.
+        is called if it has not. within: those after which the caller goes on: `OutOfTime`.
         """
-        return self.require_success(self.answer(request, limit, expected=expected))
+        answer = self.answer(request, limit, expected=expected, within=within)
+        return self.require_success(answer)
 
     def ask_optionally(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         """The answer to an optional request; a worker that does not know it stays alive."""
@@ -148,6 +154,7 @@ class Conversation:
         *,
         gives_way: bool = False,
         expected: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """The answer to a request, also if it is a refusal."""
         self.requests += 1
@@ -159,7 +166,8 @@ class Conversation:
             except OSError:
                 raise self._died() from None
             self.waiting = True
-            return self.read(str(request["do"]), limit, gives_way=gives_way, expected=expected)
+            what = str(request["do"])
+            return self.read(what, limit, gives_way=gives_way, expected=expected, within=within)
 
     def require_success(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer; a refusal ends the worker."""
@@ -187,29 +195,23 @@ class Conversation:
             self.fail("protocol", f"it wrote without a request: {self.lines.unread[:80]!r}")
 
     def read(
-        self, what: str, limit: float, *, gives_way: bool = False, expected: float | None = None
+        self,
+        what: str,
+        limit: float,
+        *,
+        gives_way: bool = False,
+        expected: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """The worker's next line, if it comes within the limit. gives_way: pause the worker while
-        others have exclusive use of the GPU. expected: seconds after which it should have come."""
-        deadline = time.monotonic() + limit
-        notice = deadline if expected is None else time.monotonic() + expected + NOTICE_SECONDS
-        hint = "" if expected is None else f" (it should take {expected:.1f} s)"
-        seen_stopped = looks = 0
+        others have exclusive use of the GPU. expected: seconds after which it should have come.
+        within: those after which `OutOfTime` is raised."""
+        awaited = AwaitedAnswer(self, what, limit, expected, within)
         while not self.lines.is_whole:
-            now = time.monotonic()
-            if now >= deadline:
-                raise self.fail("hung", f"no answer to `{what}` within {limit:.0f} s{hint}")
-            if now >= notice:
-                if not looks:
-                    self.on_delay(f"waiting for {self.name}: no answer to `{what}` yet{hint}")
-                looks, notice = looks + 1, now + LATE_LOOK_SECONDS
-                seen_stopped = seen_stopped + 1 if process.is_stopped(self.pid) else 0
-                if seen_stopped == MOST_LOOKS_AT_STOPPED:
-                    raise self.fail("hung", f"no answer to `{what}`: its process is stopped")
-            left = min(deadline, notice) - now
+            left = awaited.seconds_to_next_look()
             came = self._has_come(min(left, LOOK_SECONDS) if gives_way else left)
             if gives_way and not came and self._turn.is_wanted:
-                deadline += self._stand_aside()
+                awaited.deadline += self._stand_aside()
         text = self.lines.take()
         self.waiting = False
         self._pause()

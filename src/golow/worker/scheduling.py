@@ -11,9 +11,13 @@ Nothing here imports more than the standard library, since workers of every kind
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
+
+MUCH_LOST = 0.1
+"""From this share of the processor on, what a process waits for is other programs."""
 
 
 def busy_ns(pid: int, with_children: bool = True) -> int | None:
@@ -94,3 +98,37 @@ class ContentionMeter:
         # The count of a thread that ended between the readings is gone: the difference is then too
         # small, perhaps negative, but never too large.
         return max(0, after - before) / wall_ns
+
+
+class ProcessorShare:
+    """How much of the processor's time a process lost to others since this was made.
+
+    lost: nanoseconds that its threads waited for a core, over these and those that they had one.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._waited, self._ran = run_queue_wait_ns(pid), busy_ns(pid)
+
+    @property
+    def lost(self) -> float | None:
+        """The share; None if the system does not report it, or if the process did neither."""
+        waited = passed_ns(self._waited, run_queue_wait_ns(self._pid))
+        ran = passed_ns(self._ran, busy_ns(self._pid))
+        if waited is None or ran is None or waited + ran == 0:
+            return None
+        return waited / (waited + ran)
+
+    @property
+    def words(self) -> str:
+        """Whether the cores are busy, and what to do then."""
+        cores, lost = len(os.sched_getaffinity(self._pid)), self.lost
+        load = f"load average {os.getloadavg()[0]:.1f} on {cores} cores"
+        if lost is None:
+            return f"{load}; its threads ask for no core"
+        if lost < MUCH_LOST:
+            return f"{load}; it lost {lost:.0%} of the processor to others: it is slow by itself"
+        return (
+            f"the cores are busy ({load}): it lost {lost:.0%} of the processor to others; "
+            "end other programs, or measure when they have ended"
+        )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from torch import Tensor, nn
 
 from golow.records.errors import GolowError
@@ -30,6 +32,7 @@ from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
     require_device,
+    require_precision,
 )
 from golow.workload.trying_out import try_out
 from golow.workload.variances import measure_variances
@@ -110,6 +113,17 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     )
     notes = (*notes, *_notes_on_copies(workload))
     return Prepared(workload, module, batches, loss, live, notes)
+
+
+def prepare_for_absent(request: Request) -> Prepared:
+    """Prepare the workload for a device that need not be here: the model is built and tried on the
+    CPU. Raises `GolowError` as `prepare` does."""
+    require_precision(request.device, request.precision)
+    prepared = prepare(replace(request, device="cpu", precision="default"))
+    workload = msgspec.structs.replace(
+        prepared.workload, device=request.device, precision=request.precision
+    )
+    return prepared._replace(workload=workload)
 
 
 def _notes_on_copies(workload: Workload) -> Iterator[str]:

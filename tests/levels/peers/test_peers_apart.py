@@ -1,5 +1,5 @@
-"""ExecuTorch and TVM: what they do otherwise than other peers, what they refuse, and that the check
-finds an error in them."""
+"""ExecuTorch, TVM and IREE: what they do otherwise than other peers, what they refuse, and that the
+check finds an error in them."""
 
 from __future__ import annotations
 
@@ -83,9 +83,36 @@ def test_tvm_is_compiled_again_for_another_cpu(
     assert not level.prepare(bundle, "", tmp_path).cached
 
 
-@needs("tvm")
-def test_tvm_runs_when_it_is_named() -> None:
-    assert "tvm" not in ladder.default("infer", "cpu")
+@pytest.mark.parametrize("name", [pytest.param(n, marks=needs(n)) for n in ("tvm", "iree")])
+def test_it_runs_when_it_is_named(name: str) -> None:
+    assert name not in ladder.default("infer", "cpu")
+
+
+class SinglePixel(nn.Module):
+    """A strided convolution whose result is one pixel, as the last ones of ResNet-18 for images of
+    32x32. IREE's compiler shapes its padded input wrongly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 4, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 2, 2, 2] -> [batch, 4, 1, 1]"""
+        return self.convolution(x)
+
+
+@needs("iree")
+def test_what_irees_compiler_refuses_is_one_line_that_names_the_operator(tmp_path: Path) -> None:
+    bundle = bundle_of(SinglePixel(), (torch.randn(2, 2, 2, 2),), tmp_path / "bundle")
+    with pytest.raises(Unsupported, match=r"its compiler refuses it: .* \(Conv\)$") as raised:
+        ladder.choose("iree", "infer").level.prepare(bundle, "", tmp_path / "cache")
+    assert "\n" not in raised.value.reason
+
+
+@needs("iree")
+@pytest.mark.parametrize("fault", ["none", "scaled", "stale"])
+def test_an_error_planted_in_iree_is_found(fault: str, cache: Path) -> None:
+    _require_found("iree", fault, cache)
 
 
 def test_tvm_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -172,6 +199,10 @@ def test_a_pass_that_counts_matches(name: str, cache: Path) -> None:
 @each_peer
 @pytest.mark.parametrize("fault", ["none", "scaled", "stale"])
 def test_a_planted_error_is_found(name: str, fault: str, cache: Path) -> None:
+    _require_found(name, fault, cache)
+
+
+def _require_found(name: str, fault: str, cache: Path) -> None:
     result = golow.compare(
         nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 8)), torch.randn(8, 32),
         levels=["eager"], workers={"planted": [sys.executable, __file__, name, fault, str(cache)]},

@@ -22,7 +22,12 @@ class Sleeping:
         self.name = name
 
     def time(
-        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         began = time.perf_counter_ns()
         time.sleep(1e-3 * (iterations + warmup))

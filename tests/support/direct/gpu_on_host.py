@@ -42,8 +42,7 @@ Call = tuple[Callable[[Sequence[int]], None], tuple[int, ...]]  # what is done a
 @contextmanager
 def gpu_on_host() -> Iterator[HostGpu]:
     """Within the block modules of ``run/`` are imported anew, over this device."""
-    taken = [name for name in sys.modules if name in REPLACED or name.startswith(REAL)]
-    before = {name: sys.modules.pop(name) for name in taken}
+    before = _taken_out()
     names: dict[str, Any] = {
         "Region": Region, "Pinned": Region, "GpuError": RuntimeError, "checked": None,
         "Stream": HostGpu, "Stopwatch": None, "Gpu": HostGpu, "Graph": Any,
@@ -55,9 +54,22 @@ def gpu_on_host() -> Iterator[HostGpu]:
     try:
         yield HostGpu()
     finally:
-        for name in [name for name in sys.modules if name in REPLACED or name.startswith(REAL)]:
-            del sys.modules[name]
-        sys.modules.update(before)
+        _taken_out()
+        for name, module in before.items():
+            package, _, own = name.rpartition(".")
+            sys.modules[name] = module
+            setattr(sys.modules[package], own, module)
+
+
+def _taken_out() -> dict[str, ModuleType]:
+    """The modules that stand on the device, which are imported anew from now on. Packages forget
+    them, too: `from package import module` asks there first."""
+    names = [name for name in sys.modules if name in REPLACED or name.startswith(REAL)]
+    for name in names:
+        package, _, own = name.rpartition(".")
+        if package in sys.modules:
+            vars(sys.modules[package]).pop(own, None)
+    return {name: sys.modules.pop(name) for name in names}
 
 
 class Region:
@@ -104,6 +116,12 @@ class HostGpu:
 
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         self.enqueue(lambda at: ctypes.memset(at[0], byte, size) and None, address)
+
+    def copy_columns(
+        self, target: int, pitch: int, source: int, source_pitch: int, width: int, rows: int
+    ) -> None:
+        for row in range(rows):
+            ctypes.memmove(target + row * pitch, source + row * source_pitch, width)
 
     def write_word(self, address: int, value: int, stream: int | None = None) -> None:
         self.words.append((address, value, stream))

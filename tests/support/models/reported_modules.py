@@ -209,7 +209,7 @@ class Derivative(nn.Module):
         return gradient
 
 
-REPORTED: dict[str, Reported] = {
+MODULES: dict[str, Reported] = {
     "rows added twice": calls(f"{PYTORCH}138908", adds_at_rows, (3, 5)),
     "positions set": calls(
         "https://github.com/apple/coremltools/issues/2188", sets_positions, (4, 5)

@@ -136,7 +136,12 @@ class VirtualWorker:
         self._jitter = self._draw.uniform(0.01, 0.03)
 
     def time(
-        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         count = warmup + iterations
         cold = 1 + COLD * np.exp(-np.arange(count) * self._seconds / COLD_SECONDS)

@@ -44,7 +44,12 @@ class Scripted:
         return Sample(host_ns=(int(self.nanoseconds * spread),) * iterations, wait_share=wait_share)
 
     def time(
-        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
     ) -> Sample:
         self.calls.append((self.name, iterations, warmup))
         sample = self.answer(len(self.calls), iterations)

@@ -49,6 +49,11 @@ def hung() -> None:
     time.sleep(3600)
 
 
+def slowed() -> None:
+    """As on cores that others keep busy: fifty times the ten milliseconds of an iteration."""
+    time.sleep(0.5)
+
+
 def raised() -> None:
     """As a kernel that refuses."""
     raise RuntimeError("the kernel refuses this stride")
@@ -87,6 +92,7 @@ IN_AN_ITERATION: dict[str, Callable[[], None]] = {
         crashed,
         ended,
         hung,
+        slowed,
         raised,
         out_of_memory,
         torch_out_of_memory,

@@ -94,10 +94,10 @@ def _network(called: CalledModule, title: str, names: Sequence[str]) -> Network[
         changed=tuple(inputs.changed),
         threads=called.target.threads,
         pads=inputs.pads,
-        weights={name: _array(item) for name, item in called.state.items()},
+        weights={name: array_of(item) for name, item in called.state.items()},
         tied=_tied(called.state),
-        example={name: _array(item) for name, item in zip(names, example, strict=True)},
-        expected={end.name: _array(item) for end, item in zip(outputs, found, strict=True)},
+        example={name: array_of(item) for name, item in zip(names, example, strict=True)},
+        expected={end.name: array_of(item) for end, item in zip(outputs, found, strict=True)},
     )
 
 
@@ -114,7 +114,7 @@ def _inputs(called: CalledModule, names: Sequence[str]) -> tuple[End, ...]:
     forms = called.inputs.forms
     shapes = called.inputs.shapes(called.inputs.sizes[-1])
     return tuple(
-        _end(name, form.dtype, (-1, *shape[1:]) if form.batched and called.inputs.pads else shape)
+        end_of(name, form.dtype, (-1, *shape[1:]) if form.batched and called.inputs.pads else shape)
         for name, form, shape in zip(names, forms, shapes, strict=True)
     )
 
@@ -123,7 +123,7 @@ def _outputs(called: CalledModule, size: Size) -> tuple[End, ...]:
     """The outputs; where batches are padded, the first axis of each is so many times the batch."""
     forms = called.outputs.forms[size]
     return tuple(
-        _end(
+        end_of(
             "output" if len(forms) == 1 else f"output_{place}",
             dtype,
             (-shape[0] // size[0], *shape[1:]) if called.inputs.pads else shape,
@@ -132,7 +132,8 @@ def _outputs(called: CalledModule, size: Size) -> tuple[End, ...]:
     )
 
 
-def _end(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> End:
+def end_of(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> End:
+    """An input, output or weight as projects name it."""
     from golow.levels.direct.emit.network import FORMAT, End
 
     return End(name, FORMAT[str(dtype).removeprefix("torch.")], tuple(shape))
@@ -143,7 +144,8 @@ def _names(parameters: Sequence[str], count: int) -> Sequence[str]:
     return parameters if len(parameters) == count else tuple(f"input_{k}" for k in range(count))
 
 
-def _array(tensor: Tensor) -> np.ndarray:
+def array_of(tensor: Tensor) -> np.ndarray:
+    """A tensor as files of projects have it."""
     plain = tensor.detach().cpu().contiguous()
     if plain.dtype in HALVES:
         import ml_dtypes  # of those who have halves

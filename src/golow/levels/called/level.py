@@ -1,5 +1,5 @@
 """The variant of a direct level that PyTorch's programs call: its plan on tensors, as
-`golow.compile` hands it over."""
+`golow.compile` hands it over, or `golow.compile_step` in training."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from pathlib import Path
 
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.lowering import BUILT
+from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 
 CALLED = "called"
-PROGRAM = "golow.levels.called.program"
+PROGRAMS: dict[Mode, str] = {
+    "infer": "golow.levels.called.program",
+    "train": "golow.levels.called.training.program",
+}
 # Environment variable with the file that exists once the plan was built.
 BUILT_BEFORE = "GOLOW_CALLED_BUILT"
 
@@ -28,13 +32,13 @@ def with_called(level: Level) -> Level:
         folder = cache / CALLED / hashlib.sha256(key.encode()).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         return Launch(
-            python_worker(PROGRAM, variant),
+            python_worker(PROGRAMS[bundle.workload.mode], variant),
             environment={"GOLOW_CACHE": str(cache), BUILT_BEFORE: str(folder / BUILT)},
             built_by_loading=folder / BUILT,
             build_measures=True,
         )
 
-    what = "the plan called on PyTorch's tensors, as golow.compile hands it over"
+    what = "the plan called on PyTorch's tensors, as golow.compile or compile_step hands it over"
     names = {CALLED: what, **{f"{CALLED}-{own}": f"{what}; {own}" for own in level.variants}}
-    variants = {name: Variant(summary, modes=("infer",)) for name, summary in names.items()}
+    variants = {name: Variant(summary) for name, summary in names.items()}
     return replace(level, prepare=prepare, variants={**level.variants, **variants})

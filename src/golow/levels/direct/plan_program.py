@@ -30,6 +30,8 @@ from golow.workload.bundle import Bundle
 
 Key = tuple[str, str]  # kind and target of an input or output of the graph
 WEIGHTS = ("parameter", "buffer")
+SEEN = ("output", "loss", "gradient", "clip_factor")
+"""What a training step computes on its way, which is gone when it ends."""
 
 
 class Collector(Protocol):
@@ -126,7 +128,7 @@ class PlanProgram(Chooser):
         tensors: dict[str, np.ndarray] = {}
         for step, index in enumerate(batches):
             wanted = self._select_keys(first=step == 0, last=step == len(batches) - 1)
-            found = _clipped(self.run_captured(self._check_index(index), wanted))
+            found = clipped(self.run_captured(self._check_index(index), wanted))
             tensors |= {f"{step}/{kind}/{target}": a for (kind, target), a in found.items()}
         save_file(tensors, file)
         self.reset()
@@ -359,9 +361,9 @@ class PlanProgram(Chooser):
             )
 
 
-def _clipped(found: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-    """State dict with the gradients as PyTorch has them after clipping: the plan's updates multiply
-    by the factor, which is not a result of the step."""
+def clipped(found: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
+    """The same, with the gradients as PyTorch has them after clipping: the plan's updates multiply
+    by the factor, which is no result of the step."""
     factor = found.pop(("clip_factor", ""), None)
     if factor is None:
         return found

@@ -1,7 +1,8 @@
 """The exporting process: ``python -m golow.levels.peers.export_process EXPORTER BUNDLE FOLDER``.
 
-It builds the bundle's module, calls ``export`` of the module EXPORTER to write it into the folder,
-and writes a report there. This file imports torch, so no other file imports it.
+It builds the bundle's module, calls ``export`` of the module EXPORTER, or the function that it
+names behind a colon, to write it into the folder, and writes a report there. This file imports
+torch, so no other file imports it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def export(exporter: str, bundle: Bundle, folder: Path) -> ExportReport:
         # Timed from here: every level loads torch and the model.
         start = time.perf_counter()
         with torch.no_grad():
-            importlib.import_module(exporter).export(module, inputs, workload, folder)
+            name, _, function = exporter.partition(":")
+            write = getattr(importlib.import_module(name), function or "export")
+            write(module, inputs, workload, folder)
         return ExportReport(digest=workload.digest, seconds=time.perf_counter() - start)
     except Unsupported as error:
         return ExportReport(digest=workload.digest, unsupported=error.reason)

@@ -86,13 +86,22 @@ class Exported(NamedTuple):
 
 
 def prepare(
-    bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path, machine: str = ""
+    bundle: Bundle,
+    level: str,
+    packages: tuple[str, ...],
+    cache: Path,
+    machine: str = "",
+    *,
+    variant: str = "",
+    exporter: str = "",
+    limit: float = LIMIT,
 ) -> Launch:
-    """The launch of the level's worker on its exported model; see `exported`."""
+    """The launch of the worker of the level's variant on its exported model; see `exported`, whose
+    exporter is the level's own module unless it is given."""
     module = f"golow.levels.peers.{level}"
-    found = exported(bundle, level, module, packages, cache, machine)
+    found = exported(bundle, level, exporter or module, packages, cache, machine, limit)
     return Launch(
-        python_worker(module, ""),
+        python_worker(module, variant),
         environment={VARIABLE: str(found.folder), **IDLE_NUMPY},
         build_seconds=found.seconds,
         cached=found.cached,
@@ -108,11 +117,13 @@ def exported(
     packages: tuple[str, ...],
     cache: Path,
     machine: str = "",
+    limit: float = LIMIT,
 ) -> Exported:
-    """The model as the module ``exporter`` exports it for that level, from the cache or new.
+    """The model as ``exporter`` exports it for that level, from the cache or new.
 
-    packages: those whose versions the exported model depends on. machine: what of this machine it
-    depends on. Raises `Unsupported` if the exporter cannot express the model, and
+    exporter: a module, whose function ``export`` does it, or ``module:function``. limit: seconds
+    that it may take. packages: those whose versions the exported model depends on. machine: what of
+    this machine it depends on. Raises `Unsupported` if the exporter cannot express the model, and
     `GolowError` if it fails for another reason.
     """
     folder = cache / level / _key(bundle, exporter, packages, machine)
@@ -121,7 +132,7 @@ def exported(
     report = read_report(folder) if is_sealed(folder) else None
     cached = report is not None
     if report is None:
-        report = _export(bundle, level, exporter, folder)
+        report = _export(bundle, level, exporter, folder, limit)
     size = sum(f.stat().st_size for f in folder.iterdir() if f.name not in OF_GOLOW)
     return Exported(folder, report.seconds, cached, size, tuple(notes))
 
@@ -147,10 +158,12 @@ def _key(bundle: Bundle, exporter: str, packages: tuple[str, ...], machine: str)
         digest.update(f"\0{name} {_version(name)}".encode())
     digest.update(machine.encode())
     # The code that exports: another option there makes another model.
-    spec = find_spec(exporter)
+    digest.update(exporter.encode())
+    spec = find_spec(exporter.partition(":")[0])
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(exporter)
-    for file in (Path(spec.origin), HERE / "captured_module.py", HERE / "export_process.py"):
+    shared = ("captured_module.py", "export_process.py", "onnx_export.py")
+    for file in (Path(spec.origin), *(HERE / name for name in shared)):
         digest.update(b"\0" + file.read_bytes())
     return digest.hexdigest()[:32]
 
@@ -162,12 +175,12 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _export(bundle: Bundle, level: str, exporter: str, folder: Path) -> ExportReport:
+def _export(bundle: Bundle, level: str, exporter: str, folder: Path, limit: float) -> ExportReport:
     """Export to a temporary folder beside the finished ones, then rename it: a killed export never
     looks finished."""
     with building_sealed(folder, "exporting-") as work:
         log = work / "log"
-        status = _run(bundle, level, exporter, work, log)
+        status = _run(bundle, level, exporter, work, log, limit)
         report = read_report(work)
         if report is not None and report.unsupported:
             raise Unsupported(level, report.unsupported)
@@ -178,7 +191,7 @@ def _export(bundle: Bundle, level: str, exporter: str, folder: Path) -> ExportRe
     return report
 
 
-def _run(bundle: Bundle, level: str, exporter: str, made: Path, log: Path) -> int:
+def _run(bundle: Bundle, level: str, exporter: str, made: Path, log: Path, limit: float) -> int:
     """Run the exporter and return its exit status, negative if a signal ended it."""
     # Not at the top: workers import this file, too, and would pay for a module they do not need.
     from golow.worker.process import worker_environment
@@ -195,12 +208,12 @@ def _run(bundle: Bundle, level: str, exporter: str, made: Path, log: Path) -> in
             process_group=0,
         )
     try:
-        return process.wait(LIMIT)
+        return process.wait(limit)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if isinstance(error, subprocess.TimeoutExpired):
-            reason = f"the export for {level} took longer than {LIMIT:.0f} s"
+            reason = f"the export for {level} took longer than {limit:.0f} s"
             raise GolowError(reason) from error
         raise
 

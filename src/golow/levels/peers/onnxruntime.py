@@ -14,7 +14,6 @@ from golow.levels.peers.onnxruntime_session import (
     session_options,
 )
 from golow.levels.probe import Probe
-from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
@@ -59,21 +58,9 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
     """Export, inside the exporting process, with the exporter that PyTorch and the runtime
     recommend."""
-    import torch
+    from golow.levels.peers.onnx_export import write_onnx
 
-    try:
-        # Shapes are fixed, as at every level, which lets the runtime plan its memory.
-        torch.onnx.export(module, inputs, folder / MODEL, dynamo=True, verbose=False)
-    except torch.onnx.errors.OnnxExporterError as error:
-        reason = f"torch.onnx.export refuses it: {_root(error)}"
-        raise Unsupported("onnxruntime", reason) from error
-
-
-def _root(error: BaseException) -> str:
-    """The first line of the root cause, which the exporter wraps in pages of advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    write_onnx("onnxruntime", module, inputs, folder / MODEL)
 
 
 def program(variant: str) -> ArrayProgram:

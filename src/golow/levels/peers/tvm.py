@@ -1,4 +1,5 @@
-"""TVM: the module compiled for this CPU by Apache TVM, without tuning, and run without PyTorch."""
+"""TVM: the module compiled for this CPU by Apache TVM, with or without tuning, and run without
+PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from golow.levels import compiler
-from golow.levels.level import Launch, Level
+from golow.levels.level import Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.records.errors import Unsupported
 from golow.records.workload import Workload
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("tvm",)
 MODEL = "model.so"
+TUNING = "golow.levels.peers.tvm_tuning"
+EXPORTERS = {"": "", "tuned": TUNING, "tuned-brief": f"{TUNING}:export_briefly"}
+TUNING_LIMIT = 6 * 3600.0  # seconds after which an exporter that tunes is considered hung
 
 
 def probe() -> Probe:
@@ -37,7 +41,18 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     from golow.levels.peers import exported_program
 
     machine = exported_program.instruction_sets()
-    return exported_program.prepare(bundle, "tvm", ("apache-tvm",), cache, machine)
+    if not variant:
+        return exported_program.prepare(bundle, "tvm", ("apache-tvm",), cache, machine)
+    return exported_program.prepare(
+        bundle,
+        "tvm",
+        ("apache-tvm", "xgboost"),
+        cache,
+        f"{machine} {bundle.workload.threads}",
+        variant=variant,
+        exporter=EXPORTERS[variant],
+        limit=TUNING_LIMIT,
+    )
 
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
@@ -45,23 +60,35 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
     the trials that would choose schedules."""
     import tvm
     from tvm import relax
+
+    machine = target(workload)
+    with TemporaryDirectory() as records:
+        pipeline = relax.get_pipeline(
+            "static_shape_tuning", total_trials=0, target=machine, work_dir=records
+        )
+        compiled = tvm.compile(pipeline(translated(module, inputs)), target=machine)
+    compiled.export_library(str(folder / MODEL))
+
+
+def translated(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+    """TVM's module of it. Raises `Unsupported` if it cannot be captured or translated."""
     from tvm.relax.frontend.torch import from_exported_program
 
     from golow.levels.peers.captured_module import captured, first_line
 
     program = captured("tvm", module, inputs)
     try:
-        translated = from_exported_program(program)
+        return from_exported_program(program)
     except Exception as error:  # its errors have no common class
         raise Unsupported("tvm", f"its frontend refuses it: {first_line(error)}") from error
+
+
+def target(workload: Workload) -> Any:
+    """This CPU, with the workload's threads."""
+    import tvm
+
     host = tvm.target.Target.from_device("cpu")
-    target = tvm.target.Target({**host.export(), "num-cores": workload.threads})
-    with TemporaryDirectory() as records:
-        pipeline = relax.get_pipeline(
-            "static_shape_tuning", total_trials=0, target=target, work_dir=records
-        )
-        compiled = tvm.compile(pipeline(translated), target=target)
-    compiled.export_library(str(folder / MODEL))
+    return tvm.target.Target({**host.export(), "num-cores": workload.threads})
 
 
 def program(variant: str) -> ArrayProgram:
@@ -80,7 +107,7 @@ def program(variant: str) -> ArrayProgram:
             self.found: dict[int, Any] = {}
             library = tvm.runtime.load_module(str(folder / MODEL))
             self.machine = relax.VirtualMachine(library, tvm.cpu())
-            if workload.threads > 1:
+            if workload.threads > 1 and not variant:
                 self.notes.append(f"without tuning TVM uses 1 of {workload.threads} threads")
 
         def bind(self, index: int, inputs: list[Array]) -> None:
@@ -102,6 +129,10 @@ def program(variant: str) -> ArrayProgram:
 LEVEL = Level(
     name="tvm",
     summary="the module compiled for this CPU by TVM, without tuning",
+    variants={
+        "tuned": Variant("tuned here by MetaSchedule, 64 trials a kernel", ("infer",), ("cpu",)),
+        "tuned-brief": Variant("the same with 8 trials a kernel", ("infer",), ("cpu",)),
+    },
     needs="tvm, C++ compiler",
     probe=probe,
     prepare=prepare,

@@ -21,7 +21,8 @@ class Dialect(ABC):
     neural networks. array: the function that makes a tensor of nested lists. rsqrt: the function
     ``1 / sqrt(x)``. fold_in: the function that makes keys from a key. truth: the type of truth
     values where a tensor is made. zero: a zero beside floats. activations: those that no two
-    frameworks spell alike, as in `operators.activation`.
+    frameworks spell alike, as in `operators.activation`. channels_last: whether the framework's
+    users choose this order for images; otherwise it is PyTorch's, as that of the filters.
     """
 
     level: ClassVar[str]
@@ -35,6 +36,7 @@ class Dialect(ABC):
     truth: ClassVar[str]
     zero: ClassVar[str]
     activations: ClassVar[Mapping[str, str]]
+    channels_last: ClassVar[bool] = True
 
     # ------------------------------------------------------------ numbers and types
 
@@ -109,10 +111,16 @@ class Dialect(ABC):
     # ------------------------------------------------------------ along axes
 
     def reduced(
-        self, function: str, x: str, axes: tuple[int, ...], keep: bool, dtype: str = "float32"
+        self,
+        function: str,
+        x: str,
+        axes: tuple[int, ...],
+        keep: bool,
+        dtype: str = "float32",
+        rank: int = 0,
     ) -> str:
         """One number, of elements of that type, for each place outside of these axes. keep: their
-        size becomes one."""
+        size becomes one. rank: how many axes x has, for an extreme."""
         kept = ", keepdims=True" if keep else ""
         return f"{self.reduction(function, dtype)}({x}, axis={axes}{kept})"
 
@@ -136,4 +144,32 @@ class Dialect(ABC):
 
     @abstractmethod
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
-        """The mean of each window of an image with channels last; windows are adjacent."""
+        """The mean of each window of an image with channels last; windows lie side by side."""
+
+    def returned(self, x: str) -> str:
+        """An output of the model, which a training step returns beside the loss."""
+        return x
+
+    # ------------------------------------------------------------ what only some frameworks have
+
+    def layer_norm(
+        self, x: str, shape: Sequence[int], weight: str | None, bias: str | None, epsilon: float
+    ) -> str | None:
+        """The framework's own norm over the last axes, of that shape; None if it is written out."""
+        return None
+
+    def adaptive_mean(self, x: str, size: Sequence[int]) -> str | None:
+        """The framework's own adaptive average pooling of an image, to that size; None if it is
+        written out."""
+        return None
+
+
+class StrictDialect(Dialect):
+    """A framework that converts no types by itself. dtypes: in the order of promotion."""
+
+    @abstractmethod
+    def typed(self, value: float, dtype: str) -> str:
+        """A number that says its type."""
+
+    def cast(self, x: str, given: str, wanted: str) -> str:
+        return x if given == wanted else self.converted(x, wanted)

@@ -21,7 +21,7 @@ from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 from golow.worker.marking import marked_arrays
-from golow.worker.protocol import ArenaReport, LoadReport, Marks
+from golow.worker.protocol import ArenaReport, LoadReport, Marks, ValuesReport
 from golow.workload.bundle import Bundle
 
 
@@ -82,6 +82,18 @@ class SourceProgram(PlanProgram):
     def arena(self) -> ArenaReport:
         """The framework plans its memory itself."""
         raise Unsupported(self.level, "it plans the memory of an iteration and does not report it")
+
+    def values(
+        self,
+        batch: int,
+        learning_rate: float,
+        first: int,
+        most: int,
+        file: Path,
+        hard: bool = False,
+    ) -> ValuesReport:
+        """There are no values between the operations of one program."""
+        raise Unsupported(self.level, "an iteration is one program, without steps")
 
     def run_fed(self, execution: SourceExecution, fed: Fed, feed: Feed) -> None:
         """Run one iteration on a batch of a data set, normalised with NumPy."""

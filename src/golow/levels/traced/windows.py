@@ -27,13 +27,13 @@ def padded_ends(
 
 def largest_pixels(writer: Writer, padded: str, given: MaxPool, output: Sizes) -> str:
     """The largest pixel of every window, written as a comparison of pixel after pixel. padded: the
-    image with channels last. output: how many windows there are along each axis."""
-    found = ""
+    image in the framework's order. output: how many windows there are along each axis."""
+    found, axes = "", ":" if writer.dialect.channels_last else ":, :"
     for row in range(given.kernel[0]):
         for column in range(given.kernel[1]):
-            taken = _pixels(padded, (row, column), given.dilation, output, given.stride)
+            pixels = _pixels((row, column), given.dilation, output, given.stride)
             # An earlier pixel wins a tie, as in PyTorch, and takes the whole gradient.
-            pixel = writer.line(f"at_{row}_{column}", taken)
+            pixel = writer.line(f"at_{row}_{column}", f"{padded}[{axes}, {pixels}]")
             if found:
                 chosen = f"{writer.dialect.module}.where({pixel} > {found}, {pixel}, {found})"
                 pixel = writer.line(f"largest_{row}_{column}", chosen)
@@ -41,16 +41,14 @@ def largest_pixels(writer: Writer, padded: str, given: MaxPool, output: Sizes) -
     return found
 
 
-def _pixels(
-    padded: str, place: Sizes, dilation: Sizes, output: tuple[int, ...], stride: Sizes
-) -> str:
-    """The source of one pixel of every window."""
+def _pixels(place: Sizes, dilation: Sizes, output: tuple[int, ...], stride: Sizes) -> str:
+    """The rows and columns of one pixel of every window."""
     parts = []
     for axis in (0, 1):
         start = place[axis] * dilation[axis]
         end = start + (output[axis] - 1) * stride[axis] + 1
         parts.append(f"{start}:{end}:{stride[axis]}")
-    return f"{padded}[:, {parts[0]}, {parts[1]}]"
+    return ", ".join(parts)
 
 
 def counted(given: AveragePool, axis: int, size: int, output: int) -> list[float]:

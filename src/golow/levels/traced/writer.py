@@ -1,9 +1,9 @@
 """Writes a lowered graph as the source of functions of another framework: ``forward``, and for
 training ``step``.
 
-Images stay in the layout that users of such frameworks choose, channels last, from the first
-convolution to the first operator that needs another: the writer knows in which of the two each
-value is held, and converts a value once, where an operator asks for the other one.
+Where users of a framework choose channels last, images stay so from the first convolution to the
+first operator that needs another order: the writer knows in which of the two each value is held,
+and converts a value once, where an operator asks for the other one.
 """
 
 from __future__ import annotations
@@ -143,8 +143,10 @@ class Writer:
         return self._argument(self._plain[name], name)
 
     def image(self, reference: Ref) -> str:
-        """Return the value, of four axes, with its channels last."""
+        """Return the value, of four axes, in the framework's order for images."""
         name = reference.name
+        if not self.dialect.channels_last:
+            return self.plain(reference)
         if name not in self._image:
             image = f"{self.identifier(name)}__image"
             self._line(f"{image} = {self.dialect.transposed(self._plain[name], CHANNELS_LAST)}")
@@ -152,8 +154,10 @@ class Writer:
         return self._argument(self._image[name], name)
 
     def filter(self, reference: Ref) -> str:
-        """Return a convolution's weight in the order of axes `FILTER`."""
+        """Return a convolution's weight in the order of axes `FILTER`, or PyTorch's."""
         name = reference.name
+        if not self.dialect.channels_last:
+            return self.plain(reference)
         if name not in self._filter:
             return self.dialect.transposed(self.plain(reference), FILTER)
         return self._filter[name]
@@ -180,7 +184,8 @@ class Writer:
         if self._wide and value.dtype in HALF_TYPES:
             expression = self.dialect.converted(f"({expression})", value.dtype)
         self._line(f"{name} = {expression}")
-        (self._image if image else self._plain)[value.name] = name
+        held = self._image if image and self.dialect.channels_last else self._plain
+        held[value.name] = name
 
     def put_cast(self, given: Ref, dtype: str) -> None:
         """Name the result, the argument in another type, in each order in which that is held."""
@@ -216,7 +221,7 @@ class Writer:
         value, kind, target = item.value, item.kind, item.target
         if kind in ("input", "target"):
             given = f'batch["{kind}/{target}"]'
-            if self._is_only(_is_convolved, value):
+            if self.dialect.channels_last and self._is_only(_is_convolved, value):
                 self.held[f"{kind}/{target}"] = CHANNELS_LAST
                 self._image[value.name] = given
             else:
@@ -229,7 +234,8 @@ class Writer:
         self._hold(value, f"{kind}/{target}", given)
 
     def _hold(self, value: Value, key: str, given: str) -> None:
-        if len(value.shape) == 4 and self._is_only(_filters, value):
+        as_filter = self.dialect.channels_last and len(value.shape) == 4
+        if as_filter and self._is_only(_filters, value):
             self.held[key] = FILTER
             self._filter[value.name] = given
         else:
@@ -259,7 +265,8 @@ class Writer:
             (item for item in self.graph.outputs if item.kind == "output"),
             key=lambda item: int(item.target),
         )
-        found = ", ".join(self.plain(Ref(name=item.name)) for item in outputs)
+        names = [self.plain(Ref(name=item.name)) for item in outputs]
+        found = ", ".join(map(self.dialect.returned, names) if self.trains else names)
         several = f"({found},)" if outputs else "()"
         if not self.trains:
             return several

@@ -38,7 +38,7 @@ def least_operations(graph: Graph) -> float:
     """Floating point operations of one iteration, if fast algorithms (Winograd, FFT) compute its
     convolutions: a lower bound."""
     values = graph.values()
-    return sum(_operations(node, values) / _fastest(node, values) for node in graph.nodes)
+    return sum(node_operations(node, values) / _fastest(node, values) for node in graph.nodes)
 
 
 def work_by_layer(graph: Graph) -> tuple[LayerWork, ...]:
@@ -60,20 +60,15 @@ def work_by_layer(graph: Graph) -> tuple[LayerWork, ...]:
             LayerWork(
                 module=module,
                 phase=phase,
-                operations=sum(_operations(node, values) for node in nodes),
-                bytes=sum(_bytes(values[name]) for name in read | written),
+                operations=sum(node_operations(node, values) for node in nodes),
+                bytes=sum(value_bytes(values[name]) for name in read | written),
             )
         )
     return tuple(found)
 
 
-def step_operations(step: Step) -> float:
-    """Floating point operations of a step of a plan, by the operands that it reads and writes."""
-    count = _STEPS.get(step.operation)
-    return 0.0 if count is None else count(step.reads, step.writes)
-
-
-def _operations(node: Node, values: Values) -> float:
+def node_operations(node: Node, values: Values) -> float:
+    """Floating point operations of a node of a captured graph."""
     if node.op in _RECURRENT:
         return _RECURRENT[node.op] * _recurrence(node, values)
     if node.op in _GROUPED:
@@ -82,9 +77,16 @@ def _operations(node: Node, values: Values) -> float:
     return _COUNTS[name](node, values) if name else 0.0
 
 
-def _bytes(value: Value) -> float:
+def value_bytes(value: Value) -> float:
+    """Bytes of a value as the graph has it."""
     size = 1 if value.dtype == "bool" else int(re.sub(r"\D", "", value.dtype.split("_")[0])) / 8
     return math.prod(value.shape) * size
+
+
+def step_operations(step: Step) -> float:
+    """Floating point operations of a step of a plan, by the operands that it reads and writes."""
+    count = _STEPS.get(step.operation)
+    return 0.0 if count is None else count(step.reads, step.writes)
 
 
 def _fastest(node: Node, values: Values) -> float:

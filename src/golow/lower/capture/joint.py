@@ -170,7 +170,20 @@ class _Step(_Pass):
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
         output = self.called(*batch[: self.inputs])
+        _require_detached(self.model)
         return self.loss(output, *batch[self.inputs :]), *self.results(output)
+
+
+def _require_detached(model: nn.Module) -> None:
+    """Raise `GolowError` for a buffer that holds a value with a gradient: the backward pass of the
+    next step would go on into this one, which PyTorch refuses there."""
+    for name, buffer in model.named_buffers():
+        if buffer.requires_grad:
+            raise GolowError(
+                f"the model writes a value that has a gradient into its buffer {name}, so a second "
+                "training step cannot run backward",
+                "write value.detach() into the buffer.",
+            )
 
 
 @contextmanager

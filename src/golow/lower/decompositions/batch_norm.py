@@ -40,6 +40,23 @@ def batch_norm(
     return found[0].reshape(input.shape)
 
 
+def with_given_statistics(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """``native_batch_norm`` by the batch's own statistics, in inference, whose outputs do not show
+    what it does to the running ones."""
+    if not training:
+        return NotImplemented
+    return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
+
+
 def by_the_batch(
     input: Tensor,
     weight: Tensor | None,
@@ -113,6 +130,7 @@ def batch_norm_backward(
 
 DEFINITIONS = {
     "aten.batch_norm.default": batch_norm,
+    "aten.native_batch_norm.default": with_given_statistics,
     "aten._native_batch_norm_legit_functional.default": by_the_batch,
     "aten._native_batch_norm_legit_no_training.default": frozen_batch_norm,
     "aten.native_batch_norm_backward.default": batch_norm_backward,

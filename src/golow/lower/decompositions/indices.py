@@ -30,11 +30,15 @@ def topk(
     return aten.slice.Tensor(values, dim, 0, k), aten.slice.Tensor(places, dim, 0, k)
 
 
-def place_in_all(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """``argmax`` over all elements."""
-    if dim is not None or keepdim:
-        return NotImplemented
-    return aten.argmax.default(self.reshape(-1), 0)
+def place_in_all(place: Any) -> Any:
+    """``argmax`` or ``argmin`` over all elements."""
+
+    def decomposed(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is not None or keepdim:
+            return NotImplemented
+        return place(self.reshape(-1), 0)
+
+    return decomposed
 
 
 def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Any:
@@ -259,7 +263,8 @@ DEFINITIONS = {
     "aten.max.dim": largest_with_place,
     "aten.min.dim": smallest_with_place,
     "aten.topk.default": topk,
-    "aten.argmax.default": place_in_all,
+    "aten.argmax.default": place_in_all(aten.argmax.default),
+    "aten.argmin.default": place_in_all(aten.argmin.default),
     "aten.index_add.default": index_add,
     "aten.scatter.src": scattered_truths,
     "aten.scatter.value": scattered_truths,

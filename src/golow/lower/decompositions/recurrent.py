@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import decompositions
+from torch.nn import functional
 
 Given = tuple[Tensor | None, ...]  # x, hidden, cell, the weights, the biases, the projection
 Layer = Callable[..., tuple[Tensor, Tensor | None]]
@@ -32,7 +33,7 @@ def loop(
     hidden_bias: Tensor | None,
     projection: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`golow.lower.operators.recurrence.Recurrence` by PyTorch's own loop."""
+    """`golow.lower.operators.recurrence.Recurrence` as a loop: PyTorch's, but for the LSTM's."""
     biased = input_bias is not None
     found = (input_weight, hidden_weight, input_bias, hidden_bias, projection)
     weights = tuple(weight for weight in found if weight is not None)
@@ -41,11 +42,36 @@ def loop(
             x, hidden, weights, biased, FUNCTIONS[kind], reverse=backwards
         )
         return y, None
-    y, (_, last) = decompositions.one_layer_lstm(
-        x, (hidden, cell), weights, biased, reverse=backwards
-    )
-    # Some versions of PyTorch leave an axis of one element in it.
-    return y, last if cell is None or last.shape == cell.shape else last.reshape(cell.shape)
+    assert cell is not None  # noqa: S101 - an LSTM has one
+    return _lstm(x, hidden, cell, *found, backwards=backwards)
+
+
+def _lstm(
+    x: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    input_weight: Tensor,
+    hidden_weight: Tensor,
+    input_bias: Tensor | None,
+    hidden_bias: Tensor | None,
+    projection: Tensor | None,
+    *,
+    backwards: bool,
+) -> tuple[Tensor, Tensor]:
+    """PyTorch adds what comes from the input and from the state, and divides the sum into gates.
+    Divided before, a gate is one function of elements, and all of them are one kernel."""
+    steps = functional.linear(x, input_weight, input_bias).unbind(0)
+    results = []
+    for given in reversed(steps) if backwards else steps:
+        state = functional.linear(hidden, hidden_weight, hidden_bias)
+        pairs = zip(state.chunk(4, -1), given.chunk(4, -1), strict=True)
+        enter, keep, new, leave = (one + other for one, other in pairs)
+        cell = torch.sigmoid(keep) * cell + torch.sigmoid(enter) * torch.tanh(new)
+        hidden = torch.sigmoid(leave) * torch.tanh(cell)
+        if projection is not None:
+            hidden = functional.linear(hidden, projection)
+        results.append(hidden)
+    return torch.stack(results[::-1] if backwards else results), cell
 
 
 def loop_gradients(

@@ -26,7 +26,7 @@ from golow.measure.words import LEAST_ROUNDS
 from golow.observer import Observer
 from golow.programs.comparison.entrant import Entrant
 from golow.programs.comparison.settings import ComparisonSettings
-from golow.records.errors import GolowError, WorkerFailure
+from golow.records.errors import GolowError, OutOfTime, WorkerFailure
 from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
@@ -233,7 +233,9 @@ class Bench:
         )
         if race.stopped_because == "interrupted":
             return race
-        self.observer.stage("checking the state after the race")
+        if race.cut is not None:
+            self._tell_cut(race.cut, group, race)
+        self.observer.stage("checking what the race left")
         differing = self._left_otherwise(group, standard, proof, race)
         for entrant in group:
             racing = entrant.name in race.racing and entrant.name not in differing
@@ -243,14 +245,29 @@ class Bench:
         race = race.without(after, "differs")
         return race.without(self._beyond_the_peak(race), "clock")
 
+    def _tell_cut(self, cut: OutOfTime, group: Sequence[Entrant], race: Race) -> None:
+        """Note that the race ended in the middle of a block, whose worker is of no more use."""
+        for entrant in group:
+            level = entrant.level
+            if level.name == cut.level:
+                level.close()
+                level.notes.append(f"the race ended in the middle of its block: {cut.message}")
+            elif level.worker is not None and not race.blocks.get(level.name):
+                level.notes.append("the race ended before its first block")
+        text = f"the race ended in the middle of a block of {cut.level}: {cut.message}"
+        self.notes.append(text)
+        self.observer.notice(text)
+
     def _left_otherwise(
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
     ) -> dict[str, str]:
         """Why levels have not trained as long as they say, by name. It comes before anything else
-        is asked of them, and nothing told them that the race would end here. A wrong eager proves
-        nothing of the others."""
+        is asked of them, and nothing told them that the race would end here. A wrong eager says
+        nothing of the others, nor does a round that was not completed."""
         first = group[0].level
         eager = first.worker
+        if not race.is_whole:
+            return {}
         if self.workload.mode != "train" or eager is None or BASELINE not in race.racing:
             return {}
         if first.check.verdict != "match":

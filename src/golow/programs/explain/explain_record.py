@@ -4,7 +4,7 @@
 Format history:
 
 1   November 2026, the first.
-    Added later: `Roof`.
+    Added later: `Roof`, and its `gpu`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Roof(Record, frozen=True, kw_only=True):
     peak: of the machine. time: seconds of an iteration in a race, without a clock between its
     steps; None if it was not measured. life: what the plan cost before, such as ``build`` in
     seconds; empty if nothing was measured. build_cached: it had been built before. notes: of the
-    level's run.
+    level's run. gpu: the one whose published figures are the peak; empty if it was measured.
     """
 
     format_version: int
@@ -133,6 +133,7 @@ class Roof(Record, frozen=True, kw_only=True):
     life: tuple[Quantity, ...] = ()
     build_cached: bool = False
     notes: tuple[str, ...] = ()
+    gpu: str = ""
 
     @property
     def layout_bytes(self) -> float:

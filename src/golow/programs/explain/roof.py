@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from golow.levels import ladder
+from golow.levels.nvidia.known_gpus import named
 from golow.lower.analysis.arithmetic import step_operations
 from golow.lower.plan.memory_traffic import moved_bytes, moves_only
 from golow.lower.plan.plan import Plan, Step
@@ -22,13 +23,13 @@ from golow.observer import Observer
 from golow.programs.comparison.compare import compare
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.explain.explain_record import FORMAT_VERSION, Roof, StepRoof
-from golow.programs.explain.show_lowering import lower
+from golow.programs.explain.show_lowering import lower, require_plan_for
 from golow.records.comparison import LayerTime, Run
 from golow.records.errors import GolowError
 from golow.records.workload import Workload
 from golow.storage.cache import open_cache
 from golow.worker.turn import Turn
-from golow.workload.prepare import prepare
+from golow.workload.prepare import prepare, prepare_for_absent
 from golow.workload.request import Request
 
 
@@ -36,13 +37,14 @@ from golow.workload.request import Request
 class RoofSettings:
     """level: one that has a plan. measure: whether to time the steps. time_limit: of the race
     before that, in seconds. cache: folder for builds; golow's own by default. turn: among those
-    that share a GPU."""
+    that share a GPU. gpu: the name of one that need not be here; then nothing is measured."""
 
     level: str
     measure: bool = True
     time_limit: float = 10.0
     cache: Path | None = None
     turn: Turn | None = None
+    gpu: str = ""
 
 
 def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
@@ -51,6 +53,8 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     Raises `GolowError` for what the caller can fix: a level without a plan, one that does not match
     or cannot run here, and a peak that cannot be measured.
     """
+    if settings.gpu:
+        return _published_roof(request, settings, observer)
     name = with_plan(settings.level, request).name
     run = _measured(request, settings, observer) if settings.measure else None
     observer.stage("building the plan")
@@ -119,6 +123,28 @@ def step_roof(plan: Plan, position: int, peak: Peak, seconds: float | None) -> S
 
 
 # ---------------------------------------------------------------- implementation
+
+
+def _published_roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
+    """The roof that the GPU's published figures give."""
+    gpu = named(settings.gpu)
+    choice = ladder.choose(settings.level, request.mode, request.device)
+    require_plan_for(choice, settings.gpu)
+    observer.stage("preparing the workload")
+    prepared = prepare_for_absent(request)
+    observer.stage("building the plan")
+    plan = lower(prepared, settings.level, settings.cache, gpu=settings.gpu).plan
+    assert plan is not None  # noqa: S101 - as require_plan_for says
+    peak = Peak(operations=gpu.operations(request.precision), bytes=gpu.bandwidth)
+    return Roof(
+        format_version=FORMAT_VERSION,
+        workload=prepared.workload,
+        level=choice.name,
+        peak=peak,
+        steps=_ordered(plan, peak, {}),
+        environment=environment(),
+        gpu=gpu.title,
+    )
 
 
 def with_plan(name: str, request: Request) -> ladder.ChosenLevel:

@@ -31,9 +31,9 @@ from golow.programs.explain.explain_record import (
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Device, Mode, Precision
 from golow.workload.graph_capture import capture
-from golow.workload.prepare import Prepared, prepare
+from golow.workload.prepare import Prepared, prepare_for_absent
 from golow.workload.request import Request
-from golow.workload.trial import require_device, require_precision
+from golow.workload.trial import require_device
 
 THE_STEP = "(the step itself)"
 """The row of what no call of the captured graph is the reason for, such as SGD's update."""
@@ -50,10 +50,9 @@ def support(
     """
     chosen = _chosen(levels, request.mode, device)
     main = device or chosen[0].devices[0]
-    require_precision(main, request.precision)
     observer.stage("preparing the workload")
-    prepared = prepare(replace(request, device="cpu", precision="default"))
-    workload = msgspec.structs.replace(prepared.workload, device=main, precision=request.precision)
+    prepared = prepare_for_absent(replace(request, device=main))
+    workload = prepared.workload
     graph, not_captured = None, ""
     if any(choice.level.refusals is not None for choice in chosen):
         observer.stage("capturing the graph")

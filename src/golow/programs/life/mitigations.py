@@ -22,6 +22,7 @@ KEPT = {
     "tensorrt": "the engine is kept",
     "executorch": "the lowered program is kept",
     "tvm": "the compiled library is kept",
+    "iree": "the compiled module is kept",
     "aotinductor": "the compiled package is kept",
     "libtorch": "the linked program is kept",
     "onednn": "lowered graph and layouts are kept",

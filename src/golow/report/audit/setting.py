@@ -14,6 +14,7 @@ from golow.records.comparison import Quantity, Ratio, Run
 from golow.report.audit.facts import alternative_of, change, choices_by_name, faster, memory_change
 from golow.report.command import command_lines
 from golow.report.console import visible
+from golow.report.recipes import recipe
 from golow.report.units import bytes_text, ratio_text, seconds_text
 
 INDENT = 3
@@ -90,9 +91,16 @@ def pasted(level: str, found: Sequence[Alternative], width: int) -> Iterator[str
 def _called(audit: Audit, run: Run, found: Sequence[Alternative], width: int) -> Iterator[str]:
     """The line that gives the level in a program of the reader's; none if one of its alternatives
     is neither a variant nor a variable of the environment, which the program gets as well."""
+    plain = run.level.partition("+")[0]
     if all(one.variant or (one.environment and one.call is None) for one in found):
-        plain = run.level.partition("+")[0]
-        yield from _labelled("call", line_to_paste(audit.workload, plain), width)
+        line = line_to_paste(audit.workload, plain)
+        yield from _labelled("call", line, width)
+        if line:
+            return
+    base = recipe(audit.workload, plain)
+    if base and base.language == "python" and not any(one.variant for one in found):
+        for number, text in enumerate(base.lines.splitlines()):
+            yield from _labelled(" " if number else "level", text, width)
 
 
 def _shell(alternative: Alternative) -> str:

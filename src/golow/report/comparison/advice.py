@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from golow.compiled import callable_levels
+from typing import NamedTuple
+
+from golow.compiled.callable_levels import IN_TORCH
 from golow.programs.comparison.recommended import faster, recommended, right, wrong_eager
 from golow.records.comparison import Comparison, Run
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
+from golow.report.recipes import Recipe, lines_to_paste
 from golow.report.units import count_text, seconds_text
 
 _MODES = {"infer": "inference", "train": "training"}
@@ -20,11 +23,43 @@ def advice(comparison: Comparison) -> str:
     return " ".join([*sentences, *gpu_advice(comparison)])
 
 
-def line_to_paste(comparison: Comparison) -> str:
-    """The line that gives the recommended level in the reader's own program; empty where there is
-    none: for eager, which needs no line, and a level that is not handed over."""
-    best = recommended(comparison)
-    return "" if best is None else callable_levels.line_to_paste(comparison.workload, best.level)
+MOST_OFFERS = 3
+
+
+class Offer(NamedTuple):
+    """Lines to paste, and what a sentence before them says; empty for the recommended level."""
+
+    said: str
+    recipe: Recipe
+
+
+def offers(comparison: Comparison) -> list[Offer]:
+    """The lines that give the recommended level in the reader's own program; none for eager, which
+    needs no line. In training, then those of PyTorch's levels that are faster than eager too, which
+    leave a training script as it is, each with what it was measured to save."""
+    best, workload = recommended(comparison), comparison.workload
+    if best is None:
+        return []
+    own = lines_to_paste(workload, best.level)
+    found = [Offer("", own)] if own else []
+    if workload.mode == "train":
+        found += [
+            Offer(said, recipe)
+            for run in sorted(faster(comparison), key=lambda run: run.ratio.value)  # type: ignore[union-attr]
+            if run is not best and run.level.partition(":")[0].partition("+")[0] in IN_TORCH
+            if (said := _saved(run, comparison)) and (recipe := lines_to_paste(workload, run.level))
+        ][:MOST_OFFERS]
+    return found
+
+
+def _saved(run: Run, comparison: Comparison) -> str:
+    """What a level saves in a training script; empty without eager's time."""
+    eager = next((one for one in comparison.runs if one.level == "eager"), None)
+    if run.ratio is None or eager is None or eager.time is None:
+        return ""
+    share = 1 - run.ratio.value
+    saved, whole = seconds_text(share * eager.time.value), seconds_text(eager.time.value)
+    return f"In a training script as it is, {run.level} saves {share:.0%}, {saved} of {whole}:"
 
 
 def _instead_of(eager: Run, comparison: Comparison) -> list[str]:

@@ -18,7 +18,7 @@ from golow.programs.comparison.store import to_csv_text
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
 from golow.report.comparison import table
-from golow.report.comparison.advice import advice, line_to_paste
+from golow.report.comparison.advice import advice, offers
 from golow.report.comparison.columns import Column, all_columns, chosen_columns, verdict_text
 from golow.report.comparison.table import conditions, footnotes, heading
 from golow.report.console import visible
@@ -74,8 +74,9 @@ def to_markdown(comparison: Comparison, columns: Sequence[Column]) -> str:
     for run in comparison.runs:
         lines.append(f"| {' | '.join(_markdown(cell) for cell in _cells(run, columns))} |")
     lines += [f"\n{_markdown(text)}" for text in (*_reasons(comparison), advice(comparison))]
-    if line := line_to_paste(comparison):
-        lines += ["", "```python", line, "```"]
+    for said, recipe in offers(comparison):
+        lines += [f"\n{_markdown(said)}"] if said else []
+        lines += ["", f"```{recipe.language}", recipe.lines, "```"]
     below = [*footnotes(comparison), conditions(comparison)]
     lines += [f"\n{_markdown(text)}" for text in below]
     return "\n".join(lines) + "\n"
@@ -86,9 +87,10 @@ def to_html(comparison: Comparison, columns: Sequence[Column]) -> str:
     titles = [*FIRST, *(column.title for column in columns)]
     head = _html_row("th", titles)
     rows = "\n".join(_html_row("td", _cells(run, columns)) for run in comparison.runs)
-    line = line_to_paste(comparison)
     below = [f"<p>{_html(text)}</p>\n" for text in (*_reasons(comparison), advice(comparison))]
-    below += [f"<pre>{_html(line)}</pre>\n"] if line else []
+    for said, recipe in offers(comparison):
+        below += [f"<p>{_html(said)}</p>\n"] if said else []
+        below += [f"<pre>{escape(visible(recipe.lines))}</pre>\n"]
     below += [f"<p>{_html(text)}</p>\n" for text in footnotes(comparison)]
     return (
         f'<div class="golow">\n<p><b>{_html(heading(comparison))}</b><br>'

@@ -40,7 +40,8 @@ def render(
     console.print(Text(f"{workload_text(roof.workload)}, {roof.level}", style="bold"))
     peak = roof.peak
     roofs = f"{decimal_text(peak.operations, 'FLOP/s')}, {decimal_text(peak.bytes, 'B/s')}"
-    console.print(Text(f"the machine's measured peaks: {roofs}", style="dim"))
+    whose = f"the published peaks of {roof.gpu}" if roof.gpu else "the machine's measured peaks"
+    console.print(Text(f"{whose}: {roofs}", style="dim"))
     console.print(_table(roof.steps[:top]))
     if len(roof.steps) > top:
         console.print(Text(f"and {len(roof.steps) - top} more steps; {more} shows more"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from textwrap import indent
 
 from rich import box
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.text import Text
 from golow.lower.ir.graph import Graph
 from golow.records.comparison import Comparison, Run
 from golow.records.workload import Workload
-from golow.report.comparison.advice import advice, line_to_paste
+from golow.report.comparison.advice import advice, offers
 from golow.report.comparison.columns import (
     FALLING,
     STYLES,
@@ -51,8 +52,10 @@ def render(
             console.print(where + Text(f": {run.check.words}", style="not bold default"))
     console.print()
     console.print(Text(advice(comparison)))
-    if line := line_to_paste(comparison):
-        console.print(Text(f"  {line}", style="bold"), soft_wrap=True)
+    for said, recipe in offers(comparison):
+        if said:
+            console.print(Text(said))
+        console.print(Text(indent(recipe.lines, "  "), style="bold"), soft_wrap=True)
     for footnote in footnotes(comparison):
         console.print(Text(footnote, style="dim"))
     for remark in [*comparison.notes, *_notes_of_levels(comparison)]:

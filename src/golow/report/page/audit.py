@@ -17,8 +17,8 @@ WIDTH = 96  # characters of a line to paste
 
 
 def title(found: Audit) -> str:
-    """Title of its page."""
-    return f"Audit of {workload_text(found.workload)}"
+    """What a page calls it: its subject."""
+    return workload_text(found.workload)
 
 
 def sections(found: Audit, name: str) -> list[Block]:
@@ -28,7 +28,8 @@ def sections(found: Audit, name: str) -> list[Block]:
 
 def _choices(found: Audit) -> Iterator[Block]:
     yield blocks.paragraph(_summary(found), style="lead")
-    yield blocks.paragraph(f"{heading(found)}\n{conditions(found)}", style="note")
+    _, _, machine = heading(found).partition("\n")
+    yield blocks.paragraph(f"{machine}\n{conditions(found)}".strip(), style="note")
     for level in found.levels:
         yield from _level(found, level)
     for note in found.notes:

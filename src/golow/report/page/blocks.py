@@ -19,7 +19,10 @@ from golow.report.style import look
 
 Block = dict[str, Any]
 
+DARKEST = 80  # luma out of 255 that is seen on a dark page
+PALER = 0.45  # of the way to white, for what is darker
 DISTURBED, THROTTLED = "disturbed", "throttled"
+BROKEN = re.compile(r"\n +")  # a name in a narrow column
 NUMBER = re.compile(r"([+-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?)\s*([A-Za-z%]*)")
 UNITS = {
     "ns": 1e-9,
@@ -49,7 +52,7 @@ def section(
 
 
 def paragraph(text: str, *, style: str = "") -> Block:
-    """style: ``lead`` for the answer, ``note`` for what is secondary."""
+    """style: ``lead`` for the answer, ``note`` for what is secondary, ``caption`` above others."""
     return {"kind": "paragraph", "text": visible(text), "style": style}
 
 
@@ -63,9 +66,10 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Block:
     return {"kind": "facts", "pairs": [[visible(name), visible(text)] for name, text in pairs]}
 
 
-def column(title: str, *, number: bool = True, key: str = "") -> dict[str, Any]:
-    """number: aligned to the right and sorted by number. key: the colour that stands for it."""
-    return {"title": visible(title), "number": number, "key": key}
+def column(title: str, *, number: bool = True, key: str = "", lead: bool = False) -> dict[str, Any]:
+    """number: aligned to the right and sorted by number. key: the colour that stands for it. lead:
+    first and large on a card."""
+    return {"title": visible(title), "number": number, "key": key, "lead": lead}
 
 
 def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
@@ -83,9 +87,10 @@ def table(
     details: Sequence[Sequence[Block]] = (),
     *,
     filtered: bool = False,
+    cards: bool = False,
 ) -> Block:
     """Columns and rows. details: what opens below each row; none if there are none. filtered: with
-    a field for words, also if it is short."""
+    a field for words, also if it is short. cards: on a phone each row is a card."""
     return {
         "kind": "table",
         "caption": visible(caption),
@@ -93,6 +98,7 @@ def table(
         "rows": [list(row) for row in rows],
         "details": [list(blocks) for blocks in details],
         "filtered": filtered,
+        "cards": cards,
     }
 
 
@@ -110,14 +116,20 @@ def tree(
 
 
 def table_of(shown: Table, caption: str) -> Block:
-    """A table of the terminal, with its cells' texts as they are there."""
+    """A table of the terminal, with its cells' texts as they are there, except that names are not
+    broken. A title has two lines where the cells have."""
+    texts = [[BROKEN.sub("", _text(found)) for found in one.cells] for one in shown.columns]
     columns = [
-        column(" ".join(_text(one.header).split()), number=one.justify == "right")
-        for one in shown.columns
+        column(_title(one.header, cells), number=one.justify == "right")
+        for one, cells in zip(shown.columns, texts, strict=True)
     ]
-    texts = [[_text(found) for found in one.cells] for one in shown.columns]
     rows = ([cell(text, order_of(text)) for text in row] for row in zip(*texts, strict=True))
     return table(caption, columns, rows)
+
+
+def _title(header: Any, cells: Sequence[str]) -> str:
+    lines = _text(header).split("\n")
+    return ("\n" if any("\n" in text for text in cells) else " ").join(lines)
 
 
 def order_of(text: str) -> float | None:
@@ -310,9 +322,16 @@ def flame(title: str, rows: Iterable[Iterable[tuple[float, float, str, str]]]) -
 
 
 def level_colour(level: str) -> str:
-    """As in every figure, except that eager has the colour of text, which is black on paper."""
+    """As in every figure, except that eager has the colour of text, which is black on paper, and
+    that what is too dark to be seen on a dark page is lighter there."""
     colour = look(level).colour
-    return "currentColor" if colour == "#000000" else colour
+    if colour == "#000000":
+        return "currentColor"
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    if 0.2126 * red + 0.7152 * green + 0.0722 * blue >= DARKEST:
+        return colour
+    paler = "".join(f"{round(part + PALER * (255 - part)):02X}" for part in (red, green, blue))
+    return f"light-dark({colour}, #{paler})"
 
 
 def _text(found: Any) -> str:

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from golow.programs.comparison.recommended import recommended
 from golow.records.comparison import Comparison, Run, TensorError
-from golow.report.comparison.advice import advice, line_to_paste
+from golow.report.comparison.advice import advice, offers
 from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
-from golow.report.comparison.table import conditions, footnotes, heading, workload_text
+from golow.report.comparison.gpu import gpu_text, is_on_gpu
+from golow.report.comparison.table import conditions, footnotes, workload_text
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.page.level import details, peek
@@ -23,7 +24,7 @@ MORE = {"energy": _ENERGY, **{one.name: one for one in CPU_COLUMNS}}
 
 
 def title(found: Comparison) -> str:
-    """Title of its page."""
+    """What a page calls it: its subject."""
     return workload_text(found.workload)
 
 
@@ -41,10 +42,13 @@ def sections(found: Comparison, name: str) -> list[Block]:
 
 def _answer(found: Comparison) -> Iterator[Block]:
     yield blocks.paragraph(advice(found), style="lead")
-    if line := line_to_paste(found):
-        yield blocks.code(line)
+    for said, recipe in offers(found):
+        if said:
+            yield blocks.paragraph(said)
+        yield blocks.code(recipe.lines)
     yield blocks.paragraph(" ".join([_interval(found), _proved(found), _trust(found)]).strip())
-    yield blocks.paragraph(f"{heading(found)}\n{conditions(found)}", style="note")
+    machine = f"{gpu_text(found)}\n" if is_on_gpu(found) else ""
+    yield blocks.paragraph(f"{machine}{conditions(found)}", style="note")
     for note in found.notes:
         yield blocks.paragraph(f"note: {note}", style="note")
 
@@ -88,14 +92,22 @@ def _ladder(found: Comparison) -> Iterator[Block]:
     longest = max((_highest(run) for run in found.runs), default=0.0) or 1.0
     titles = ["level", "check", "time, interval"]
     heads = [blocks.column(title, number=False) for title in titles]
-    heads += [blocks.column(" ".join(one.label.split())) for one in columns]
+    heads += [
+        blocks.column(" ".join(one.label.split()), lead=one.name in ("time", "ratio"))
+        for one in columns
+    ]
     yield blocks.table(
-        "Levels from the most abstract to the lowest. A bar shows its distribution and its blocks "
-        "under the pointer or the keyboard; click a level for its details.",
+        "Levels, from the most abstract to the lowest",
         heads,
         (_row(run, columns, longest) for run in found.runs),
         [list(details(run)) for run in found.runs],
         filtered=True,
+        cards=True,
+    )
+    yield blocks.paragraph(
+        "A bar shows the distribution of its iterations and its blocks under the pointer or the "
+        "keyboard. Click a level for everything that was recorded of it.",
+        style="note",
     )
     for footnote in footnotes(found):
         yield blocks.paragraph(footnote, style="note")

@@ -46,9 +46,15 @@ Records = Mapping[str, Mapping[str, str]]
 """The files of each record as text, by the record's name and then by their path in it."""
 
 
-def write_page(title: str, sections: list[Any], records: Records, file: Path) -> Path:
+def write_page(
+    title: str, sections: list[Any], records: Records, file: Path, *, kinds: str = ""
+) -> Path:
     """Write the page; raises `GolowError` if it cannot be written. Equal records give equal
-    files."""
+    files.
+
+    title: what the page is about; what follows a first comma is smaller. kinds: of its records.
+    """
+    name, _, about = visible(title).partition(", ")
     style, script = _asset("style.css"), "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     parts = {
         "TITLE": escape(visible(title)),
@@ -56,7 +62,7 @@ def write_page(title: str, sections: list[Any], records: Records, file: Path) ->
         "SCRIPT_HASH": _digest(script),
         "STYLE": style,
         "SCRIPT": script,
-        "VIEW": _json({"title": visible(title), "sections": sections}),
+        "VIEW": _json({"title": name, "about": about, "kinds": kinds, "sections": sections}),
         "RECORD": _json(records),
     }
     page = re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], _asset("page.html"))

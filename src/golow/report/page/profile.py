@@ -13,7 +13,7 @@ from golow.programs.profiling.summary import ROLES
 from golow.report.comparison.table import workload_text
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
-from golow.report.profiling.advice import TEXTS
+from golow.report.profiling.advice import TITLE, grouped, to_paste, words
 from golow.report.profiling.figures import ROLE_COLOURS
 from golow.report.profiling.table import GPU_ROWS
 from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
@@ -22,8 +22,8 @@ OTHER = "#9aa3ad"
 
 
 def title(found: Sequence[Profile]) -> str:
-    """Title of its page."""
-    return f"Profile of {workload_text(found[0].workload)}"
+    """What a page calls it: its subject."""
+    return workload_text(found[0].workload)
 
 
 def sections(found: Sequence[Profile], name: str) -> list[Block]:
@@ -51,36 +51,59 @@ def sections(found: Sequence[Profile], name: str) -> list[Block]:
 
 
 def _summary(found: Profile) -> Iterator[Block]:
-    for finding in found.findings:
-        if finding.name in TEXTS:
-            yield blocks.paragraph(f"{finding.level}: {TEXTS[finding.name](finding)}")
-            if finding.command:
-                yield blocks.code(finding.command)
     profiled = [level for level in found.levels if level.summary]
     longest = max((_seconds(level) for level in profiled), default=1.0)
-    used = {part.role for level in profiled for part in level.summary}
-    roles = [role for role in ROLES if role in used]
-    columns = [blocks.column("level", number=False), blocks.column("a profiled step", number=False)]
-    columns += [blocks.column(title) for title in ("profiled", "without profiler")]
-    columns += [blocks.column(role, key=ROLE_COLOURS.get(role, OTHER)) for role in roles]
-    more = _more_figures(found, profiled)
-    columns += map(blocks.column, more)
-    rows = [
-        [
-            *_summary_row(level, roles, longest),
-            *(blocks.cell(*figure(level)) for figure in more.values()),
-        ]
-        for level in profiled
-    ]
-    if rows:
-        yield blocks.table("Where a step's time goes", columns, rows)
+    if profiled:
+        columns = [blocks.column(title, number=False) for title in ("level", "a profiled step")]
+        columns += [blocks.column(title) for title in ("profiled", "without profiler")]
+        rows = [_step_row(level, longest) for level in profiled]
+        yield blocks.table("What a step's time goes to", columns, rows)
+        yield _shares(found, profiled)
     for level in found.levels:
         if not level.summary:
             why = level.missing or f"{level.verdict}: {level.reason}"
             yield blocks.paragraph(f"{level.level} has no profile: {why}", style="note")
+    yield from _advice(found)
+
+
+def _advice(found: Profile) -> Iterator[Block]:
+    """What the figures advise, as in the terminal, with lines to paste."""
+    shown = grouped(found.findings)
+    if shown:
+        yield blocks.paragraph(TITLE, style="caption")
+    for alike in shown:
+        yield blocks.paragraph(words(alike))
+        if line := to_paste(alike[0], found.workload):
+            yield blocks.code(line)
+        if alike[0].command:
+            yield blocks.code(alike[0].command)
 
 
 Figure = Callable[[LevelProfile], tuple[str, float | None]]
+
+
+def _shares(found: Profile, levels: Sequence[LevelProfile]) -> Block:
+    """A row a figure, a column a level, as in the terminal."""
+    used = {part.role for level in levels for part in level.summary}
+    columns = [blocks.column("share", number=False)]
+    columns += [blocks.column(level.level) for level in levels]
+    rows = [
+        [
+            blocks.cell(role, colour=ROLE_COLOURS.get(role, OTHER)),
+            *(blocks.cell(*_as_share(_share_of(level, role))) for level in levels),
+        ]
+        for role in ROLES
+        if role in used
+    ]
+    rows += [
+        [blocks.cell(name), *(blocks.cell(*figure(level)) for level in levels)]
+        for name, figure in _more_figures(found, levels).items()
+    ]
+    return blocks.table("Shares of the profiled step, and how the hardware was used", columns, rows)
+
+
+def _share_of(level: LevelProfile, role: str) -> float:
+    return next((part.share for part in level.summary if part.role == role), 0.0)
 
 
 def _more_figures(found: Profile, levels: Sequence[LevelProfile]) -> dict[str, Figure]:
@@ -115,8 +138,7 @@ def _seconds(level: LevelProfile) -> float:
     return sum(part.seconds for part in level.summary)
 
 
-def _summary_row(level: LevelProfile, roles: Sequence[str], longest: float) -> list[Block]:
-    by_role = {part.role: part for part in level.summary}
+def _step_row(level: LevelProfile, longest: float) -> list[Block]:
     stack = [
         {
             "share": part.seconds / longest,
@@ -126,13 +148,11 @@ def _summary_row(level: LevelProfile, roles: Sequence[str], longest: float) -> l
         for part in level.summary
     ]
     time = level.time.value if level.time else None
-    shares = [by_role[role].share if role in by_role else 0.0 for role in roles]
     return [
         blocks.cell(level.level, colour=blocks.level_colour(level.level)),
         blocks.cell("", _seconds(level), stack=stack),
         blocks.cell(seconds_text(level.profiled), level.profiled),
         blocks.cell(seconds_text(time), time),
-        *(blocks.cell(share_text(share), share) for share in shares),
     ]
 
 

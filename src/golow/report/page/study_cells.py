@@ -10,7 +10,7 @@ from golow.records.comparison import Quantity
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.study.measures import memory_kind, ratio_text
-from golow.report.study.planes import Place, place_text
+from golow.report.study.planes import Place, tick_text
 from golow.report.study.rows import StudyRow
 from golow.report.units import bytes_text, interval_text, joules_text, seconds_text, share_text
 
@@ -92,7 +92,7 @@ def every_cell(rows: Sequence[StudyRow]) -> Block:
 
     def line(row: StudyRow) -> list[Block]:
         places: list[Place] = [getattr(row, axis) for axis in several]
-        texts = [place_text(axis, place) for axis, place in zip(several, places, strict=True)]
+        texts = [tick_text(axis, place) for axis, place in zip(several, places, strict=True)]
         first = [blocks.cell(t, order_of(p)) for t, p in zip(texts, places, strict=True)]
         return [*first, _level(row), *_cells(row, figures), _outcome(row)]
 

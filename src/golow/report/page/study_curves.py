@@ -29,15 +29,11 @@ def cuts(plane: Plane, paper: PublishedGrid | None) -> Iterator[Block]:
     """For each measure and numeric axis the lines at a value of the other axis, which the reader
     chooses."""
     under = published_plane(paper, plane)
-    drawn = 0
-    for measure in MEASURES:
-        if not is_measured(plane, measure):
-            continue
-        for axis in (plane.x, plane.y):
-            if plane.is_numeric(axis):
-                drawn += 1
-                yield _cuts_over(plane, measure, axis, under)
-    if not drawn:
+    axes = [axis for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
+    shown = [measure for measure in MEASURES if is_measured(plane, measure)]
+    for measure in shown:
+        yield blocks.side_by_side(_cuts_over(plane, measure, axis, under) for axis in axes)
+    if not axes or not shown:
         yield blocks.paragraph("No axis has several numbers.", style="note")
     elif under is not None and paper is not None:
         said = f"Dashed: {paper.where}. Bands are 95% intervals."

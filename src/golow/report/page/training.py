@@ -109,32 +109,34 @@ def _curves(found: Training) -> Iterator[Block]:
     )
     if not any(run.epochs for run in found.runs):
         yield blocks.paragraph("No epoch was trained.")
+    measures = {"Test accuracy": series.accuracy, "Training loss": series.training_loss}
     for start in found.plan.initialisations:
-        for title, curve in (
-            ("Test accuracy", series.accuracy),
-            ("Training loss", series.training_loss),
-        ):
-            bands = _bands(found, curve, start)
-            axes = [
-                axis for axis in AXES if any(np.isfinite(getattr(b, axis)).any() for *_, b in bands)
-            ]
-            lines = [
-                blocks.curve(
-                    level,
-                    group,
-                    [getattr(band, axis) for axis in axes],
-                    (band.middle, band.low, band.high),
-                )
-                for level, group, band in bands
-            ]
-            if lines:
-                what = f"{title}, weights {start}"
-                shown = {group for _, group, _ in bands if group in ("", MEAN)}
-                names = [AXES[axis] for axis in axes]
-                yield blocks.curves(what, names, title.lower(), lines, sorted(shown))
+        made = (_curve(found, title, curve, start) for title, curve in measures.items())
+        yield blocks.side_by_side(chart for chart in made if chart is not None)
 
 
 Curve = Callable[[Training, str, str, int | None], series.Band]
+
+
+def _curve(found: Training, title: str, curve: Curve, start: str) -> Block | None:
+    """A line a level and seed; None if there is none."""
+    bands = _bands(found, curve, start)
+    axes = [axis for axis in AXES if any(np.isfinite(getattr(b, axis)).any() for *_, b in bands)]
+    lines = [
+        blocks.curve(
+            level,
+            group,
+            [getattr(band, axis) for axis in axes],
+            (band.middle, band.low, band.high),
+        )
+        for level, group, band in bands
+    ]
+    if not lines:
+        return None
+    shown = {group for _, group, _ in bands if group in ("", MEAN)}
+    names = [AXES[axis] for axis in axes]
+    what = f"{title}, weights {start}"
+    return blocks.curves(what, names, title.lower(), lines, sorted(shown))
 
 
 def _bands(found: Training, curve: Curve, start: str) -> list[tuple[str, str, series.Band]]:

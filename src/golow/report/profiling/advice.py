@@ -8,49 +8,76 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from golow.compiled.callable_levels import line_to_paste
 from golow.programs.profiling.profile_record import Finding
 from golow.records.workload import Workload
 from golow.report.command import INDENT, command_lines
 from golow.report.console import visible
+from golow.report.recipes import lines_to_paste
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
 MOST = 5
 CAUTION = "profiler"
 
 
-def render_advice(findings: Sequence[Finding], workload: Workload, console: Console) -> None:
-    """Print at most five findings in their order, each with the line that gives the level that was
-    measured to be faster; the same at several levels counts once. A caution about the figures comes
-    last, and always."""
+TITLE = "What to do about it"
+
+
+def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """At most five findings in their order; the same at several levels counts once. A caution about
+    the figures comes last, and always."""
     rules: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.name in TEXTS:  # a newer golow may have other rules
             rules.setdefault(finding.name, []).append(finding)
     cautions = [rules.pop(CAUTION)] if CAUTION in rules else []
-    shown = [*list(rules.values())[: MOST - len(cautions)], *cautions]
+    return [*list(rules.values())[: MOST - len(cautions)], *cautions]
+
+
+def words(alike: Sequence[Finding]) -> str:
+    """The text of the first one, and the other levels' names."""
+    first, *others = alike
+    names = dict.fromkeys(finding.level for finding in others)
+    likewise = f" Likewise at {_listed(list(names))}." if names else ""
+    return f"{TEXTS[first.name](first)}{likewise}"
+
+
+def render_advice(findings: Sequence[Finding], workload: Workload, console: Console) -> None:
+    """Print the findings, each with the line that gives the level that was measured to be
+    faster."""
+    shown = grouped(findings)
     if not shown:
         return
     console.print()
-    console.print(Text("What to do about it", style="bold"))
+    console.print(Text(TITLE, style="bold"))
     for number, alike in enumerate(shown, start=1):
         console.print(Text(_item(number, alike, workload, console.width)), soft_wrap=True)
 
 
 def _item(number: int, alike: Sequence[Finding], workload: Workload, width: int) -> str:
-    """The text of the first, the other levels' names, the line to paste and the command, indented
-    below a number."""
-    first, *others = alike
-    words = TEXTS[first.name](first)
-    names = dict.fromkeys(finding.level for finding in others)
-    if names:
-        words += f" Likewise at {_listed(list(names))}."
-    lines = textwrap.wrap(
-        visible(f"{number}. {words}"), width, subsequent_indent=" " * INDENT, break_on_hyphens=False
-    )
-    if first.faster and (line := line_to_paste(workload, first.faster)):
-        lines.append(" " * INDENT + visible(line))
+    """The text, the line to paste and the command, indented below a number."""
+    first, text = alike[0], visible(f"{number}. {words(alike)}")
+    lines = textwrap.wrap(text, width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
+    lines += [" " * INDENT + visible(line) for line in to_paste(first, workload).splitlines()]
     return "\n".join([*lines, *command_lines(visible(first.command), width)])
+
+
+def to_paste(finding: Finding, workload: Workload) -> str:
+    """The lines that give the level that was measured to be faster, or that do what the finding
+    says; empty if there are none."""
+    if finding.faster:
+        found = lines_to_paste(workload, finding.faster)
+        # What is got by commands has them as the finding's own command.
+        return found.lines if found and found.language == "python" else ""
+    if finding.name == "no tensor cores" and finding.reason not in TF32_HELPS:
+        return ""
+    return SETTINGS.get(finding.name, "")
+
+
+TF32_HELPS = ("ieee", "products in ieee")
+SETTINGS = {
+    "no tensor cores": 'torch.set_float32_matmul_precision("high")',
+    "pageable copies": "loader = DataLoader(samples, ..., pin_memory=True)",
+}
 
 
 # ---------------------------------------------------------------- the texts
@@ -137,7 +164,7 @@ def _pageable_copies(finding: Finding) -> str:
     size, share = bytes_text(finding.figure("copied")), share_text(finding.figure("share"))
     return (
         f"At {finding.level}, a step has {copies} copies of {size} in all from pageable memory, "
-        f"{share} of the profiled step. pin_memory() on the host's tensors makes them pinned."
+        f"{share} of the profiled step, which is the most that pinned memory can save."
     )
 
 

@@ -187,6 +187,6 @@ def _counted(axis: str, place: Place) -> str:
     return f"{place} thread{'s' if place != 1 else ''}" if axis == "threads" else str(place)
 
 
-def tick_text(axis: Axis, place: Place) -> str:
+def tick_text(axis: str, place: Place) -> str:
     """A value of an axis as its tick label."""
     return OWN.get(axis, "none") if place is None else str(place)

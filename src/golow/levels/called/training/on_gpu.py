@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -132,6 +133,12 @@ class GpuPlan:
         loss = self._new_loss()
         self._run(inputs, targets, loss.data_ptr())
         return loss
+
+    def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
+        """Run the same step by step, and wait for it; returns loss, outputs and gradients. These
+        are of the loss as it is scaled."""
+        self._target.wait()
+        return self._run.observed(inputs, targets)
 
     def reload(self, frozen: Mapping[str, Tensor]) -> None:
         """Read weights that no step changes again."""

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +25,7 @@ from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.run.called_plan import set_threads
 from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
 from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.direct.onednn.steps.built_plan import Built
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 
@@ -106,11 +108,30 @@ class ProcessorPlan:
         """Run the step on a batch at these addresses; returns its loss."""
         set_threads(self._threads)
         self._run(inputs, targets)
-        if self._state is not None:
-            self._state.clear(["gradient_sum"])
+        self._forget_sums()
         loss = torch.empty((), dtype=torch.float32, device="cpu")  # whatever the defaults are
         ctypes.memmove(loss.data_ptr(), self._run.loss_address, LOSS_BYTES)
         return loss
+
+    def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
+        """Run the same step by step; returns loss, outputs and gradients."""
+        set_threads(self._threads)
+        found = self._run.observed(inputs, targets)
+        self._forget_sums()
+        return found
+
+    def _forget_sums(self) -> None:
+        if self._state is not None:
+            self._state.clear(["gradient_sum"])
+
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._run.built
+
+    def constant(self, kind: str, target: str) -> np.ndarray:
+        """A constant of the graph."""
+        return self._run.constant(kind, target)
 
     def reload(self, frozen: Mapping[str, Tensor]) -> None:
         """Nothing: plans read every weight in the state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 from torch import Tensor, nn
 
 from golow.levels.called.target import Target
@@ -70,6 +71,10 @@ class StepPlan(Protocol):
 
     def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> Tensor:
         """Run the step on a batch at these addresses, or enqueue it. Returns its loss."""
+
+    def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
+        """Run the same step by step, when all steps so far have ended; returns loss, outputs and
+        gradients."""
 
     def reload(self, frozen: Mapping[str, Tensor]) -> None:
         """Take weights that no step changes."""

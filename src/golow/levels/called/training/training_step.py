@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 from torch import Tensor
 
 from golow.levels.called.forks import forks
@@ -17,7 +18,7 @@ from golow.levels.called.training.optimizer_state import OptimizerMemory
 from golow.levels.called.training.scaler_state import given_scale, scaler_state
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import OneBatch, StepPlans
-from golow.levels.called.training.step_target import StepTarget
+from golow.levels.called.training.step_target import Key, StepTarget
 from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
 from golow.observer import Observer, Silent
@@ -205,6 +206,16 @@ class TrainingStep(Uncopied):
 
     # ------------------------------------------------------------ implementation
 
+    @property
+    def parts(self) -> StepParts:
+        """For what writes the step down."""
+        return self._parts
+
+    @property
+    def plans(self) -> Mapping[int, OneBatch]:
+        """Its plans, by batch."""
+        return self._plans
+
     def build(self, rows: int, observer: Observer) -> OneBatch:
         """Build the plans of a batch size, if there are none yet."""
         return self._plans.get(rows) or self._at(rows, observer)
@@ -224,6 +235,23 @@ class TrainingStep(Uncopied):
         self._device.set_dropout(active=True)
         self._set_rates(rates)
         return loss
+
+    def observed(self, batch: Sequence[Tensor]) -> dict[Key, np.ndarray]:
+        """Make a step on contiguous tensors in their order, which drops nothing and updates; return
+        loss, outputs and gradients."""
+        with self._alone():
+            self._device.wait()
+            scale, number = self._device.scale(), self._inputs.number
+            addresses = [item.data_ptr() for item in batch]
+            plan = (self._plans.get(len(batch[0])) or self._at(len(batch[0]), Silent())).updating
+            self._device.set_dropout(active=False)
+            found = plan.observed(addresses[:number], addresses[number:])
+            self._device.set_dropout(active=True)
+            self._parts.optimizer.steps += 1
+            self._version += 1
+        if scale is not None:
+            found |= {key: a / scale.value for key, a in found.items() if key[0] == "gradient"}
+        return found
 
     def _set_rates(self, rates: tuple[float, ...]) -> None:
         self._rates = rates

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from golow.levels import gpu
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.lowering import BUILT, lowered, write_lowered
+from golow.levels.nvidia.known_gpus import KnownGpu
 from golow.levels.probe import Probe
 from golow.lower.ir.graph import Graph, Pass
 from golow.lower.plan.plan import Plan
@@ -20,6 +21,7 @@ from golow.records.workload import Workload
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.engines.engines import Engines
     from golow.levels.direct.cudnn.steps.built_plan import Built
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
@@ -78,6 +80,18 @@ def plan(graph: Graph, workload: Workload, variant: str, cache: Path) -> Plan:
     return _built(graph, workload, variant, cache).plan
 
 
+def plan_for(graph: Graph, workload: Workload, variant: str, gpu: KnownGpu) -> Plan:
+    """Return the plan of a lowered graph for a GPU that need not be here, without its libraries:
+    its engines are not chosen. What ``autotune`` measures is predicted from the GPU's figures.
+    Raises `Unsupported` as `plan` does."""
+    from golow.levels.direct.cudnn.engines.unchosen import UnchosenEngines
+    from golow.levels.direct.cudnn.planning import build_plan
+    from golow.levels.direct.cudnn.problems.precision import TYPES
+
+    engines = cast("Engines", UnchosenEngines(gpu, times=variant == "autotune"))
+    return build_plan(graph, engines, TYPES[workload.precision], workload.batches).plan
+
+
 def kernels(graph: Graph, workload: Workload, variant: str, cache: Path) -> tuple[str, ...]:
     """Return the generated kernels of that plan as text to read."""
     from golow.levels.direct.cudnn.run.kernel_listing import kernel_texts
@@ -122,6 +136,7 @@ LEVEL = Level(
     from_graph=True,
     passes=passes,
     plan=plan,
+    plan_for=plan_for,
     kernels=kernels,
     refusals=refusals,
     devices=("cuda",),

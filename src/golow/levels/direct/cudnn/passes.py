@@ -36,6 +36,7 @@ from golow.lower.fuse.norm_fusion import (
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
@@ -179,6 +180,7 @@ INFERENCE: Order = (
     join_linear_layers,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    reduce_few_elementwise,
     eliminate_dead_code,
 )
 
@@ -227,6 +229,7 @@ TRAINING: Order = (
     add_rows_to_gradients,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    reduce_few_elementwise,
     update_parameters,
     eliminate_dead_code,
 )

@@ -62,8 +62,13 @@ class Network(NamedTuple, Generic[Plan]):
 
     @property
     def shown(self) -> str:
-        """The title for comments: no sign ends one."""
-        return re.sub(r"[^\w .:+-]", "_", self.title)
+        """The title for comments."""
+        return shown(self.title)
+
+
+def shown(title: str) -> str:
+    """A title for comments: no sign ends one."""
+    return re.sub(r"[^\w .:+-]", "_", title)
 
 
 def identifier(text: str) -> str:

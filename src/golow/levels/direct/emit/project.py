@@ -10,7 +10,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from golow.levels.direct.emit.network import FORMAT, End, Network, identifier
-from golow.levels.direct.emit.spelling import listed, text
+from golow.levels.direct.emit.spelling import listed, single, text
+from golow.levels.direct.emit.training import Held, TrainingNetwork
 from golow.storage.project_folder import MARKER, take_folder
 
 SOURCES = Path(__file__).parent / "sources"
@@ -18,6 +19,7 @@ SUPPORT = (
     "failure.h",
     "forms.cpp",
     "forms.h",
+    "status.h",
     "tensor_file.cpp",
     "tensor_file.h",
     "weight_arithmetic.cpp",
@@ -27,7 +29,7 @@ TENSORS = ("example.safetensors", "expected.safetensors", "weights.safetensors")
 
 
 def write_files(
-    network: Network[Any],
+    network: Network[Any] | TrainingNetwork[Any],
     folder: Path,
     texts: Mapping[str, str],
     tensors: Mapping[str, Mapping[str, np.ndarray]],
@@ -54,8 +56,18 @@ def write_files(
 
 def shared_texts(network: Network[Any], words: Mapping[str, str]) -> dict[str, str]:
     """The texts of every project, by their files. words: in its templates."""
-    filled_in = {f"{network.name}.h": "network.h.in", "main.cpp": "main.cpp.in"}
-    filled_in["network.cpp"] = "network.cpp.in"
+    filled_in = {"network.h": "network.h.in", "network.cpp": "network.cpp.in"}
+    return _texts(network.name, filled_in | {"main.cpp": "main.cpp.in"}, words)
+
+
+def training_texts(network: TrainingNetwork[Any], words: Mapping[str, str]) -> dict[str, str]:
+    """The same of every project that trains."""
+    filled_in = {"network.h": "training.h.in", "network.cpp": "training.cpp.in"}
+    return _texts(network.name, filled_in | {"main.cpp": "train.cpp.in"}, words)
+
+
+def _texts(name: str, filled_in: dict[str, str], words: Mapping[str, str]) -> dict[str, str]:
+    filled_in = {f"{name}.h": filled_in.pop("network.h"), **filled_in}
     texts = {name: filled(SOURCES / source, words) for name, source in filled_in.items()}
     return texts | supporting(SOURCES, SUPPORT)
 
@@ -81,29 +93,61 @@ def shared_words(
     batches = list(network.plans)
     about = ", ".join(f"{end.name} {_shape(end.shape)} {end.dtype}" for end in network.inputs)
     weights = [_weight(network, name) for name in read]
-    return {
-        "@marker@": MARKER,
-        "@name@": network.name,
-        "@NAME@": network.name.upper(),
-        "@title@": network.shown,
+    return _words(network, plans) | {
         "@about@": about,
         "@about_sentence@": f"Inference for {about}.",
         "@pads@": "true" if network.pads else "false",
         "@batches@": _batches(network),
-        "@plans@": "\n".join(f"void plan_{batch}(Plan& plan);" for batch in batches),
-        "@plan_list@": ", ".join(f"{{{batch}, plan_{batch}}}" for batch in batches),
         "@weights@": "\n".join(map(_form, weights)),
         "@inputs@": "\n".join(map(_form, network.inputs)),
         "@outputs@": "\n".join(map(_form, network.outputs)),
         "@changed@": ", ".join(map(str, network.changed)),
         "@changes@": _changes(network),
-        "@ends@": "\n".join(_rows(network)),
-        "@plan_files@": " ".join(plans),
-        "@indent@": " " * (len(network.name.upper()) + len(network.name) + 12),
+        "@ends@": "\n".join(_rows(network.inputs, network.outputs)),
         "@example_inputs@": ", ".join(identifier(end.name) for end in network.inputs),
         "@example_outputs@": ", ".join(end.name for end in network.outputs),
         "@largest@": str(batches[-1]),
         "@arena@": f"{arena / 2**20:.1f} MiB",
+    }
+
+
+def training_words(
+    network: TrainingNetwork[Any], plans: Sequence[str], memory: int
+) -> dict[str, str]:
+    """The same of every project that trains. memory: bytes of state and step."""
+    about = ", ".join(f"{end.name} {_shape(end.shape)} {end.dtype}" for end in network.inputs)
+    sizes = list(network.plans)
+    return _words(network, plans) | {
+        "@about@": about,
+        "@about_sentence@": f"A training step for {about}, by {network.optimizer}.",
+        "@optimizer@": network.optimizer,
+        "@batches@": f"There is a plan for a batch of {' and of '.join(map(str, sizes))}, and for "
+        "no other.",
+        "@state@": "\n".join(map(_held, network.state)),
+        "@beside@": "\n".join(map(_form, network.beside)),
+        "@inputs@": "\n".join(map(_form, network.inputs)),
+        "@targets@": "\n".join(map(_form, network.targets)),
+        "@ends@": "\n".join(_rows(network.inputs, network.targets)),
+        "@example_inputs@": ", ".join(identifier(end.name) for end in network.inputs),
+        "@example_targets@": ", ".join(identifier(end.name) for end in network.targets),
+        "@largest@": str(sizes[-1]),
+        "@rate@": f"{network.rate:g}",
+        "@rate_literal@": single(network.rate),
+        "@memory_bytes@": f"{memory / 2**20:.1f} MiB",
+    }
+
+
+def _words(network: Network[Any] | TrainingNetwork[Any], plans: Sequence[str]) -> dict[str, str]:
+    batches = list(network.plans)
+    return {
+        "@marker@": MARKER,
+        "@name@": network.name,
+        "@NAME@": network.name.upper(),
+        "@title@": network.shown,
+        "@plans@": "\n".join(f"void plan_{batch}(Plan& plan);" for batch in batches),
+        "@plan_list@": ", ".join(f"{{{batch}, plan_{batch}}}" for batch in batches),
+        "@plan_files@": " ".join(plans),
+        "@indent@": " " * (len(network.name.upper()) + len(network.name) + 12),
     }
 
 
@@ -130,8 +174,8 @@ def _changes(network: Network[Any]) -> str:
     return f" The network changes inputs in place: {names}."
 
 
-def _rows(network: Network[Any]) -> Iterator[str]:
-    for ends in (network.inputs, network.outputs):
+def _rows(*both: Sequence[End]) -> Iterator[str]:
+    for ends in both:
         for end in ends:
             yield f"| `{end.name}` | {end.dtype} | {_shape(end.shape)} |"
 
@@ -151,6 +195,13 @@ def _weight(network: Network[Any], name: str) -> End:
 
 
 def _form(end: End) -> str:
+    return f"        {_fields(end)},"
+
+
+def _held(held: Held) -> str:
+    return f"        {listed((text(held.kind), _fields(held.end), held.bytes))},"
+
+
+def _fields(end: End) -> str:
     fields = [text(end.name), text(end.dtype), listed(end.shape)]
-    fields += [listed(map(text, end.also))] if end.also else []
-    return f"        {listed(fields)},"
+    return listed([*fields, *([listed(map(text, end.also))] if end.also else [])])

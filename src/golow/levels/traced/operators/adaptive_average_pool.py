@@ -1,4 +1,4 @@
-"""Adaptive average pooling, of images with their channels last."""
+"""Adaptive average pooling."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
 
 
 def build(writer: Writer, given: AdaptiveAveragePool) -> None:
-    """The mean over all pixels, or a product with the share of each pixel in each window."""
+    """The framework's own; or, with channels last, the mean over all pixels, or a product with the
+    share of each pixel in each window."""
     dialect = writer.dialect
     shape = writer.value(given.x).shape[2:]
     x = writer.image(given.x)
+    own = dialect.adaptive_mean(x, given.size)
+    if own is not None:
+        writer.put(own, image=True)
+        return
     if tuple(given.size) == (1, 1):
         writer.put(dialect.reduced("mean", x, (1, 2), keep=True), image=True)
         return

@@ -22,8 +22,10 @@ def reduce(writer: Writer, given: Reduce) -> None:
     x = writer.image(given.x) if image else writer.plain(given.x)
     if image:
         axes = tuple(sorted(map(image_axis, axes)))
-    dtype = writer.value(given.x).dtype
-    result = writer.dialect.reduced(given.function, x, axes, given.keep, dtype)
+    value = writer.value(given.x)
+    result = writer.dialect.reduced(
+        given.function, x, axes, given.keep, value.dtype, len(value.shape)
+    )
     writer.put(result, image=image and given.keep)
 
 
@@ -44,16 +46,24 @@ def layer_norm(writer: Writer, given: LayerNorm) -> None:
     dialect = writer.dialect
     x = writer.plain(given.x)
     axes = tuple(range(-given.axes, 0))
+    weight, bias = (
+        None if item is None else writer.plain(item) for item in (given.weight, given.bias)
+    )
+    shape = writer.value(given.x).shape[-given.axes :]
+    own = dialect.layer_norm(x, shape, weight, bias, given.epsilon)
+    if own is not None and writer.output(1) is None and writer.output(2) is None:
+        writer.put(own)
+        return
     mean = writer.line("row_mean", dialect.reduced("mean", x, axes, keep=True))
     centred = writer.line("centred", f"{x} - {mean}")
     squares = f"{dialect.module}.square({centred})"
     variance = dialect.reduced("mean", squares, axes, keep=True)
     inverse = writer.line("inverse", f"{dialect.rsqrt}({variance} + {given.epsilon!r})")
     result = f"{centred} * {inverse}"
-    if given.weight is not None:
-        result += f" * {writer.plain(given.weight)}"
-    if given.bias is not None:
-        result += f" + {writer.plain(given.bias)}"
+    if weight is not None:
+        result += f" * {weight}"
+    if bias is not None:
+        result += f" + {bias}"
     writer.put(result)
     writer.put(mean, index=1)
     writer.put(inverse, index=2)

@@ -59,7 +59,7 @@ def permute(writer: Writer, given: Permute) -> None:
         order = tuple(map(image_axis, given.order))
         x = writer.image(given.x)
         writer.put(x if order == (0, 1, 2, 3) else dialect.transposed(x, order))
-    elif tuple(given.order) == CHANNELS_SECOND:
+    elif dialect.channels_last and tuple(given.order) == CHANNELS_SECOND:
         writer.put(writer.plain(given.x), image=True)
     else:
         writer.put(dialect.transposed(writer.plain(given.x), given.order))

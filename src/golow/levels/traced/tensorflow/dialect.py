@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golow.levels.traced.dialect import Dialect, Side
+from golow.levels.traced.dialect import Side, StrictDialect
 
 # In the order of promotion.
 DTYPES = {
@@ -24,7 +24,7 @@ REDUCTIONS = {
 TRUTHS = {"maximum": "tf.reduce_any", "minimum": "tf.reduce_all"}
 
 
-class TensorFlow(Dialect):
+class TensorFlow(StrictDialect):
     """`tf`, `tf.math` and `tf.nn`. TensorFlow converts no types by itself."""
 
     level = "tensorflow"
@@ -46,9 +46,6 @@ class TensorFlow(Dialect):
 
     def converted(self, x: str, dtype: str) -> str:
         return f"tf.cast({x}, {DTYPES[dtype]})"
-
-    def cast(self, x: str, given: str, wanted: str) -> str:
-        return x if given == wanted else self.converted(x, wanted)
 
     def typed(self, value: float, dtype: str) -> str:
         """A number that states its type."""

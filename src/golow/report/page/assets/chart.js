@@ -1,7 +1,8 @@
 // Lines with bands, on axes with round numbers; a legend whose entries switch them.
-const FRAME = { wide: 720, high: 300, left: 62, right: 24, top: 10, bottom: 40 };
+const FRAME = { wide: 640, high: 280, left: 62, right: 24, top: 10, bottom: 40 };
 const SMALL_FRAME = { ...FRAME, wide: 360, high: 190 };
 const NARROW_FRAME = { ...FRAME, wide: 360, high: 260 }; // of a phone, on which letters keep their size
+const MOST_PLACES = 10;
 
 function frameOf(block) {
   if (block.small) return SMALL_FRAME;
@@ -15,7 +16,7 @@ function chartBlock(block) {
   const draw = () => place.replaceChildren(linesElement(block, block.lines.filter((line) => !hidden.has(line.name))));
   draw();
   const legend = switchesOf([...new Set(block.lines.map((line) => line.name))], hidden, keyFor, draw);
-  return element("figure", {}, element("figcaption", {}, block.title), legend, place);
+  return element("figure", { class: "charted" }, element("figcaption", {}, block.title), legend, place);
 }
 
 function linesElement(block, lines) {
@@ -23,6 +24,8 @@ function linesElement(block, lines) {
   const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
   const ys = lines.flatMap((line) => [...line.points.map((point) => point[1]), ...line.band.flatMap((part) => part.slice(1))]);
   const across = scaleOf(xs, frame.left, frame.wide - frame.right, block.logAcross, false);
+  const places = [...new Set(xs)].sort((a, b) => a - b);
+  if (block.logAcross && places.length <= MOST_PLACES && places.every(Number.isInteger)) across.ticks = places; // such as batch sizes
   const up = scaleOf(ys, frame.high - frame.bottom, frame.top, block.logUp, block.fromZero);
   const label = `${block.title}: ${lines.map((line) => line.name).join(", ")}`;
   const made = drawn("svg", { class: block.small ? "chart small" : "chart", viewBox: `0 0 ${frame.wide} ${frame.high}`, role: "img", "aria-label": label });
@@ -37,14 +40,15 @@ function linesElement(block, lines) {
 // The grid, the ticks' numbers, and what the axes are.
 function frameElements(frame, across, up, block) {
   const made = [];
-  for (const [tick, text] of block.ticks || up.ticks.map((tick) => [tick, tickText(tick)])) {
+  const heights = tickTexts(up.ticks);
+  for (const [tick, text] of block.ticks || up.ticks.map((tick, number) => [tick, heights[number]])) {
     made.push(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
     made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, text));
   }
   const every = Math.ceil(across.ticks.length / (frame.wide / 60)); // no more than there is room for
-  for (const tick of across.ticks.filter((_, number) => number % every === 0)) {
-    made.push(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
-  }
+  const ticks = across.ticks.filter((_, number) => number % every === 0);
+  const texts = tickTexts(ticks);
+  ticks.forEach((tick, number) => made.push(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 18, "text-anchor": "middle" }, texts[number])));
   made.push(drawn("text", { x: frame.wide - frame.right, y: frame.high - 6, "text-anchor": "end" }, block.across));
   made.push(drawn("text", { x: 12, y: frame.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${frame.high / 2})` }, block.up));
   return made;
@@ -121,10 +125,28 @@ function decades(low, high) {
   return ticks;
 }
 
+// One style for the numbers of all axes: whole numbers up to 9,999 with a comma, from 10k on with a
+// prefix, and on an axis with equal steps as many decimals for one as for the other.
+const PREFIXES = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
+
+function tickTexts(ticks) {
+  const most = ticks.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+  const [step, last] = [ticks[1] - ticks[0], ticks[ticks.length - 1] - ticks[ticks.length - 2]];
+  if (ticks.length < 2 || Math.abs(step - last) > 1e-6 * Math.abs(step) || (most < 1e-3 && most > 0)) return ticks.map(tickText);
+  const [prefix, factor] = most >= 1e4 ? PREFIXES.find(([, one]) => most >= one) : ["", 1];
+  const isWhole = (number) => Math.abs(number - Math.round(number)) < 1e-6 * Math.max(1, Math.abs(number));
+  const decimals = [0, 1, 2, 3, 4, 5].find((count) => ticks.every((tick) => isWhole((tick / factor) * 10 ** count))) || 0;
+  return ticks.map((tick) => (tick === 0 ? "0" : numberText(tick / factor, decimals) + prefix));
+}
+
 function tickText(value) {
   const size = Math.abs(value);
-  for (const [prefix, factor] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-    if (size >= 1e5 && size >= factor) return `${Number((value / factor).toPrecision(4))} ${prefix}`;
-  }
-  return size !== 0 && size < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(4)));
+  if (size !== 0 && size < 1e-3) return value.toExponential(0);
+  const [prefix, factor] = (size >= 1e4 && PREFIXES.find(([, one]) => size >= one)) || ["", 1];
+  return numberText(Number((value / factor).toPrecision(4))) + prefix;
+}
+
+function numberText(value, decimals) {
+  const digits = decimals === undefined ? { maximumFractionDigits: 6 } : { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return value.toLocaleString("en", digits);
 }

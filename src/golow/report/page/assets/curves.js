@@ -16,7 +16,7 @@ function curvesBlock(block) {
   draw();
   const levels = switchesOf(names, hidden.name, (name) => [keyOf(block.lines.find((line) => line.name === name).colour)], draw);
   const chosen = block.axes.length > 1 ? [element("label", { class: "filter" }, "over ", axis)] : [];
-  return element("figure", {}, element("figcaption", {}, block.title), ...chosen, levels, switchesOf(groups, hidden.group, () => [], draw), place);
+  return element("figure", { class: "charted" }, element("figcaption", {}, block.title), ...chosen, levels, switchesOf(groups, hidden.group, () => [], draw), place);
 }
 
 // The points that have a place on that axis.

@@ -33,8 +33,8 @@ function blockElement(block) {
 
 function sectionElement(section) {
   const made = element("section", { id: section.id, "aria-labelledby": `${section.id}-title` });
-  made.append(element("h2", { id: `${section.id}-title` }, section.title));
   if (section.of) made.append(element("p", { class: "of" }, section.of));
+  made.append(element("h2", { id: `${section.id}-title` }, section.title));
   made.append(...section.blocks.map(blockElement));
   return made;
 }
@@ -48,8 +48,10 @@ function saveRecord() {
 
 const view = JSON.parse(document.getElementById("golow-view").textContent);
 const PARTS = new Map(view.sections.flatMap((section) => Object.entries(section.parts || {}))); // that cells open
+if (view.kinds) document.getElementById("brand").textContent += `: ${view.kinds}`;
 document.getElementById("title").textContent = view.title;
-document.getElementById("nav").append(...view.sections.map((section) => element("a", { href: `#${section.id}` }, section.title)));
+document.getElementById("about").textContent = view.about;
+document.getElementById("nav").append(...view.sections.map((section) => element("a", { href: `#${section.id}`, ...(section.of ? { class: "first" } : {}) }, section.title)));
 document.getElementById("main").replaceChildren(...view.sections.map(sectionElement), peekPlace);
 document.getElementById("save").addEventListener("click", saveRecord);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

@@ -13,7 +13,7 @@ function sliderBlock(block) {
     name: level.name, colour: level.colour, dashed: level.name.includes(":"), plain: true, marked: [], band: [],
     points: counts.map((count) => [count, totalOf(level, count)]),
   }));
-  const legend = element("div", { class: "note" }, ...lines.map((line) => element("span", {}, keyOf(line.colour), `${line.name}  `)));
+  const legend = element("div", { class: "legend" }, ...lines.map((line) => element("span", {}, keyOf(line.colour), line.name)));
   function show() {
     const iterations = Math.round(10 ** Number(input.value));
     const best = block.levels.reduce((a, b) => (totalOf(b, iterations) < totalOf(a, iterations) ? b : a));

@@ -46,7 +46,7 @@ function tableBlock(block) {
       if (number === state.column) head.setAttribute("aria-sort", state.falling ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     });
-    count.textContent = `${found.length} of ${rows.length} rows`;
+    count.textContent = found.length === rows.length ? `${rows.length} rows` : `${found.length} of ${rows.length} rows`;
     more.hidden = shown.length === found.length;
   }
 
@@ -88,13 +88,15 @@ function tableBlock(block) {
   }
 
   show();
-  const whole = element("div", { class: "tabled" });
+  const whole = element("div", { class: `tabled${block.cards ? " cards" : ""}${block.columns.length < 6 ? " few" : ""}` });
+  const head = element("div", { class: "head" }, element("p", { class: "caption" }, block.caption));
+  whole.append(head);
   if (rows.length > 10 || (block.filtered && rows.length > 1)) {
     const search = element("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${block.caption}` });
     search.addEventListener("input", () => { state.words = search.value.toLowerCase().trim(); show(); });
-    whole.append(element("div", { class: "filter" }, search, count, more));
+    head.append(element("div", { class: "filter" }, search, count, more));
   }
-  const table = element("table", block.map ? { class: "map" } : {}, element("caption", {}, block.caption), element("thead", {}, element("tr", {}, ...heads)), body);
+  const table = element("table", { "aria-label": block.caption, ...(block.map ? { class: "map" } : {}) }, element("thead", {}, element("tr", {}, ...heads)), body);
   whole.append(element("div", { class: rows.length > 15 ? "scroll tall" : "scroll", tabindex: "0", role: "group", "aria-label": block.caption }, table));
   return whole;
 }
@@ -110,8 +112,12 @@ function ordered(a, b, falling) {
 function cellElement(cell, column, first) {
   const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
   if (first) made.setAttribute("scope", "row");
+  else made.dataset.title = column.title; // what a card calls it
+  if (column.lead) made.classList.add("lead");
+  if (!cell.bar && ["", "-"].includes(cell.text)) made.classList.add("none");
   if (!column.number && cell.text.length > 40) made.classList.add("long");
   if (cell.bar) {
+    made.classList.add("bars");
     const bar = barElement(cell.bar, cell.colour);
     made.append(cell.peek ? peekElement(bar, cell.peek) : bar, cell.text);
     return made;
@@ -120,20 +126,22 @@ function cellElement(cell, column, first) {
   if (cell.colour) made.append(keyOf(cell.colour));
   if (cell.heat) made.style.background = `rgba(var(--heat), ${(0.45 * cell.heat).toFixed(3)})`;
   for (const side of cell.edges || []) made.classList.add(`edge-${side}`);
-  made.append(cell.text);
+  const [head, ...rest] = column.lead ? cell.text.split("\n") : [cell.text];
+  made.append(head, ...(rest.length ? [element("span", { class: "ends" }, `\n${rest.join("\n")}`)] : []));
   return made;
 }
 
 function barElement(bar, colour) {
   const [wide, high] = [144, 20];
   const x = (share) => (2 + share * (wide - 4)).toFixed(1);
-  const made = drawn("svg", { class: "bar", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": bar.text });
+  const made = drawn("svg", { class: "bar", viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", role: "img", "aria-label": bar.text });
+  const line = { stroke: "currentColor", fill: "none", "vector-effect": "non-scaling-stroke" }; // a card's bar is wider
   made.append(drawn("title", {}, bar.text));
   made.append(drawn("rect", { x: 2, y: 5, height: 10, width: Math.max(1, bar.value * (wide - 4)), rx: 1.5, fill: colour, "fill-opacity": 0.55 }));
   if (bar.high > bar.low) {
-    made.append(drawn("path", { d: `M${x(bar.low)} 10H${x(bar.high)}M${x(bar.low)} 6V14M${x(bar.high)} 6V14`, stroke: "currentColor", fill: "none", "stroke-width": 1.3 }));
+    made.append(drawn("path", { d: `M${x(bar.low)} 10H${x(bar.high)}M${x(bar.low)} 6V14M${x(bar.high)} 6V14`, ...line, "stroke-width": 1.3 }));
   }
-  if (bar.limit) made.append(drawn("path", { d: `M${x(bar.limit)} 1V19`, stroke: "currentColor", "stroke-dasharray": "2 2" }));
+  if (bar.limit) made.append(drawn("path", { d: `M${x(bar.limit)} 1V19`, ...line, "stroke-dasharray": "2 2" }));
   return made;
 }
 

@@ -51,11 +51,7 @@ class DeviceMemory:
             for place, size in plan.sizes.items()
             if size and place != ONCE
         }
-        self._inputs = {
-            index: Region(buffer.bytes)
-            for index, buffer in enumerate(plan.buffers)
-            if buffer.place == "input"
-        }
+        self._inputs = self._new_inputs()
 
     def place(self, place: Place) -> Region | None:
         """The memory of a place; None if the plan has none."""
@@ -87,6 +83,22 @@ class DeviceMemory:
     def forget_inputs(self) -> None:
         """Free the memory of the inputs: nothing reads them there any more."""
         self._inputs = {}
+
+    @contextmanager
+    def with_inputs(self) -> Iterator[None]:
+        """Memory for the inputs, after `forget_inputs`; it is freed at the end."""
+        self._inputs = self._new_inputs()
+        try:
+            yield
+        finally:
+            self._inputs = {}
+
+    def _new_inputs(self) -> dict[int, Region]:
+        return {
+            index: Region(buffer.bytes)
+            for index, buffer in enumerate(self._plan.buffers)
+            if buffer.place == "input"
+        }
 
     @contextmanager
     def loading(self) -> Iterator[None]:

@@ -27,6 +27,7 @@ from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
 from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.levels.direct.kernel_views import View
+from golow.levels.direct.plan_program import SEEN, Key, clipped
 from golow.levels.nvidia.memory import Region
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Place, Plan
@@ -156,7 +157,8 @@ class TrainingPlan:
         )
         keys = [("input", str(k)) for k in self._inputs]
         keys += [("target", str(k)) for k in self._targets]
-        places = [execution.memory.input(built.inputs[key].buffer) for key in keys]
+        self._buffers = [built.inputs[key].buffer for key in keys]
+        places = [execution.memory.input(buffer) for buffer in self._buffers]
 
         def enqueue() -> None:
             self._enqueue(landing.address)
@@ -174,8 +176,28 @@ class TrainingPlan:
     def __call__(self, inputs: Sequence[int], targets: Sequence[int], loss: int) -> None:
         """Enqueue the step on a batch at these addresses, on the caller's stream. Its loss, a
         float32, is written to that address."""
-        given = [*(inputs[k] for k in self._inputs), *(targets[k] for k in self._targets), loss]
-        self._graph.launch(given, self._stream())
+        self._graph.launch([*self._given(inputs, targets), loss], self._stream())
+
+    def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
+        """Run the same step by step; return loss, outputs and gradients, which may be scaled. The
+        batch must be there, and the GPU idle."""
+        execution, built = self._execution, self._execution.built
+        wanted = {key: tensor for key, tensor in built.outputs.items() if key[0] in SEEN}
+        with building, execution.memory.with_inputs():
+            self._gpu.make_current()
+            for buffer, address in zip(self._buffers, self._given(inputs, targets), strict=True):
+                size = self.plan.buffers[buffer].bytes
+                place = execution.memory.input(buffer).address
+                self._gpu.copy_columns(place, size, address, size, size, 1)
+            if self._lagging:
+                execution.renew_copies(self._lagging)
+            found = execution.run_observed(0, wanted)
+            self._forget_sums()
+            self._gpu.synchronize()
+        return clipped(found)
+
+    def _given(self, inputs: Sequence[int], targets: Sequence[int]) -> list[int]:
+        return [*(inputs[k] for k in self._inputs), *(targets[k] for k in self._targets)]
 
     def load(self, read: Read) -> None:
         """Take other weights that no step changes. No step may run meanwhile."""
@@ -192,7 +214,10 @@ class TrainingPlan:
         there = View("float32", Layout("float32").strides(loss.shape))
         kernel = strided_copy(here, there, loss.shape)
         self._gpu.launch(kernel, [execution.address(loss), landing])
+        self._forget_sums()
+
+    def _forget_sums(self) -> None:
         for place in self._sums:
-            region = execution.memory.place(place)
+            region = self._execution.memory.place(place)
             if region is not None:
                 self._gpu.fill(region.address, self.plan.sizes[place])

@@ -22,6 +22,7 @@ from golow.levels.direct.cudnn.shared_kernels.fused_pointwise import (
     reach,
 )
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat, vector
+from golow.levels.direct.cudnn.shared_kernels.packed_rows import packed_rows, packs_rows
 from golow.levels.direct.kernel_views import Axes, View, merged_axes
 
 FILE = FOLDER / "copies.cu"
@@ -37,6 +38,8 @@ def strided_copy(source: View, target: View, shape: Sequence[int]) -> Kernel:
     side = _beside(axes)
     if side is not None:
         return _turned(source, target, axes, side)
+    if packs_rows(source, target, axes):
+        return packed_rows(source, target, axes)
     identity = Statement("t0", source.dtype, input_name(0))
     return fused([identity], [source], [Written(identity.name, target)], shape)
 

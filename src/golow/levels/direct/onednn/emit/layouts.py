@@ -94,7 +94,7 @@ class Layouts:
 
     def _argument(self, item: Any, numbers: Any) -> str:
         if item is None:
-            return "no_layout"
+            return "nullptr"
         if isinstance(item, Descriptor):
             return self.layout(item)
         if isinstance(item, PrimitiveDescription):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.constant_keys import ConstantKey, constant_keys
 from golow.levels.direct.emit.constants import Constants
 from golow.levels.direct.emit.network import Sized, identifier
@@ -13,6 +14,7 @@ from golow.levels.direct.emit.spelling import listed, text
 from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
 from golow.levels.direct.onednn.bindings.primitive import Primitive
+from golow.levels.direct.onednn.build.inputs import Key
 from golow.levels.direct.onednn.emit.functions import (
     function_call,
     independent_of_weights,
@@ -30,6 +32,7 @@ from golow.levels.direct.onednn.run.called_plan import (
 )
 from golow.levels.direct.onednn.steps.built_plan import (
     ArrayCall,
+    Built,
     Call,
     KernelCall,
     PrimitiveCall,
@@ -46,43 +49,39 @@ def plan_source(
     title: str, batch: int, sized: Sized[CalledPlan], parts: tuple[Kernels, Constants, Keys]
 ) -> str:
     """Return the source of one plan. parts: of the whole project, and are added to."""
-    return _PlanSource(batch, sized, *parts).source(title)
+    return _InferenceSource(batch, sized, parts).source(title)
 
 
-def require_emitted(title: str, sized: Sized[CalledPlan]) -> None:
+def require_emitted(title: str, built: Built) -> None:
     """Raise `GolowError` for a plan with a step that has no form in C++."""
-    for refusal in not_emitted(sized.plan.built):
+    for refusal in not_emitted(built):
         raise GolowError(
             f"{title} cannot be written as C++: {refusal.reason}, which the program has not",
             "--level libtorch writes it as calls of PyTorch's library.",
         )
 
 
-class _PlanSource:
+class PlanSource:
+    """parts: of the whole project, and are added to."""
+
     def __init__(
         self,
         batch: int,
-        sized: Sized[CalledPlan],
-        kernels: Kernels,
-        constants: Constants,
-        keys: Keys,
+        built: Built,
+        read: Read,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        parts: tuple[Kernels, Constants, Keys],
     ) -> None:
-        self._batch, self._read = batch, sized.read
-        self._plan, self._built = sized.plan, sized.plan.built
-        self._kernels, self._constants, self._keys = kernels, constants, keys
-        self._outputs = outputs_of(self._built)
-        self._in_place = {
-            number
-            for number, tensor in enumerate(self._outputs)
-            if is_written_in_place(self._built, tensor)
-        }
+        self._batch, self._built, self._read = batch, built, read
+        self._kernels, self._constants, self._keys = parts
+        self._outputs = outputs
+        # What has another place than the plan says.
         self._places = {
-            self._outputs[number].buffer: f"plan.output({number}, {self._outputs[number].bytes})"
-            for number in self._in_place
+            given.buffer: f"plan.input({number}, {given.bytes})"
+            for number, given in enumerate(inputs)
+            if given is not None
         }
-        for number, given in enumerate(inputs_of(self._built)):
-            if given is not None:
-                self._places[given.buffer] = f"plan.input({number}, {given.bytes})"
         self._lines: list[str] = []
         self._layouts = Layouts(self._lines)
         self._fixed = independent_of_weights(self._built)
@@ -137,10 +136,10 @@ class _PlanSource:
 
     def _weights(self) -> None:
         for (kind, target), tensor in self._built.inputs.items():
-            if kind in ("parameter", "buffer"):
-                self._lines.append(f"plan.weight({self._piece(tensor.buffer)}, {text(target)});")
-            elif kind == "constant":
+            if kind == "constant":
                 self._content(tensor.buffer, target, self._read(kind, target))
+            elif (weight := self._weight((kind, target), tensor)) is not None:
+                self._lines.append(weight)
         for index, array in self._built.constants.items():
             self._content(index, self._built.plan.buffers[index].name, array)
         wanted = {
@@ -155,8 +154,13 @@ class _PlanSource:
                 for tensor, array in zip(written, arrays[-len(written) :], strict=True):
                     self._content(tensor.buffer, step.operation, array)
 
+    def _weight(self, key: Key, tensor: Tensor) -> str | None:
+        """What says that an input of the graph is there; None for one that calls bring."""
+        raise NotImplementedError
+
     def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence[np.ndarray]]:
-        return self._plan.contents(self._read, wanted) if wanted else {}
+        """What these functions of loading write."""
+        raise NotImplementedError
 
     def _content(self, index: int, name: str, array: np.ndarray) -> None:
         found = self._constants.add(name, array)
@@ -212,6 +216,29 @@ class _PlanSource:
                 f"plan.run({described}, {{{{{argument(SRC)}, {self._value(tensor)}, {source}}}, "
                 f"{{{argument(DST)}, output_{number}, {target}}}}});"
             )
+
+
+class _InferenceSource(PlanSource):
+    def __init__(
+        self, batch: int, sized: Sized[CalledPlan], parts: tuple[Kernels, Constants, Keys]
+    ) -> None:
+        built = sized.plan.built
+        outputs = outputs_of(built)
+        super().__init__(batch, built, sized.read, inputs_of(built), outputs, parts)
+        self._plan = sized.plan
+        self._places |= {
+            tensor.buffer: f"plan.output({number}, {tensor.bytes})"
+            for number, tensor in enumerate(outputs)
+            if is_written_in_place(built, tensor)
+        }
+
+    def _weight(self, key: Key, tensor: Tensor) -> str | None:
+        kind, target = key
+        there = kind in ("parameter", "buffer")
+        return f"plan.weight({self._piece(tensor.buffer)}, {text(target)});" if there else None
+
+    def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence[np.ndarray]]:
+        return self._plan.contents(self._read, wanted) if wanted else {}
 
 
 def function_call_of(call: Call) -> str | None:

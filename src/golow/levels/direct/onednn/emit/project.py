@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,8 @@ from golow.levels.direct.onednn.emit.plan_source import Keys, plan_source, requi
 from golow.levels.direct.onednn.run.called_plan import CalledPlan
 
 SOURCES = Path(__file__).parent / "sources"
-SUPPORT = ("network.cpp", "network.h", "plan.cpp", "plan.h")
+SUPPORT = ("bound.cpp", "bound.h", "memory.cpp", "memory.h", "plan.cpp", "plan.h")
+INFERENCE = ("network.cpp", "network.h")
 
 
 def write_project(network: Network[CalledPlan], folder: Path) -> list[Path]:
@@ -45,7 +46,7 @@ def project_texts(network: Network[CalledPlan]) -> dict[str, str]:
 def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, np.ndarray]]:
     """The texts of the project by their files, and its constants."""
     for sized in network.plans.values():
-        require_emitted(network.title, sized)
+        require_emitted(network.title, sized.plan.built)
     kernels = Kernels(code for sized in network.plans.values() for code in sized.plan.built.codes)
     constants, keys = Constants(), Keys()
     plans = {
@@ -59,7 +60,8 @@ def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, n
         "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
         "constants.cpp": filled(SHARED / "constants.cpp", {}),
     }
-    texts |= shared_texts(network, words) | plans | generated | supporting(SOURCES, SUPPORT)
+    support = supporting(SOURCES, (*SUPPORT, *INFERENCE))
+    texts |= shared_texts(network, words) | plans | generated | support
     return texts, constants.arrays
 
 
@@ -71,19 +73,29 @@ def _words(network: Network[CalledPlan], plans: list[str], kernels: list[str]) -
     )
     arena = max(one.plan.sizes["arena"] for one in built)
     return shared_words(network, plans, read, arena) | {
-        "@device@": "a CPU",
-        "@calls@": f" Every call computes with {network.threads} OpenMP threads.",
-        "@LIBRARY@": "ONEDNN",
-        "@library@": "oneDNN, or the CPU, is another one than the program was written for",
+        **library_words(network.threads, kernels, (*SUPPORT, *INFERENCE)),
         "@memory@": "",
         "@further@": "",
-        "@facts@": f"    {network.threads},",
         "@definitions@": "",
-        "@threads@": str(network.threads),
+        "@files@": table(_files(network, plans)),
+    }
+
+
+def library_words(threads: int, kernels: Sequence[str], support: Sequence[str]) -> dict[str, str]:
+    """The words of every project of this level. kernels: their sources; support: the level's own
+    sources."""
+    compiled = (f"support/{name}" for name in support if name.endswith(".cpp"))
+    return {
+        "@device@": "a CPU",
+        "@calls@": f" Every call computes with {threads} OpenMP threads.",
+        "@LIBRARY@": "ONEDNN",
+        "@library@": "oneDNN, or the CPU, is another one than the program was written for",
+        "@facts@": f"    {threads},",
+        "@threads@": str(threads),
+        "@support_files@": " ".join(compiled),
         "@kernel_files@": " ".join(kernels),
         "@kernel_flags@": ";".join(KERNEL_FLAGS),
         "@onednn@": version(),
-        "@files@": table(_files(network, plans)),
     }
 
 

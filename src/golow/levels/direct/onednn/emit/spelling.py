@@ -31,15 +31,21 @@ _ARGUMENTS = _named({k: v for k, v in MACROS.items() if k.startswith("DNNL_ARG_"
 
 # Meanings of the whole numbers among a primitive's arguments, in their order; others are numbers.
 ENUMERATIONS: dict[str, tuple[Mapping[int, str], ...]] = {
+    "batch_normalization_backward": (_PROPAGATION,),
     "batch_normalization_forward": (_PROPAGATION,),
     "binary": (ALGORITHMS,),
     "convolution_forward": (_PROPAGATION, ALGORITHMS),
     "convolution_backward_data": (ALGORITHMS,),
+    "convolution_backward_weights": (ALGORITHMS,),
+    "eltwise_backward": (ALGORITHMS,),
     "eltwise_forward": (_PROPAGATION, ALGORITHMS),
     "inner_product_forward": (_PROPAGATION,),
+    "layer_normalization_backward": (_PROPAGATION,),
     "layer_normalization_forward": (_PROPAGATION,),
+    "pooling_backward": (ALGORITHMS,),
     "pooling_forward": (_PROPAGATION, ALGORITHMS),
     "reduction": (ALGORITHMS,),
+    "resampling_backward": (ALGORITHMS,),
     "resampling_forward": (_PROPAGATION, ALGORITHMS),
 }
 

@@ -1,5 +1,5 @@
 """Rows that are copied: those with given indices, of one axis or of several, and parts that are
-joined."""
+joined; and rows that are added to."""
 
 from __future__ import annotations
 
@@ -18,6 +18,25 @@ ROWS = """static void body(void* const* pointers, const long* n, long begin, lon
     const {kind}* const from = x + (part / count * rows + row) * width;
     {kind}* const to = y + part * width;
     for (long k = 0; k < width; k++) to[k] = from[k];
+  }}
+}}"""
+STRIP = 64  # columns of the result that a part of the kernel sums
+SUMS = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long count = n[2], rows = n[3], width = n[4], strips = n[5], skipped = n[6];
+  const {index}* const indices = static_cast<{index}*>(pointers[1]);
+  for (long part = begin; part < end; part++) {{
+    const long outer = part / strips, first = part % strips * {strip}, left = width - first;
+    const long size = left < {strip} ? left : {strip};
+    const {kind}* const from = static_cast<{kind}*>(pointers[0]) + outer * count * width + first;
+    {kind}* const to = static_cast<{kind}*>(pointers[2]) + outer * rows * width + first;
+    for (long row = 0; row < rows; row++)
+      for (long k = 0; k < size; k++) to[row * width + k] = 0;
+    for (long i = 0; i < count; i++) {{
+      const long wanted = indices[i], last = rows - 1;
+      const long row = wanted < 0 ? 0 : wanted > last ? last : wanted;
+      if (row == skipped) continue;
+      for (long k = 0; k < size; k++) to[row * width + k] += from[i * width + k];
+    }}
   }}
 }}"""
 PLACES = """static void body(void* const* pointers, const long* n, long begin, long end) {{
@@ -59,6 +78,17 @@ def rows_taken(
     code = ROWS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype])
     numbers = parts(outer * count, outer * count * width)
     return Kernel(code, (*numbers, count, rows, width))
+
+
+def rows_summed(
+    dtype: str, index_dtype: str, outer: int, rows: int, count: int, width: int, skipped: int
+) -> Kernel:
+    """Pointers: x [outer, count, width], indices [count] -> y [outer, rows, width]: the gradient of
+    `rows_taken`, but for zeros in the row ``skipped``."""
+    code = SUMS.format(kind=C_TYPES[dtype], index=C_TYPES[index_dtype], strip=STRIP)
+    strips = -(-width // STRIP)
+    numbers = parts(outer * strips, outer * (rows + count) * width)
+    return Kernel(code, (*numbers, count, rows, width, strips, skipped))
 
 
 def places_taken(

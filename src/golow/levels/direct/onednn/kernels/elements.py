@@ -60,6 +60,12 @@ def elements(
     return Kernel("\n".join(_code(statements, names, views, outputs, axes)), numbers)
 
 
+def of_each(expression: str, dtype: str, count: int) -> Kernel:
+    """Pointers: x [count] -> the expression of x0 [count]; both are row-major."""
+    view = View(dtype, (1,))
+    return elements([Statement("y", dtype, expression)], [view], [Written("y", view)], [count])
+
+
 def _code(
     statements: Sequence[Statement],
     names: Sequence[str],

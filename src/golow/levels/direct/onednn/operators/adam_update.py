@@ -11,19 +11,23 @@ from golow.levels.direct.onednn.bindings.constants import BINARY_DIV, BINARY_MUL
 from golow.levels.direct.onednn.bindings.primitive import PostOp
 from golow.levels.direct.onednn.build import updating
 from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.kernels.step_numbers import adam_numbers
 from golow.levels.direct.onednn.steps import array_steps
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.operators.adam_update import AdamStep, AdamUpdate
 
 
 def adam_step(build: Builder, arguments: AdamStep) -> None:
-    """Add a step of NumPy for the three numbers. The learning rate is stored with its sign
+    """Add a step for the three numbers. The learning rate is stored with its sign
     reversed; the root is stored as what the squares' root is multiplied by."""
     steps = build.values.plain(arguments.steps)
     number = build.outputs.state_for(0) or array_steps.result(build, 0)
     made = [number, array_steps.result(build, 1), array_steps.result(build, 2)]
     given = [steps, build.values.plain(arguments.learning_rate)]
-    build.steps.array_call(partial(_numbers, betas=arguments.betas), given, made)
+    if build.generates:
+        build.steps.kernel(adam_numbers(arguments.betas), given, made)
+    else:
+        build.steps.array_call(partial(_numbers, betas=arguments.betas), given, made)
     for index, tensor in enumerate(made):
         build.values.define(index, tensor, private=index > 0)
 

@@ -35,6 +35,7 @@ from golow.levels.direct.onednn.bindings.constants import (
 from golow.levels.direct.onednn.bindings.library import Descriptor, array, number, numbers
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.kernels import group_statistics
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.statistics import Groups, combined, corrections, groups_of
 from golow.levels.direct.refusing import not_made_by, read_by_others, refuse_integers
@@ -161,9 +162,13 @@ def _in_groups(
         for channels, into in zip((mean, variance, *given), views, strict=True):
             groups.spread(channels, into)
 
-    build.steps.array_call(
-        combine, [means, variances, *affine.values()], [*spread.values(), mean, variance]
-    )
+    given, made = [means, variances, *affine.values()], [*spread.values(), mean, variance]
+    if build.generates:
+        channels, block = x.shape[1], groups.order[-1]
+        kernel = group_statistics.combined(channels, groups.number, block, len(affine))
+        build.steps.kernel(kernel, given, made)
+    else:
+        build.steps.array_call(combine, given, made)
     primitive = _forward_primitive(build, groups.layout, epsilon, GLOBAL_STATISTICS | flags)
     mask = _mask(build, primitive, flags)
     build.steps.call(
@@ -286,7 +291,13 @@ def _corrected(
         )
         level[...], slope[...], total_ones[...], total_normed[...] = found
 
-    build.steps.array_call(correct, [*sums, *given], [level, slope, *totals])
+    if build.generates:
+        kernel = group_statistics.corrections(
+            channels, groups.number, groups.order[-1], groups.pixels, scale is not None, epsilon
+        )
+        build.steps.kernel(kernel, [*sums, *given], [level, slope, *totals])
+    else:
+        build.steps.array_call(correct, [*sums, *given], [level, slope, *totals])
     primitive = Primitive(
         build.engine, "binary", BINARY_MUL, groups.wide, groups.narrow, groups.wide,
         post_ops=[PostOp("add", descriptor=groups.narrow), PostOp("sum", 1.0)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from golow.levels.direct.onednn.bindings.library import Descriptor, channel_bloc
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
 from golow.levels.direct.onednn.build.builder import Builder
 from golow.levels.direct.onednn.build.refusing import without_algorithm
+from golow.levels.direct.onednn.kernels.elements import input_name, of_each
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.eltwise import apply, post_ops
 from golow.levels.direct.onednn.steps.strided_views import dense
@@ -122,7 +124,11 @@ def _count(build: Builder, reference: Ref, step: int) -> None:
     result = build.outputs.state_for(0) or build.memory.new(
         build.current.output_name(), x.shape, dtype="int64"
     )
-    build.steps.array_call(run, [x], [result])
+    if build.generates:
+        kernel = of_each(f"{input_name(0)} + {step}", "int64", math.prod(x.shape))
+        build.steps.kernel(kernel, [x], [result])
+    else:
+        build.steps.array_call(run, [x], [result])
     build.values.define(0, result)
 
 

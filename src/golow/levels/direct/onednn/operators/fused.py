@@ -64,7 +64,7 @@ def _of_channels(parts: Sequence[Node]) -> set[str]:
 
 def _layout(build: Builder, inputs: Sequence[Ref], shape: tuple[int, ...]) -> Descriptor:
     """The layout of most inputs of the results' shape, without gaps; row-major without any."""
-    made = [build.values.tensor(reference) for reference in inputs]
+    made = [build.views.as_it_lies(reference) for reference in inputs]
     wide = [t.descriptor for t in made if t.shape == shape and t.descriptor is not None]
     usable = [item for item in wide if item.shape == shape and fits(item)]
     filled = [item if item.blocks else dense(shape, item.strides) for item in usable]
@@ -75,7 +75,7 @@ def _layout(build: Builder, inputs: Sequence[Ref], shape: tuple[int, ...]) -> De
 
 
 def _given(build: Builder, reference: Ref, layout: Descriptor, by_channel: bool) -> Tensor:
-    tensor = build.values.tensor(reference)
+    tensor = build.views.as_it_lies(reference)
     if not follows(tensor, layout) or by_channel:
         tensor = build.values.plain(reference)
     if not by_channel:

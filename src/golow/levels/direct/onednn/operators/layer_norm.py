@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from golow.levels.direct.formulas.literals import number as literal
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.bindings.constants import (
     BACKWARD,
@@ -29,6 +30,7 @@ from golow.levels.direct.onednn.bindings.constants import (
 from golow.levels.direct.onednn.bindings.library import Descriptor, number
 from golow.levels.direct.onednn.bindings.primitive import Primitive
 from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.kernels.elements import input_name, of_each
 from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
@@ -59,7 +61,11 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
         np.divide(1, np.sqrt(variance + epsilon), out=deviation)
 
     deviation = build.memory.new(build.current.output_name(2), (rows,), of_rows)
-    build.steps.array_call(invert, [variance], [deviation])
+    if build.generates:
+        inverse = f"1.0f / sqrtf({input_name(0)} + {literal(arguments.epsilon)})"
+        build.steps.kernel(of_each(inverse, "float32", rows), [variance], [deviation])
+    else:
+        build.steps.array_call(invert, [variance], [deviation])
     for index, tensor in ((1, mean), (2, deviation)):
         if build.current.is_read(index):
             shape = build.current.output(index).shape
@@ -79,7 +85,11 @@ def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
     def square(deviation: Any, variance: Any) -> None:
         np.divide(1, deviation * deviation, out=variance)
 
-    build.steps.array_call(square, [deviation], [variance])
+    if build.generates:
+        inverse = f"1.0f / ({input_name(0)} * {input_name(0)})"
+        build.steps.kernel(of_each(inverse, "float32", rows), [deviation], [variance])
+    else:
+        build.steps.array_call(square, [deviation], [variance])
     # The shift is an argument of the gradient too, although it does not matter.
     flags, reads = _scales(build, arguments.weight, arguments.bias, columns)
     reads |= {SRC: x, DIFF_DST: outer, MEAN: mean, VARIANCE: variance}

@@ -1,4 +1,4 @@
-"""The negative log likelihood of the targets, and its gradient, with NumPy: it is little work."""
+"""The negative log likelihood of the targets, and its gradient, by generated kernels or NumPy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.build.builder import Builder
+from golow.levels.direct.onednn.kernels.likelihood import likelihood, likelihood_gradient
 from golow.levels.direct.refusing import not_floating
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 
@@ -26,7 +27,11 @@ def nll_loss(build: Builder, arguments: NllLoss) -> None:
 
     scalar = Descriptor.plain(())
     results = [build.memory.new(build.current.output_name(i), (), scalar) for i in (0, 1)]
-    build.steps.array_call(run, [logs, target], results)
+    if build.generates:
+        rows, columns = logs.shape
+        build.steps.kernel(likelihood(rows, columns, mean, ignored), [logs, target], results)
+    else:
+        build.steps.array_call(run, [logs, target], results)
     for index, result in enumerate(results):
         build.values.define(index, result)
 
@@ -45,7 +50,13 @@ def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
     result = build.memory.new(build.current.output_name(), logs.shape, logs.layout)
     gradient = build.values.tensor(arguments.gradient)
     weight = build.values.tensor(arguments.total_weight)
-    build.steps.array_call(run, [gradient, target, weight], [result])
+    given = [gradient, target, weight]
+    if build.generates:
+        rows, columns = logs.shape
+        kernel = likelihood_gradient(rows, columns, mean, ignored)
+        build.steps.kernel(kernel, given, [result])
+    else:
+        build.steps.array_call(run, given, [result])
     build.values.define(0, result)
 
 

@@ -1,4 +1,4 @@
-"""Rows by their indices, by a generated kernel or with NumPy, and adding to rows with NumPy."""
+"""Rows by their indices, and adding to rows, by generated kernels or with NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.build.builder import Builder
-from golow.levels.direct.onednn.kernels.copies import rows_taken
+from golow.levels.direct.onednn.kernels.copies import rows_summed, rows_taken
 from golow.levels.direct.onednn.steps.array_steps import of_arrays, result
 from golow.lower.operators.take import Take, TakeBackward
 
@@ -41,6 +41,9 @@ def _by_kernel(build: Builder, arguments: Take) -> None:
 def take_backward(build: Builder, arguments: TakeBackward) -> None:
     """Zeros with each gradient added to its row."""
     axis, skipped = arguments.axis, arguments.skipped
+    if build.generates and math.prod(build.current.output().shape) > 0:
+        _sums_by_kernel(build, arguments)
+        return
 
     def run(gradient: Any, index: Any, y: Any) -> None:
         y[...] = 0
@@ -51,6 +54,17 @@ def take_backward(build: Builder, arguments: TakeBackward) -> None:
             rows[skipped] = 0
 
     of_arrays(build, run, arguments.gradient, arguments.index)
+
+
+def _sums_by_kernel(build: Builder, arguments: TakeBackward) -> None:
+    x, index = build.values.plain(arguments.gradient), build.values.plain(arguments.index)
+    made, axis, count = result(build), arguments.axis, math.prod(index.shape)
+    outer, width = math.prod(made.shape[:axis]), math.prod(made.shape[axis + 1 :])
+    kernel = rows_summed(
+        x.dtype, index.dtype, outer, made.shape[axis], count, width, arguments.skipped
+    )
+    build.steps.kernel(kernel, [x, index], [made])
+    build.values.define(0, made)
 
 
 IMPLEMENTATIONS = (

@@ -5,10 +5,12 @@ Nothing here imports a framework: inputs are addresses.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.bundle_arrays import Batch, Read
@@ -20,6 +22,7 @@ from golow.levels.direct.onednn.run.kernel_compilation import Workshop
 from golow.levels.direct.onednn.run.shared_weights import Region
 from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches, Tensor
+from golow.levels.direct.plan_program import SEEN, Key, clipped
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 from golow.storage.cache import write_sealed
@@ -103,16 +106,46 @@ class TrainingPlan:
         self._inputs, self._targets = (len(_read(built, kind)) for kind in ("input", "target"))
         self._point, self._copy_in = execution.pointing_to(tensors), execution.copying_in(tensors)
         self._at: list[int] = []
-        self._run = execution.run
+        self._execution, self._run = execution, execution.run
 
     def __call__(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
         """Run the step on a batch at these addresses."""
+        self._take(inputs, targets)
+        self._run()
+
+    def observed(self, inputs: Sequence[int], targets: Sequence[int]) -> dict[Key, np.ndarray]:
+        """Run the same; return loss, outputs and gradients. Each is copied right after its step,
+        because a later step may reuse its memory."""
+        outputs, found = self.built.outputs, dict[Key, np.ndarray]()
+        at_step: dict[int, list[Key]] = defaultdict(list)
+        for key, (_, position) in outputs.items():
+            if key[0] in SEEN:
+                at_step[position].append(key)
+
+        def see(position: int) -> None:
+            for key in at_step.get(position, ()):
+                found[key] = self._execution.read(outputs[key][0])
+
+        self._take(inputs, targets)
+        self._execution.run_watched(see)
+        see(-1)
+        return clipped(found)
+
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._execution.built
+
+    def constant(self, kind: str, target: str) -> np.ndarray:
+        """A copy of a constant of the graph."""
+        return self._execution.read(self.built.inputs[kind, target])
+
+    def _take(self, inputs: Sequence[int], targets: Sequence[int]) -> None:
         at = [*inputs[: self._inputs], *targets[: self._targets]]
         if at != self._at:
             self._point(at)
             self._at = at
         self._copy_in(at)
-        self._run()
 
 
 def _read(built: Built, wanted: str) -> list[Tensor | None]:

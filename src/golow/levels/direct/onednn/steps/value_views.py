@@ -50,6 +50,15 @@ class Views:
         tensor = self._build.values.tensor(reference)
         return folded(self._build.values.plain(reference) if tensor.layout.blocks else tensor)
 
+    def as_it_lies(self, reference: Ref) -> Tensor:
+        """Return a value for a kernel that follows strides: a view with gaps is not copied if its
+        innermost elements are side by side."""
+        waiting = self._waiting.get(reference.name)
+        layout = None if waiting is None else strided(waiting)
+        if waiting is None or layout is None or layout.strides[-1:] != (1,):
+            return self._build.values.tensor(reference)
+        return waiting.tensor._replace(descriptor=layout, shape=layout.shape)
+
     def define(self, view: Folded) -> None:
         """Make this view the current node's value. It is copied at once in training, and if it is
         a part of an input, where it has gaps or an axis needs several strides."""

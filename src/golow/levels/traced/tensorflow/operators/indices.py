@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from golow.levels.direct.implementation import Implementation
+from golow.levels.traced.index_axes import (
+    from_front,
+    indexed,
+    shape_of,
+    to_front,
+    values_in_front,
+)
 from golow.levels.traced.tensorflow.dialect import TENSORFLOW
 from golow.levels.traced.writer import Writer
 from golow.lower.ir.graph import Ref
@@ -38,7 +45,7 @@ def scatter(writer: Writer, given: Scatter) -> None:
 
 def index(writer: Writer, given: Index) -> None:
     """``x[indices]``."""
-    axes = _indexed(given.indices)
+    axes = indexed(given.indices)
     x, shape = writer.plain(given.x), writer.value(given.x).shape
     if len(axes) == 1:
         [axis] = axes
@@ -46,81 +53,29 @@ def index(writer: Writer, given: Index) -> None:
         assert named is not None  # noqa: S101
         writer.put(f"tf.gather({x}, {_from_start(writer, named, shape[axis])}, axis={axis})")
         return
-    first, _ = _first(len(shape), axes)
+    first, _ = to_front(len(shape), axes)
     moved = x if first is None else f"tf.transpose({x}, {first})"
     found = f"tf.gather_nd({moved}, {_stacked(writer, given.x, given.indices, axes)})"
-    back = _back(writer, given.indices, axes, len(shape))
+    back = from_front(writer, given.indices, len(shape))
     writer.put(found if back is None else f"tf.transpose({found}, {back})")
 
 
 def index_put(writer: Writer, given: IndexPut) -> None:
     """``x[indices] = values``, or ``+=``."""
     verb = "add" if given.add else "update"
-    axes = _indexed(given.indices)
+    axes = indexed(given.indices)
     x, shape = writer.plain(given.x), writer.value(given.x).shape
-    first, order = _first(len(shape), axes)
+    first, order = to_front(len(shape), axes)
     moved = x if first is None else f"tf.transpose({x}, {first})"
     places = _stacked(writer, given.x, given.indices, axes)
-    values = _values(writer, given, axes)
+    values = values_in_front(writer, given)
     written = f"tf.tensor_scatter_nd_{verb}({moved}, {places}, {values})"
     writer.put(written if first is None else f"tf.transpose({written}, {order})")
 
 
-def _values(writer: Writer, given: IndexPut, axes: list[int]) -> str:
-    """The values in the shape of ``x[indices]``, with the axes of the indices first."""
-    shape = writer.value(given.x).shape
-    named = _named(writer, given.indices)
-    rest = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-    back = _back(writer, given.indices, axes, len(shape))
-    wanted = (*named, *rest)
-    values = writer.plain(given.values)
-    if back is None:
-        return f"tf.broadcast_to({values}, {wanted})"
-    whole = tuple(wanted[place] for place in back)
-    front = tuple(back.index(place) for place in range(len(back)))
-    return f"tf.transpose(tf.broadcast_to({values}, {whole}), {front})"
-
-
-def _indexed(given: tuple[Ref | None, ...]) -> list[int]:
-    return [axis for axis, item in enumerate(given) if item is not None]
-
-
-def _named(writer: Writer, given: tuple[Ref | None, ...]) -> tuple[int, ...]:
-    """The shape of all indices together."""
-    import numpy as np
-
-    shapes = [writer.value(item).shape for item in given if item is not None]
-    return tuple(np.broadcast_shapes(*shapes))
-
-
-def _first(rank: int, axes: list[int]) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-    """The order that has these axes first, None if they are, and the way back."""
-    order = (*axes, *(axis for axis in range(rank) if axis not in axes))
-    back = tuple(order.index(axis) for axis in range(rank))
-    return (None if order == tuple(range(rank)) else order), back
-
-
-def _back(
-    writer: Writer, given: tuple[Ref | None, ...], axes: list[int], rank: int
-) -> tuple[int, ...] | None:
-    """The order that brings the indices' axes from the front to where PyTorch has them: to the
-    first index's place if the indices stand side by side; None if they stay in front."""
-    adjacent = axes == list(range(axes[0], axes[-1] + 1))
-    if not adjacent or axes[0] == 0:
-        return None
-    new = len(_named(writer, given))
-    before = axes[0]
-    rest = rank - len(axes)
-    return (
-        *range(new, new + before),
-        *range(new),
-        *range(new + before, new + rest),
-    )
-
-
 def _stacked(writer: Writer, x: Ref, given: tuple[Ref | None, ...], axes: list[int]) -> str:
     """The indices as the rows that `tf.gather_nd` takes."""
-    shape, named = writer.value(x).shape, _named(writer, given)
+    shape, named = writer.value(x).shape, shape_of(writer, given)
     parts = []
     for axis in axes:
         item = given[axis]

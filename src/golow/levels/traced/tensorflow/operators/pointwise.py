@@ -1,12 +1,11 @@
-"""Functions of elements, which broadcast. TensorFlow converts no types, so each operand is cast."""
+"""Functions of elements, which broadcast."""
 
 from __future__ import annotations
 
 from golow.levels.direct.implementation import Implementation
-from golow.levels.traced.pointwise_functions import ALIKE, BOUNDED, COMPARISONS, LOGIC, TESTS
-from golow.levels.traced.tensorflow.dialect import DTYPES, TENSORFLOW
-from golow.levels.traced.writer import Writer
-from golow.lower.ir.graph import Ref
+from golow.levels.traced.pointwise_functions import ALIKE, BOUNDED
+from golow.levels.traced.strict_types import Spelling
+from golow.levels.traced.tensorflow.dialect import TENSORFLOW
 from golow.lower.operators.pointwise import Pointwise
 
 FUNCTIONS = {
@@ -37,70 +36,9 @@ FUNCTIONS = {
 FMOD = "{0} - {1} * tf.where({0} / {1} < 0, tf.math.ceil({0} / {1}), tf.floor({0} / {1}))"
 # Powers that have a name: their gradient is then a product.
 POWERS = {2: "tf.square({0})", 0.5: "tf.sqrt({0})", 3: "{0} * tf.square({0})"}
-ORDER = tuple(DTYPES)  # of promotion
 
+# Where no value beside a number says which type it has.
+OF_TENSORS = frozenset(("choose", *BOUNDED))
 
-def build(writer: Writer, given: Pointwise) -> None:
-    """``function(*operands)``, converted to the type of the result."""
-    values = [item for item in given.operands if isinstance(item, Ref)]
-    found, image = writer.together(*values)
-    names = iter(found)
-    wanted, computed = _dtypes(writer, given)
-    alone = given.function in ("choose", *BOUNDED)
-    operands = [
-        TENSORFLOW.cast(next(names), writer.value(item).dtype, dtype)
-        if isinstance(item, Ref)
-        else _literal(item, dtype, alone)
-        for item, dtype in zip(given.operands, wanted, strict=True)
-    ]
-    result = _function(given, computed).format(*operands, m=TENSORFLOW.module)
-    writer.put(TENSORFLOW.cast(result, computed, given.dtype), image)
-
-
-def _dtypes(writer: Writer, given: Pointwise) -> tuple[list[str], str]:
-    """The type in which each operand is taken, and that of what the function then gives."""
-    own = [_dtype(writer, item) for item in given.operands]
-    common = max(own, key=ORDER.index)
-    if given.function in TESTS:
-        return own, "bool"
-    if given.function in COMPARISONS:
-        return [common] * len(own), "bool"
-    if given.function in LOGIC:
-        return ["bool"] * len(own), "bool"
-    if given.function == "convert":
-        return own, own[0]
-    if given.function == "choose":
-        return ["bool", given.dtype, given.dtype], given.dtype
-    wanted = given.dtype if given.dtype != "bool" else common
-    return [wanted] * len(own), wanted
-
-
-def _dtype(writer: Writer, item: Ref | float) -> str:
-    """Type of a value, or the least of a number."""
-    if isinstance(item, Ref):
-        return writer.value(item).dtype
-    if isinstance(item, float):
-        return "float32"
-    return "bool" if isinstance(item, bool) else "uint8" if 0 <= item < 256 else "int32"
-
-
-def _literal(item: float, dtype: str, alone: bool) -> str:
-    """A number in that type. alone: where no value beside it states which type it has."""
-    number = bool(item) if dtype == "bool" else float(item) if dtype == "float32" else int(item)
-    return TENSORFLOW.typed(number, dtype) if alone else TENSORFLOW.operand(number)
-
-
-def _function(given: Pointwise, computed: str) -> str:
-    """The spelling of the function, on values of that type."""
-    second = given.operands[1] if len(given.operands) > 1 else None
-    if given.function == "fmod" and computed == "float32":
-        return FMOD
-    if second is not None and not isinstance(second, Ref):
-        if given.function in BOUNDED:
-            return BOUNDED[given.function]
-        if given.function == "power" and second in POWERS:
-            return POWERS[second]
-    return FUNCTIONS[given.function]
-
-
-IMPLEMENTATIONS = (Implementation(Pointwise, build),)
+SPELLING = Spelling(TENSORFLOW, FUNCTIONS, FMOD, POWERS, OF_TENSORS)
+IMPLEMENTATIONS = (Implementation(Pointwise, SPELLING.build),)

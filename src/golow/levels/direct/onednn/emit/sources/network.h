@@ -11,15 +11,11 @@
 #include <dnnl.h>
 
 #include "forms.h"
+#include "memory.h"
 #include "plan.h"
 #include "tensor_file.h"
 
 namespace golow {
-
-struct PlanSource {
-  int batch;
-  void (*build)(Plan&);
-};
 
 /// What network.cpp says. pads: whether a batch between sizes runs in the larger one. threads: of
 /// every call; plans are made for them. changed: inputs that the network changes; what
@@ -33,32 +29,6 @@ struct Facts {
   std::vector<PlanSource> plans;  // from the smallest batch to the largest
   const char* constants;
   std::size_t constants_bytes;
-};
-
-/// Memory on pages of 2 MiB, if the system grants them.
-class Region {
- public:
-  explicit Region(std::size_t bytes);
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-  ~Region();
-  char* data() const { return static_cast<char*>(data_); }
-
- private:
-  void* data_;
-  std::size_t bytes_;
-};
-
-/// The thread that calls computes with so many threads while this object lives.
-class Threads {
- public:
-  explicit Threads(int number);
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-  ~Threads();
-
- private:
-  int before_;
 };
 
 class Network {

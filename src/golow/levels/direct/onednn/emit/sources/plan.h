@@ -94,7 +94,7 @@ struct Expected {
 using Pointers = void* const*;
 using Function = std::function<void(Pointers)>;
 
-enum class Place { input, output, arena, once, constant };
+enum class Place { input, output, arena, once, constant, state };
 
 /// key: of a constant, which other plans of the network may have, too.
 struct Piece {
@@ -102,6 +102,12 @@ struct Piece {
   std::int64_t offset;
   std::size_t bytes;
   int key;
+};
+
+/// A piece of the state, its layout and the same row-major.
+struct HeldPiece {
+  int piece;
+  Layout layout, plain;
 };
 
 /// One operation: a primitive, a generated kernel or a function.
@@ -134,6 +140,10 @@ class Plan {
   Value constant(int key, std::int64_t offset, std::size_t bytes) {
     return piece(Place::constant, offset, bytes, key);
   }
+  /// What training changes: its number among all of that.
+  Value state(int number, std::size_t bytes) { return piece(Place::state, number, bytes); }
+  /// What training changes lies in this layout; plain: the same row-major. no_layout: it is row-major.
+  void held(Value piece, Layout layout, Layout plain) { states.push_back({piece.piece, layout, plain}); }
   /// A piece holds this weight from the first step on that reads it, or this constant.
   void weight(Value piece, const char* name) { weights.push_back({piece.piece, name}); }
   void content(Value piece, const char* name) { contents.push_back({piece.piece, name}); }
@@ -184,6 +194,7 @@ class Plan {
   std::size_t scratch_bytes = 0;
   std::vector<Piece> pieces;
   std::vector<std::pair<int, std::string>> weights, contents;
+  std::vector<HeldPiece> states;
   std::vector<Step> loading, steps;
 
  private:
@@ -195,6 +206,11 @@ class Plan {
   std::string layer_;
   std::vector<dnnl_memory_desc_t> layouts_;
   std::vector<dnnl_primitive_desc_t> descriptions_;
+};
+
+struct PlanSource {
+  int batch;
+  void (*build)(Plan&);
 };
 
 }  // namespace golow

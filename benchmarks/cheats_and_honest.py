@@ -1,0 +1,128 @@
+"""How often is a cheat believed, and how often is an honest worker refused?
+
+    PYTHONPATH=tests python benchmarks/cheats_and_honest.py --cheats 20
+    PYTHONPATH=tests python benchmarks/cheats_and_honest.py --honest 100
+    PYTHONPATH=tests python benchmarks/cheats_and_honest.py --show
+
+Cheats race beside an honest worker, in the cases of tests/support/plants/cheated_races.py. Honest
+levels race on networks of the zoo, in both modes in turn. Every race adds its workers to --out, a
+line each, with the load of the machine; a race that is there is not run again. --show prints for
+each worker its races, those after which it has a time, and what it was refused for: a cheat must
+never have one, an honest worker always.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+import golow
+from support.plants.cheated_races import BELIEVED_ONCE, race
+
+LEVELS = (
+    "eager:channels_last", "torchscript", "compile", "libtorch", "direct", "direct:called",
+    "onnxruntime", "openvino", "aotinductor",
+)  # fmt: skip
+NETWORKS = [(name, mode) for mode in ("infer", "train") for name in ("lenet5", "mnist_cnn")]
+UNABLE = ("unsupported", "unavailable")
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A worker after a race. race: its name and number. load: of the machine, of one minute.
+    refused: for what the worker has no time; empty if it has one."""
+
+    race: str
+    worker: str
+    cheats: bool
+    load: float
+    refused: str
+
+
+def main() -> int:
+    options = arguments()
+    known = read(options.out)
+    if options.show:
+        print("\n".join(table(known)))
+        return 0
+    done = {ended.race for ended in known}
+    for name in wanted(options):
+        if name not in done:
+            lines = map(msgspec.json.encode, run(name, options.seconds))
+            with options.out.open("ab") as file:
+                file.write(b"\n".join([*lines, b""]))
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--cheats", type=int, default=0, help="races of each case of cheats")
+    parser.add_argument("--honest", type=int, default=0, help="races of honest levels")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of a race")
+    parser.add_argument("--out", type=Path, default=Path("runs/cheats_and_honest.jsonl"))
+    parser.add_argument("--show", action="store_true", help="the table of --out, no race")
+    return parser.parse_args()
+
+
+def read(file: Path) -> list[Ended]:
+    """The lines of a file; none if it does not exist."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = file.read_bytes().splitlines() if file.exists() else []
+    return [msgspec.json.decode(line, type=Ended) for line in lines]
+
+
+def wanted(options: argparse.Namespace) -> Iterator[str]:
+    """The names of all races."""
+    for number in range(options.cheats):
+        yield from (f"cheats {case} {number}" for case in BELIEVED_ONCE)
+    for number in range(options.honest):
+        yield " ".join(("honest", *NETWORKS[number % len(NETWORKS)], str(number)))
+
+
+def run(name: str, seconds: float) -> list[Ended]:
+    """Run a race; return its workers."""
+    kind, *case, _ = name.split()
+    with tempfile.TemporaryDirectory() as cache:
+        if kind == "cheats":
+            found = race(case[0], seconds, Path(cache))
+            cheats = set(BELIEVED_ONCE[case[0]].reasons)
+        else:
+            model, mode = case
+            found = golow.compare(
+                model, batch=4, mode=mode, levels=["eager", *LEVELS], time_limit=seconds, brief=True
+            )
+            cheats = set()
+    load = os.getloadavg()[0]
+    return [
+        Ended(name, run.level, run.level in cheats, load, reason)
+        for run in found.comparison.runs
+        if run.check.verdict not in UNABLE
+        for reason in ["" if run.time is not None else run.check.reason or run.check.verdict]
+    ]
+
+
+def table(known: Sequence[Ended]) -> Iterator[str]:
+    """A row a worker."""
+    loads = sorted({(ended.race, ended.load) for ended in known})
+    yield f"{len(loads)} races, load {min(x for _, x in loads)} to {max(x for _, x in loads)}"
+    yield ""
+    yield "| worker | cheats | races | with a time | refused for |"
+    yield "|---|---|---|---|---|"
+
+    def order(ended: Ended) -> tuple[bool, str]:
+        return not ended.cheats, ended.worker
+
+    for (honest, worker), group in groupby(sorted(known, key=order), order):
+        ended = list(group)
+        timed = sum(not item.refused for item in ended)
+        reason = next((item.refused for item in ended if item.refused), "")[:80]
+        yield f"| {worker} | {'no' if honest else 'yes'} | {len(ended)} | {timed} | {reason} |"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,77 @@
+"""A training step as a CMake project that needs neither golow nor Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from golow.levels.direct.emit.constants import Constants
+from golow.levels.direct.emit.project import SOURCES as SHARED
+from golow.levels.direct.emit.project import (
+    filled,
+    supporting,
+    table,
+    training_texts,
+    training_words,
+    write_files,
+)
+from golow.levels.direct.emit.training import TrainingNetwork
+from golow.levels.direct.onednn.build.inputs import Key
+from golow.levels.direct.onednn.emit.kernels import Kernels
+from golow.levels.direct.onednn.emit.plan_source import Keys, require_emitted
+from golow.levels.direct.onednn.emit.project import SOURCES, SUPPORT, library_words
+from golow.levels.direct.onednn.emit.training_source import TrainingSource
+from golow.levels.direct.onednn.steps.built_plan import Built
+
+TRAINING = ("training.cpp", "training.h")
+
+
+def write_training(
+    network: TrainingNetwork[Built], numbers: dict[Key, int], folder: Path
+) -> list[Path]:
+    """Write the project and return its files. numbers: of what training changes, in the order of
+    the network's state. Raises `GolowError`, before anything is written, for a plan with a step
+    that has no form in C++, and for a folder that holds something else."""
+    built = [sized.plan for sized in network.plans.values()]
+    for one in built:
+        require_emitted(network.title, one)
+    parts = Kernels(code for one in built for code in one.codes), Constants(), Keys()
+    kernels, constants, _ = parts
+    plans = {
+        f"plan_{batch}.cpp": TrainingSource(
+            batch, sized, len(network.inputs), numbers, parts
+        ).source(network.shown)
+        for batch, sized in network.plans.items()
+    }
+    generated = kernels.files()
+    arena = max(one.plan.sizes["arena"] for one in built)
+    memory = arena + sum(held.bytes for held in network.state)
+    support = (*SUPPORT, *TRAINING)
+    words = training_words(network, sorted(plans), memory) | {
+        **library_words(network.threads, [n for n in generated if n.endswith(".cpp")], support),
+        "@files@": table(_files(network.name, sorted(plans))),
+    }
+    texts = {
+        "README.md": filled(SOURCES / "README.train.md.in", words),
+        "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
+        "constants.cpp": filled(SHARED / "constants.cpp", {}),
+    }
+    texts |= training_texts(network, words) | plans | generated | supporting(SOURCES, support)
+    tensors = {"constants.safetensors": constants.arrays}
+    return write_files(network, folder, texts, tensors, ("plan_*.cpp", "kernels_*.cpp"))
+
+
+def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
+    yield f"{name}.h", "the interface, in C"
+    yield "network.cpp", "its functions, and the names and shapes of inputs, targets and state"
+    for plan in plans:
+        yield plan, "where each value lies, and every step with the layer that it came from"
+    yield "kernels.cpp", "generated kernels, for what oneDNN has no primitive for"
+    yield "support/", "memory, layouts, primitives, state and files; the same for every network"
+    yield "main.cpp", "the program"
+    yield "weights.safetensors", "the state dict that the training begins with"
+    yield "constants.safetensors", "what is no weight; it becomes a part of the library"
+    yield (
+        "example.safetensors, expected.safetensors",
+        "batches, and the losses and the state that golow's plan makes of them",
+    )

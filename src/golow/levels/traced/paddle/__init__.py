@@ -1,0 +1,1 @@
+"""PaddlePaddle: the graph as the source of its dynamic graph, or of a static one."""
