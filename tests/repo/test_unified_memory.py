@@ -199,7 +199,7 @@ def test_the_page_of_the_results_has_its_marks() -> None:
     assert "the tables" in put_into(page.read_text(), report.MARKS, "the tables")
 
 
-# ---------------------------------------------------------------- the card
+# ---------------------------------------------------------------- the GPU
 
 
 def test_the_kernel_compiles() -> None:
