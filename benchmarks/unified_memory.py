@@ -230,7 +230,7 @@ def read_record(file: Path) -> Measured:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Measured)
     except (OSError, msgspec.MsgspecError) as error:
-        raise GolowError(f"{file} is no record of this benchmark: {error}") from error
+        raise GolowError(f"{file} is not a record of this benchmark: {error}") from error
 
 
 def show(asked: argparse.Namespace) -> None:

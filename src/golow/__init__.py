@@ -116,3 +116,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'golow' has no attribute {name!r}")
     return getattr(import_module(_RECORDS.get(name, "golow.api")), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion: they are not loaded yet."""
+    return __all__

@@ -27,7 +27,7 @@ from support.direct.compiled_modules import X, compiled, network
 def test_it_gives_what_the_compiled_module_gives(
     f: CompiledModule, loaded: LoadedModule, rows: int
 ) -> None:
-    """Bit for bit; tensors for tensors, arrays for arrays, also those that lie otherwise."""
+    """Bit for bit; tensors for tensors, arrays for arrays, also those that are stored otherwise."""
     wanted = f(X[:rows])
     found = loaded(X[:rows])
     assert isinstance(found, Tensor)

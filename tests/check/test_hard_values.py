@@ -32,7 +32,7 @@ WIDTH = 32
 
 
 class Grown(nn.Module):
-    """Norms and maxima over images that lie within one another, as of a dense network."""
+    """Norms and maxima over images that are within one another, as of a dense network."""
 
     def __init__(self) -> None:
         super().__init__()

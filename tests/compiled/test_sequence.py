@@ -109,7 +109,7 @@ def test_weights_are_loaded_for_all_sizes(gpt: nn.Module) -> None:
 
 @pytest.mark.slow
 def test_lengths_share_weights_and_the_memory_of_an_iteration(gpt: nn.Module) -> None:
-    """But for products whose weights lie otherwise for few rows."""
+    """But for products whose weights are stored otherwise for few rows."""
     alone = compiled(gpt, tokens(3, 12), sequence=12).memory()
     both = compiled(gpt, tokens(3, 12), sequence=[8, 12])
     assert both.memory()["weights"] <= 1.1 * alone["weights"]

@@ -181,7 +181,7 @@ def test_an_optimizer_that_the_level_lacks_is_named(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"every": 0}, "every=0 is not a whole number from 1 on"),
+        ({"every": 0}, "every=0 is not a whole number of at least 1"),
         ({"every": 2.0}, r"every=2.0 is not a whole number"),
         ({"seed": -1}, "seed=-1 is not a whole number"),
         ({"clip": 0.0}, "is not a valid norm"),

@@ -67,7 +67,7 @@ def wide(bias: float | None = None) -> nn.Module:
 
 
 def test_sizes_share_their_weights() -> None:
-    """But for products, whose weights lie otherwise for one row than for several."""
+    """But for products, whose weights are stored otherwise for one row than for several."""
     alone = compiled(wide(), X, batch=[4]).memory()["weights"]
     assert alone >= 4 * sum(p.numel() for p in wide().parameters())
     assert compiled(wide(), X, batch=[1, 2, 3, 4]).memory()["weights"] <= 1.1 * alone

@@ -56,7 +56,7 @@ ONE_OF_EACH = [  # a variant ends as its level does
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles and builds of this session lie."""
+    """Where bundles and builds of this session are stored."""
     return tmp_path_factory.mktemp("protocol")
 
 

@@ -1,4 +1,4 @@
-"""Downloads, from a server of this machine that breaks off, lies and loses things."""
+"""Downloads, from a server of this machine that breaks off, sends wrong data and loses things."""
 
 from __future__ import annotations
 

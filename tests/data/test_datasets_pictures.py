@@ -1,4 +1,4 @@
-"""Folders of pictures: how they may lie, what they may be, and what is said of others."""
+"""Folders of pictures: how they may be stored, what they may be, and what is said of others."""
 
 from __future__ import annotations
 

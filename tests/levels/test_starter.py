@@ -1,4 +1,4 @@
-"""Workers that are started before they are needed, where comparisons share a card."""
+"""Workers that are started before they are needed, where comparisons share a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Races by the device's clock: workers with a queue of known cost, and a card's state in blocks."""
+"""Races by the device's clock: workers with a queue of known cost, and a GPU's state in blocks."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_the_least_disturbed_attempt_is_kept() -> None:
 
 
 class Hot(Card):
-    """A card that says what it is told to: how its words are taken, not what a card does."""
+    """A card that says what it is told to: how its words are taken, not what a GPU does."""
 
     def __init__(self, *answers: tuple[str, ...]) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ def test_no_retry_behind_the_limit() -> None:
 
 
 def test_slowed_rounds_are_used_only_where_there_are_too_few_others() -> None:
-    """Every block of the card is slowed, then none."""
+    """Every block of the GPU is slowed, then none."""
     for answers, used, share in (([("SwPowerCap",)] * 10_000, "all", 1.0), ([], "clean", 0.0)):
         race = run_race([Instant()], baseline="eager", seed=0, time_limit=0.2, card=Hot(*answers))
         assert race.rounds_used("eager") == used
@@ -298,7 +298,7 @@ def test_short_iterations_are_held_against_golows_own_clock(
 
 
 class Counted(Card):
-    """Counts 300 J a second, as a card does that draws 300 W: for the arithmetic alone."""
+    """Counts 300 J a second, as a GPU does that draws 300 W: for the arithmetic alone."""
 
     def energy_joules(self) -> float:
         return 300 * time.time()

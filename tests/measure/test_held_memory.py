@@ -1,4 +1,4 @@
-"""Memory of a worker on cards whose drivers tell more or less."""
+"""Memory of a worker on GPUs whose drivers tell more or less."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from golow.worker.client import Worker
 
 
 class FakeCard:
-    """used: bytes of the whole card, None where the driver does not tell; listed: the process's."""
+    """used: bytes of the whole GPU, None where the driver does not tell; listed: the process's."""
 
     def __init__(self, used: int | None, listed: int = 0) -> None:
         self.used, self.listed = used, listed
@@ -38,7 +38,7 @@ class FakeWorker:
 
 
 def held(card: FakeCard | None, more: int = 0) -> tuple[HeldMemory, Worker]:
-    """The memory of a worker that makes the card fuller by so many bytes."""
+    """The memory of a worker that makes the GPU fuller by so many bytes."""
     memory, worker = HeldMemory(cast("Card | None", card)), cast("Worker", FakeWorker())
     memory.read_before()
     if card is not None and card.used is not None:

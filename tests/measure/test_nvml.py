@@ -130,7 +130,7 @@ def test_a_reason_counts_that_held_long_enough() -> None:
         ("-1", None),
         ("GPU-9f", 2),
         ("GPU-376e0000-bbbb,0", 1),
-        ("GPU-376", None),  # CUDA takes no beginning that two cards share
+        ("GPU-376", None),  # CUDA takes no beginning that two GPUs share
         ("GPU-77", None),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_process_is_known_by_its_line() -> None:
 
 
 class Refused(Exception):
-    """What NVML raises where a card does not tell."""
+    """What NVML raises where a GPU does not tell."""
 
 
 def field(number: int, value: int, status: int = 0) -> SimpleNamespace:
@@ -254,7 +254,7 @@ def test_what_a_card_refuses_is_missing_alone() -> None:
 
 
 def test_a_list_of_another_namespace_is_not_believed() -> None:
-    """It names none of ours, who are on the card all the same."""
+    """It names none of ours, who are on the GPU all the same."""
     card = told(GetComputeRunningProcesses=lambda: [program(2**22 + 1, 7), program(2**22 + 2, 7)])
     assert card.other_processes() == 0
     unsized = told(GetComputeRunningProcesses=lambda: [program(os.getpid(), None)])

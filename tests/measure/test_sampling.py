@@ -1,4 +1,4 @@
-"""The card is looked at in the background while something works on it."""
+"""The GPU is looked at in the background while something works on it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_real_card_tells() -> None:
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     a = torch.randn(4096, 4096, device="cuda")
-    (a @ a).cpu()  # libraries load before the card is looked at
+    (a @ a).cpu()  # libraries load before the GPU is looked at
     with Card() as card, Sampling(card) as sampling:
         began = time.monotonic()
         while time.monotonic() - began < 2:

@@ -238,7 +238,7 @@ def test_what_is_done_around_short_iterations_takes_as_long_as_at_the_baseline()
 
 
 def test_busy_cores_hide_no_clock_that_runs_slow() -> None:
-    """An iteration that waits is reported with its waiting: half of that is a lie."""
+    """An iteration that waits is reported with its waiting: half of that is wrong."""
     assert two_clocks.refute_busy(busy(1.0, 0.5, wait_share=0.5), 1) == ""
     assert "processor time" in two_clocks.refute_busy(busy(0.5, 0.5, wait_share=0.5), 1)
 

@@ -13,6 +13,8 @@ from golow.records.spelling import in_python
         ("use --interval 0.02 or so.", "use interval=0.02 or so."),
         ("write it as --fail-above 5%; equal", "write it as fail_above=5%; equal"),
         ("use a smaller --batch, --resolution or", "use a smaller batch=, resolution= or"),
+        ("--epsilon -1e-08 is negative", "epsilon=-1e-08 is negative"),
+        ("--clip inf is not a norm", "clip=inf is not a norm"),
         ("add --device cuda.", 'add device="cuda".'),
         ("use --levels eager", 'use levels=["eager"]'),
         ("give --input 3x224x224.", "give input_shape=(3, 224, 224)."),

@@ -37,7 +37,7 @@ def upward(rooms: Pictures, module: str, loads: set[str]) -> list[str]:
 
 
 def room_of(folder: str, module: str) -> str:
-    """The room of a picture in which the module lies; empty if it lies in none of them."""
+    """The room of a picture that contains the module; empty if it is in none of them."""
     inside = module if not folder else module.removeprefix(f"{folder}/")
     return inside.split("/")[0] if not folder or inside != module else ""
 

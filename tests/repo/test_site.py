@@ -60,6 +60,11 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert undocumented([*golow.__all__, "planted"], page) == {"planted"}
 
 
+def test_completion_lists_the_public_names() -> None:
+    assert dir(golow) == sorted(golow.__all__)
+    assert "__all__" not in dir(golow)
+
+
 def missing_in(navigation: str) -> set[str]:
     """Pages that the navigation does not list; notes are listed by their own index."""
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
@@ -109,61 +114,6 @@ def test_a_page_opens_with_what_the_reader_can_do_after_it(page: Path) -> None:
 
 def test_another_opening_is_seen() -> None:
     assert not OPENING.match("# A page\n\nThis page shows what is on it.\n")
-
-
-# ---------------------------------------------------------------- words
-
-
-# Phrases that the pages once had; CONTRIBUTING.md says what to write instead.
-BANNED = re.compile(
-    "|".join(
-        [
-            "lies? as whoever",
-            "lies? alike",
-            "lies? the (?:other )?way round",
-            "sa(?:ys|id) at length",
-            "whose small part comes first",
-            "rows come in order",
-            "it is right now",
-            "vocabulary rightly",
-            "tracer had made",
-            "trained in training",
-            "w(?:as|ere) not reached",
-            "damaged record",
-            "arrived damaged",
-            "no names and texts",
-            r"\b(?:is|are) no (?:record|json|float|number|tensor|export|activation)s?\b",
-            r"\bmend(?:s|ed|ing)?\b",
-            "in a row of its own",
-            r"does not tell it\b",
-            "nobody made",
-            "somebody reads",
-            "what is timed is what",
-        ]
-    ).replace(" ", r"\s+"),
-    re.IGNORECASE,
-)
-RECOMMENDED = re.compile(r"^\| not \| but \|\n(?:\|.*\n)+", re.MULTILINE)
-
-
-def banned(text: str) -> list[str]:
-    """What of the text is banned, but for the table that says what to write instead."""
-    return [found[0] for found in BANNED.finditer(RECOMMENDED.sub("", text))]
-
-
-@pytest.mark.parametrize(
-    "page",
-    [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if page.name not in GENERATED)],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
-def test_a_page_has_no_banned_words(page: Path) -> None:
-    assert banned(page.read_text()) == []
-
-
-def test_banned_words_are_seen() -> None:
-    text = "x.json is no\nrecord; mend it.\n\n| not | but |\n|---|---|\n| to mend | to fix |\n"
-    assert banned(text) == ["is no\nrecord", "mend"]
-    assert banned("recommended amendments are no recorders") == []
 
 
 # ---------------------------------------------------------------- hooks

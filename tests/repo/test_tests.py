@@ -1,4 +1,4 @@
-"""A test module imports no other one: what two of them share lies in tests/support."""
+"""A test module imports no other one: what two of them share is in tests/support."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def imported(text: str) -> Iterator[str]:
 
 
 def is_test(name: str) -> bool:
-    """Whether that is the name of a module of tests."""
+    """True if that is the name of a module of tests."""
     path = TESTS / f"{name.replace('.', '/')}.py"
     return path.name.startswith("test_") and path.is_file()
 

@@ -186,7 +186,7 @@ def test_a_stored_record_becomes_page_and_figure(tmp_path: Path) -> None:
 def test_what_is_no_record_and_no_page_is_one_line(tmp_path: Path) -> None:
     file, page = tmp_path / "memory.json", tmp_path / "memory.md"
     done = show(file)
-    assert done.returncode == 2 and "is no record of this benchmark" in done.stderr
+    assert done.returncode == 2 and "is not a record of this benchmark" in done.stderr
     file.write_bytes(encode(made_up()))
     page.write_text("# Without marks\n")
     done = show(file, "--page", str(page))
@@ -199,7 +199,7 @@ def test_the_page_of_the_results_has_its_marks() -> None:
     assert "the tables" in put_into(page.read_text(), report.MARKS, "the tables")
 
 
-# ---------------------------------------------------------------- the card
+# ---------------------------------------------------------------- the GPU
 
 
 def test_the_kernel_compiles() -> None:

@@ -21,7 +21,7 @@ LIMIT = 2_600_000  # bytes. It has 2.2 million; one forgotten data set or binary
 
 
 def build(place: Path, into: Path) -> Path:
-    """The wheel of the project that lies there. Built as ``make wheel`` does, without a network."""
+    """The wheel of the project that is there. Built as ``make wheel`` does, without a network."""
     run(
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
         *("--no-index", "--wheel-dir", into, place),

@@ -40,7 +40,7 @@ def tree(files: Callable[[], records.Tree]) -> Callable[[Path], Path]:
 
 
 def exported_study(folder: Path) -> Path:
-    """As it lies in a page."""
+    """As it is in a page."""
     records.write(records.study_tree(), folder.with_name("study-before"))
     return export(folder.with_name("study-before"), "csv", folder / "rows.csv").parent
 

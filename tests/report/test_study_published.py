@@ -1,4 +1,4 @@
-"""The paper's figures lie under a study's own, as they were published."""
+"""The paper's figures are drawn under a study's own, as they were published."""
 
 from __future__ import annotations
 

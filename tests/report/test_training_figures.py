@@ -39,7 +39,7 @@ def drawn(figure: Figure, level: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def band(figure: Figure, place: int) -> Bbox:
-    """Where the band of the level at this place of the first panel lies."""
+    """Position of the band of the level at this place of the first panel."""
     return figure.axes[0].collections[place].get_paths()[0].get_extents()
 
 

@@ -24,7 +24,7 @@ def shown(found: Training) -> str:
 
 
 def on_gpu(of: TrainingRun) -> TrainingRun:
-    """With memory of a card whose driver does not tell programs apart."""
+    """With memory of a GPU whose driver does not tell programs apart."""
     added = Quantity(name="device_added", unit="B", value=1.5 * 2**30)
     epochs = tuple(msgspec.structs.replace(epoch, memory=(added,)) for epoch in of.epochs)
     return msgspec.structs.replace(of, epochs=epochs)

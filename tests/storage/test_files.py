@@ -78,7 +78,7 @@ def test_a_flush_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def torn(write: Callable[[Path, bytes], object], path: Path) -> bool:
-    """Whether a reader ever finds a half while several writers replace the file."""
+    """True if a reader ever finds a half while several writers replace the file."""
     contents = [bytes([number]) * 200_000 for number in range(4)]
     write(path, contents[0])
     writers = [

@@ -1,4 +1,4 @@
-"""Where things lie: the project, its documentation, and the programs that tests start."""
+"""Where things are stored: the project, its documentation, and the programs that tests start."""
 
 from __future__ import annotations
 

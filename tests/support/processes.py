@@ -29,7 +29,7 @@ def spinning_on(core: int) -> Iterator[int]:
 
 
 def is_gone(process: int) -> bool:
-    """Whether the process has ended; one that nobody has waited for yet has ended too."""
+    """True if the process has ended; one that nobody has waited for yet has ended too."""
     try:
         return psutil.Process(process).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
@@ -37,7 +37,7 @@ def is_gone(process: int) -> bool:
 
 
 def all_gone(*processes: int) -> bool:
-    """Whether all of them have ended, or do so soon."""
+    """True if all of them have ended, or do so soon."""
     return soon(lambda: all(is_gone(process) for process in processes))
 
 
@@ -61,7 +61,7 @@ def family(process: int) -> list[int]:
 
 
 def soon(condition: Callable[[], bool], patience: float = PATIENCE) -> bool:
-    """Whether it becomes true before long, within so many seconds."""
+    """True if it becomes true before long, within so many seconds."""
     deadline = time.monotonic() + patience
     while not (true := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -87,7 +87,7 @@ def test_without_an_order_the_rows_are_the_files_own(tmp_path: Path) -> None:
 
 
 def test_what_a_feed_brings_is_ones_own(tmp_path: Path) -> None:
-    """It lies in one piece, and whoever writes into it does not change the file."""
+    """It is in one piece, and whoever writes into it does not change the file."""
     file = data_file(tmp_path)
     fed = next(feed(file))
     assert fed.pixels.flags.c_contiguous

@@ -151,7 +151,7 @@ def test_a_first_step_that_is_skipped_leaves_no_momentum(
     make: Callable[[], CapturedProgram],
     device: Device,
 ) -> None:
-    """What lies in memory is no number here; the step on the first batch overflows at first."""
+    """What is in memory is no number here; the step on the first batch overflows at first."""
 
     def dirty(like: Tensor, **settings: Any) -> Tensor:
         return torch.full_like(like, torch.nan, **settings)

@@ -1,4 +1,4 @@
-"""Turns on a card that several comparisons share: real processes, real locks."""
+"""Turns on a GPU that several comparisons share: real processes, real locks."""
 
 from __future__ import annotations
 

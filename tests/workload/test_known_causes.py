@@ -69,7 +69,7 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     ),
     "an empty batch": (nn.Linear(5, 5), x(0), "infer", "an empty batch: .* is 0x5", "one sample"),
     "a number": (Second(), (x(), 2), "infer", r"example_inputs\[1\] is of type int", "leave out"),
-    "None": (Second(), (x(), None), "infer", r"example_inputs\[1\] is None", "has a default"),
+    "None": (Second(), (x(), None), "infer", r"example_inputs\[1\] is None", "have a default"),
     "None by name": (Second(), {"a": x(), "b": None}, "infer", r"\['b'\] is None", "leave out"),
     "an array": (nn.Linear(5, 5), x().numpy(), "infer", r"\[0\] is of type ndarray", "as_tensor"),
     "float64": (nn.Linear(5, 5), x().double(), "infer", r"\[0\] is float64", r"\.float\(\)"),

@@ -62,7 +62,7 @@ LADDER: tuple[Level, ...] = (
 # The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,
 # too: it compiles the kernels of compile a second time, and would double the longest build. So is
 # tvm: without tuning one of its iterations takes as long as many of the others. iree only runs when
-# it is named, too: nobody has measured yet whether it costs a comparison as much.
+# it is named, too: whether it costs a comparison as much was not measured yet.
 DEFAULT = (
     "eager",
     "eager:channels_last",

@@ -67,11 +67,12 @@ class Level:
     what the GPU's figures predict. kernels: the code that it generates for that plan, a text for
     each kernel. source: the Python program that it writes of a lowered graph, for a level that runs
     one.
-    refusals(graph, workload): for a level that starts from the graph, what of a cleaned graph it
-    cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
+    refusals(graph, workload): for a level that starts from the graph, yields unsupported nodes of
+    the canonical graph, in order; it builds nothing and needs neither the level's libraries nor its
+    device.
     exports: whether an exporter turns the module into another format, and decides what is left out.
     probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
-    nobody has run the level yet; it does not run there by default.
+    the level was never tested; it does not run there by default.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `Unsupported` if the level does not support this workload.
     """

@@ -128,7 +128,7 @@ class Retries:
         self._spent = self._last = 0.0
 
     def allowed(self) -> bool:
-        """Whether there is time for one more attempt that takes as long as the last one."""
+        """True if there is time for one more attempt that takes as long as the last one."""
         now = self._clock()
         in_time = now + self._last < self._deadline
         return in_time and self._spent <= RETRY_SHARE * (now - self._started)

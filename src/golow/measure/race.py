@@ -113,7 +113,7 @@ def run_race(
     which the workers run, None on a CPU; with a GPU they must return device times, and its state is
     read after each block. cold: the GPU's L2 is emptied before each timed iteration. proof: proves
     that what is timed is what the check looked at. weights: bytes that a worker writes when the
-    proof lets it begin again. threads: that each worker may use; None if nobody looks.
+    proof lets it begin again. threads: that each worker may use; None if it is not checked.
 
     A worker that raises WorkerFailure leaves the race and is listed in ``failures``; the time until
     it was found out does not count against the limit. A worker that the proof or the two clocks

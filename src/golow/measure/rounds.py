@@ -48,7 +48,7 @@ class Race:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every level that still races has a block of the last round."""
+        """True if every level that still races has a block of the last round."""
         return self.cut is None and bool(self.rounds) and self.rounds[-1].keys() >= set(self.racing)
 
     @property

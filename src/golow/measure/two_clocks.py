@@ -166,7 +166,7 @@ def _refuted(share: float, least: float) -> str:
     if share >= least:
         return ""
     return (
-        f"by golow's clock its blocks took longer: the times it reports cover {share:.1%} of "
+        f"by golow's clock its blocks took longer: the times it reports fill {share:.1%} of "
         f"them, at least {least:.0%} is expected"
     )
 

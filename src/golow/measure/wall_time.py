@@ -1,6 +1,6 @@
 """How long a race may take by the clock on the wall, whatever its workers do.
 
-A worker says how long an iteration took; a machine whose cores are busy, or a worker that stalls,
+A worker states how long an iteration took; a machine whose cores are busy, or a worker that stalls,
 takes longer than any plan made from that. Two things bound a race all the same: a worker whose last
 block was slow is asked for shorter ones, and no answer is waited for beyond the end of the race.
 """
@@ -56,7 +56,7 @@ class WallTime:
 
     @property
     def is_over(self) -> bool:
-        """Whether the race must end now."""
+        """True if the race must end now."""
         return self._clock() >= self._ends
 
     def iterations(self, name: str, plan: Plan) -> int:
@@ -71,7 +71,7 @@ class WallTime:
         return max(left, PATIENCE * self._expected(name, plan)) if must else max(left, 0.0)
 
     def has_room(self, name: str, plan: Plan) -> bool:
-        """Whether the worker's next block should end before the race must."""
+        """True if the worker's next block should end before the race must."""
         return self._clock() + self._expected(name, plan) < self._ends
 
     def took(self, name: str, block: Block, plan: Plan) -> None:

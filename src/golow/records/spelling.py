@@ -32,7 +32,7 @@ PLACE = re.compile(r" with --(?:out|save|tensorboard)\b")
 # A line to type in a shell: it stays as it is, to the end of the line.
 COMMAND = re.compile(r"`[^`\n]*`|\b(?:golow|pip|ray|python) -{0,2}\w[^\n]*")
 SHAPE = r"\d+(?:x\d+)+"
-NUMBER = r"\d[\d.,]*\d%?|\d%?"
+NUMBER = r"-?(?:\d[\d.,]*\d|\d)(?:e[-+]?\d+)?%?|-?inf\b|nan\b"
 WORD = (
     "cpu|cuda|default|ieee|tf32|bf16|fp16|infer|train|prefill|decode|sgd|kaiming|text|digits"
     "|first|largest|eager|vendor|direct|libtorch|onednn|cudnn|cross_entropy|mse_loss"
@@ -65,6 +65,6 @@ def _value(name: str, value: str | None) -> str:
         return ""
     if re.fullmatch(SHAPE, value):
         return f"({value.replace('x', ', ')})"
-    if value[0].isdigit():
+    if re.fullmatch(NUMBER, value):
         return value
     return f'["{value}"]' if name in LISTS else f'"{value}"'

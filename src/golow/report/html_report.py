@@ -63,7 +63,7 @@ def _write(records: Sequence[Path], file: Path, paper: PublishedGrid | None) -> 
 
 
 def _subjects(shown: Sequence[Shown], records: Sequence[Path]) -> list[str]:
-    """What each record is of; with its own name where another one of its kind is of the same."""
+    """Subject of each record; with its name if another record of its kind has the same subject."""
     counts = Counter((one.kind.name, one.title) for one in shown)
     return [
         one.title

@@ -106,8 +106,8 @@ IREE = """
 
 
 def lines_to_paste(workload: Workload, level: str) -> Recipe | None:
-    """What gives the level of that name, with its alternatives; None for eager, which is the model,
-    and where there is nothing to paste."""
+    """Lines that give the level of that name, with its alternatives; None for eager, which is the
+    model, and where there is nothing to paste."""
     line = line_to_paste(workload, level)
     if line:
         return Recipe("", line, "python")

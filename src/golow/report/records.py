@@ -18,7 +18,7 @@ LISTED = [kind for kind in KINDS if kind.listed]
 
 
 class Listed(NamedTuple):
-    """One record in the folder. says: the fastest level of a comparison, or why it is unreadable;
+    """One record in the folder. ``says``: the fastest level of a comparison, or why it is not read;
     empty for other kinds."""
 
     name: str

@@ -52,7 +52,7 @@ LEVELS = {
     "tensorflow": ("#7700DD", "p"),
 }
 LIGHTNESSES = (0.55, 0.33, 0.7, 0.62, 0.38, 0.25)
-"""Of a variant's shade, in the order in which they are given out."""
+"""Lightness of a variant's shade, in the order in which they are given out."""
 APART = 0.06  # of two shades' lightness, at least
 OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "8")
 VARIANTS: dict[str, Line] = {

@@ -12,8 +12,8 @@ from golow.worker.scheduling import ProcessorShare
 if TYPE_CHECKING:
     from golow.worker.conversation import Conversation
 
-NOTICE_SECONDS = 2.0  # after the expected end of a request, until somebody is told
-BUSY_SECONDS = 20.0  # after a request that should have ended, until somebody is told why it has not
+NOTICE_SECONDS = 2.0  # after the expected end of a request, until the delay is reported
+BUSY_SECONDS = 20.0  # after a request that should have ended, until the reason is reported
 LOOK_SECONDS = 1.0  # between looks at a process whose answer is late
 MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is given up
 

@@ -38,7 +38,7 @@ class Conversation:
     after the process and all its children have been ended.
 
     on_delay: called with a message when an answer is late. on_busy: called with one if an answer is
-    very late, which says whether the cores are busy.
+    very late, which states whether the cores are busy.
     """
 
     def __init__(

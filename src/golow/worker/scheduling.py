@@ -121,7 +121,7 @@ class ProcessorShare:
 
     @property
     def words(self) -> str:
-        """Whether the cores are busy, and what to do then."""
+        """State of the cores, and advice if they are busy."""
         cores, lost = len(os.sched_getaffinity(self._pid)), self.lost
         load = f"load average {os.getloadavg()[0]:.1f} on {cores} cores"
         if lost is None:

@@ -227,7 +227,9 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
 
 
 @contextmanager
-def users_code(what: str, hint: str = "", lines: int = 12) -> Iterator[None]:
+def users_code(
+    what: str, hint: str = "", lines: int = 12, *, python_hint: str = ""
+) -> Iterator[None]:
     """Turn whatever ends the user's code in the block, also ``sys.exit``, into a `GolowError`: what
     failed, and the end of its traceback. A process that the code forked ends with the block."""
     process = os.getpid()
@@ -236,7 +238,8 @@ def users_code(what: str, hint: str = "", lines: int = 12) -> Iterator[None]:
     except (GolowError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise
     except BaseException as error:
-        raise GolowError(f"{what}:\n{short_traceback(error, lines)}", hint) from error
+        message = f"{what}:\n{short_traceback(error, lines)}"
+        raise GolowError(message, hint, python_hint=python_hint) from error
     finally:
         if os.getpid() != process:
             os._exit(1)

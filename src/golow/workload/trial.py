@@ -233,7 +233,9 @@ def _loss_once(
 ) -> tuple[Any, Tensor]:
     """The output and the loss."""
     hint = "name another loss: --loss mse_loss."
-    with users_code(f"the loss does not accept the output of {name}", hint, 3):
+    python_hint = "give another loss=, or its targets=."
+    what = f"the loss does not accept the output of {name}"
+    with users_code(what, hint, 3, python_hint=python_hint):
         output = _forward(module, batch, name, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
     if not isinstance(value, Tensor) or value.numel() != 1 or value.is_complex():

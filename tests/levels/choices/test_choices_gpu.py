@@ -47,7 +47,7 @@ PICTURES = 8 * 3 * 16 * 16  # elements of a batch
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles and builds lie."""
+    """Where bundles and builds are stored."""
     return tmp_path_factory.mktemp("choices")
 
 
@@ -189,7 +189,7 @@ def timed(worker: Worker, iterations: int = 40) -> list[float]:
 
 @pytest.fixture(scope="module")
 def expected(workshop: Path) -> dict[Mode, list[float]]:
-    """Eager's results with batches that lie on the GPU."""
+    """Eager's results with batches that are on the GPU."""
     found: dict[Mode, list[float]] = {}
     for mode in ("infer", "train"):
         with loaded("eager", gpu_bundle(workshop, mode, "ieee"), workshop) as worker:

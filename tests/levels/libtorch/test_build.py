@@ -177,7 +177,7 @@ def test_there_is_no_python_in_the_process(training: Built) -> None:
         worker.request(do="load", bundle=str(training.bundle))
         worker.request(do="time", iterations=1, warmup=0)
         maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
-    # By name alone: torch's libraries lie in a folder that is called after Python.
+    # By name alone: torch's libraries are in a folder that is called after Python.
     libraries = {Path(line.split()[-1]).name for line in maps.splitlines() if "/" in line}
     assert "libtorch_cpu.so" in libraries
     assert not [name for name in libraries if "python" in name.lower()]

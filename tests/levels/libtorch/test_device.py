@@ -110,7 +110,7 @@ def with_cuda(tmp_path: Path) -> Path:
     for library in (TORCH / "lib").glob("lib*"):
         (folder / "lib" / library.name).symlink_to(library)
     (folder / "lib" / "libtorch_cuda.so").unlink(missing_ok=True)
-    # As the real one: it needs a library that lies elsewhere, and has a symbol that lies in it.
+    # As the real one: it needs a library that is elsewhere, and has a symbol that is in it.
     (tmp_path / "runtime.c").write_text("int cudart_of_a_test(void) { return 0; }\n")
     (tmp_path / "cuda.c").write_text(
         "int cudart_of_a_test(void); int of_torch(void) { return cudart_of_a_test(); }\n"

@@ -62,7 +62,7 @@ exporting_peer = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles and exported models of this session lie."""
+    """Where bundles and exported models of this session are stored."""
     return tmp_path_factory.mktemp("peers")
 
 

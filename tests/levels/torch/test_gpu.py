@@ -36,7 +36,7 @@ MODES: list[Mode] = ["infer", "train"]
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles and builds of this session lie."""
+    """Where bundles and builds of this session are stored."""
     return tmp_path_factory.mktemp("gpu")
 
 

@@ -127,7 +127,7 @@ def test_the_models_own_code_is_not_run_again() -> None:
 @pytest.mark.parametrize("name", layers())
 def test_gradients_move_by_the_roundings_of_their_terms_and_no_others_do(name: str) -> None:
     """Each element of a bias's gradient by half of what the rule allows for its absolute terms;
-    the gradients of what lies before the layer not at all."""
+    the gradients of what is stored before the layer not at all."""
     torch.manual_seed(0)
     layer, x, channels = layers()[name]
     layer, others = layer.double(), [d for d in range(layer(x).dim()) if d != channels]

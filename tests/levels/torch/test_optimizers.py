@@ -116,13 +116,13 @@ def test_a_state_that_lost_something_goes_another_way(
 
 def refused() -> Iterator[tuple[Optimizer, str]]:
     yield Optimizer(name="adam", momentum=0.9), "adam has no momentum"
-    yield Optimizer(name="rmsprop", nesterov=True), "--nesterov is a form of SGD's momentum"
-    yield Optimizer(momentum=0.0, nesterov=True), "--nesterov is a form of SGD's momentum"
+    yield Optimizer(name="rmsprop", nesterov=True), "nesterov=True is a form of SGD's momentum"
+    yield Optimizer(momentum=0.0, nesterov=True), "nesterov=True is a form of SGD's momentum"
     yield Optimizer(name="adam", betas=(0.9, 1.0)), "not between 0 and 1"
     yield Optimizer(name="rmsprop", smoothing=-0.1), "not between 0 and 1"
-    yield Optimizer(name="adam", epsilon=-1e-8), "--epsilon -1e-08 is negative"
-    yield Optimizer(clip=0.0), "--clip 0 is not a valid norm"
-    yield Optimizer(clip=float("inf")), "--clip inf is not a valid norm"
+    yield Optimizer(name="adam", epsilon=-1e-8), "epsilon=-1e-08 is negative"
+    yield Optimizer(clip=0.0), "clip=0 is not a valid norm"
+    yield Optimizer(clip=float("inf")), "clip=inf is not a valid norm"
     yield Optimizer(name="lion"), "there is no optimizer 'lion'"  # type: ignore[arg-type]
 
 

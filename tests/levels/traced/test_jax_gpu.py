@@ -28,7 +28,7 @@ from support.workers.workers_kept import kept_loaded
 
 
 def runs() -> bool:
-    """Whether JAX can use a GPU here, as far as its packages say."""
+    """True if JAX can use a GPU here, as far as its packages say."""
     try:
         jax.require_gpu()
     except Unsupported:
@@ -56,7 +56,7 @@ WORKERS = [
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles and builds of this session lie."""
+    """Where bundles and builds of this session are stored."""
     return tmp_path_factory.mktemp("jax-gpu")
 
 

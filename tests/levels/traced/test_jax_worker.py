@@ -42,7 +42,7 @@ PROGRAMS = [("infer", ""), ("train", ""), ("infer", jax.FREEZING)]
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles, sources and what XLA compiled lie: each is compiled once."""
+    """Where bundles, sources and what XLA compiled are stored: each is compiled once."""
     return tmp_path_factory.mktemp("jax")
 
 

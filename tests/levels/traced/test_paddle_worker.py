@@ -42,7 +42,7 @@ LEVELS = ("paddle", "paddle:static")
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles and sources lie."""
+    """Where bundles and sources are stored."""
     return tmp_path_factory.mktemp("paddle")
 
 

@@ -62,7 +62,7 @@ def test_running_statistics_move_as_in_pytorch(shape: tuple[int, ...]) -> None:
 
 
 def has_kernels(network: Network) -> bool:
-    """Whether TensorFlow has kernels of its own for it; `tensorflow:graph` refuses the rest."""
+    """True if TensorFlow has kernels of its own for it; `tensorflow:graph` refuses the rest."""
     try:
         require_kernels(network.graph, network.prepared.workload)
     except Unsupported:

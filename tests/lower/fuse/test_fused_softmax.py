@@ -114,7 +114,7 @@ def test_plans_compute_what_torch_does(masked: bool, mode: Mode) -> None:
 @pytest.mark.parametrize(("tokens", "pitch"), [(49, 52), (48, 48), (9, 9)])
 def test_scores_have_rows_that_begin_at_multiples_of_16_bytes(tokens: int, pitch: int) -> None:
     """Unless the gaps would be large, as from 9 to 12. What a product is told is where its operands
-    lie."""
+    are stored."""
     torch.manual_seed(0)
     graph = lowered(Windows(tokens), "infer", (4, tokens, 72))
     engines = AskedEngines()

@@ -56,7 +56,7 @@ def test_numbers_that_are_equal_are_told_apart() -> None:
     for number, right, wrong in ((1, integers, floats), (1.0, floats, integers)):
         for _ in range(2):  # the second time from what is kept
             verify.verify(graph("aten.add.Scalar", right, number, dtype="int64"))
-            with pytest.raises(GraphError, match="y is .* in the graph"):
+            with pytest.raises(GraphError, match=r"y is .* in the graph"):
                 verify.verify(graph("aten.add.Scalar", wrong, number, dtype="int64"))
 
 

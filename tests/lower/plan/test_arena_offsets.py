@@ -26,7 +26,7 @@ def aligned(size: int) -> int:
 
 
 def assert_apart(buffers: list[Lifetime], layout: Layout) -> None:
-    """No two that live at the same step share a byte, and all lie inside of the arena."""
+    """No two that live at the same step share a byte, and all are inside of the arena."""
     placed = list(zip(buffers, layout.offsets, strict=True))
     for (one, at), (other, there) in combinations(placed, 2):
         together = one.first <= other.last and other.first <= one.last

@@ -154,7 +154,7 @@ def test_what_multiplies_a_sum_of_scores_is_not_theirs_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["heads", "along tokens", "factor"])
 def test_every_value_is_where_the_plan_says(kind: str) -> None:
-    """Rows are read where they lie; those that are not contiguous are copied first."""
+    """Rows are read where they are stored; those that are not contiguous are copied first."""
 
     def function(x: Tensor, factor: Tensor) -> Tensor:
         if kind == "along tokens":

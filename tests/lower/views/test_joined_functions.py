@@ -73,7 +73,7 @@ def test_a_rotary_embedding_is_one_kernel(rotated: int, mode: Mode) -> None:
     steps = [s for s in made.plan.steps if not s.once and s.phase == "forward"]
     of_parts = [s for s in steps if s.operation == "fused" and len(s.writes) == 2]
     assert len(of_parts) == 1
-    # What is not turned is copied beside it.
+    # A part that is not transposed is copied beside it.
     moved = [s.operation for s in steps if moves_only(s) and s.operation != "fetch"]
     assert moved.count("concatenate") + moved.count("copy") <= (rotated < WIDTH)
 

@@ -66,7 +66,7 @@ def pad(x: str, axis: int, shape: Sequence[int], start: int, stop: int, value: f
 
 
 class Term(NamedTuple):
-    """A padded term: where it lies along which axis. view: what the sum sees of it."""
+    """A padded term: where it is along which axis. view: what the sum sees of it."""
 
     axis: int
     start: int
@@ -127,7 +127,7 @@ def graph_of(drawn: Sum) -> Written:
 def padding_of(
     term: Term, shape: tuple[int, ...], name: str
 ) -> tuple[tuple[int, ...], int, int, int, Operator | None]:
-    """The shape of what is padded, its axis, where x lies there, and the view that follows."""
+    """The shape of what is padded, its axis, where x is there, and the view that follows."""
     axis, start, stop, view = term
     if view == "turned":
         order = tuple(reversed(range(len(shape))))
@@ -160,7 +160,7 @@ def test_a_sum_is_what_it_was(drawn: Sum) -> None:
 
 
 def are_apart(places: set[tuple[int, int, int]]) -> bool:
-    """Whether they lie along one axis and do not overlap."""
+    """True if they are along one axis and do not overlap."""
     ordered = sorted(places)
     pairs = itertools.pairwise(ordered)
     return all(one[0] == other[0] and one[2] <= other[1] for one, other in pairs)
@@ -367,7 +367,7 @@ def test_parts_are_joined_as_the_whole_is_read() -> None:
         [one("rows", Reshape(x=ref("y"), shape=(12, 30)))],
         [one("turned", Permute(x=ref("y"), order=(1, 2, 0, 3)))],
         [
-            one("turned", Permute(x=ref("y"), order=(1, 2, 3, 0))),  # the parts lie between
+            one("turned", Permute(x=ref("y"), order=(1, 2, 3, 0))),  # the parts are between
             one("rows", Reshape(x=ref("turned"), shape=(20, 18))),
         ],
     ],

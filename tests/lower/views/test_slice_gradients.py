@@ -80,7 +80,7 @@ def by_unbind(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def within_heads(x: Tensor) -> tuple[Tensor, ...]:
-    """Each head's query, key and value lie together."""
+    """Each head's query, key and value are adjacent."""
     return heads(x).chunk(3, -1)
 
 
@@ -150,7 +150,7 @@ class Uneven(nn.Module):
 
 
 class TwoOrders(nn.Module):
-    """A layer whose operand's rows lie in another order than those of its result's gradient."""
+    """A layer whose operand's rows are in another order than those of its result's gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class TwoOrders(nn.Module):
 
 
 class Sums(nn.Module):
-    """Sums over rows with gaps between them, and over what lies the other way round."""
+    """Sums over rows with gaps between them, and over transposed matrices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ def test_one_concatenation_takes_the_place_of_three_paddings() -> None:
 def test_windows_are_copied_for_heads_alone(name: str) -> None:
     """Query, key and value at once, the heads' results and their gradient, and the gradients of key
     and value; that of the query is computed in its place. Images are read and written as they
-    lie, but for a roll."""
+    are stored, but for a roll."""
     made, _ = half_plan(name)
     moved = Counter((step.operation, step.phase) for step in made.plan.steps if moves_only(step))
     del moved["copy", "update"]  # the bias's gradient

@@ -131,7 +131,7 @@ def test_equal_levels_never_close_a_gate_of_5_percent(seed: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "five", "0", "-5%", "0.5%", "nan", "inf"])
 def test_a_limit_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(GolowError, match="--fail-above"):
+    with pytest.raises(GolowError, match="fail_above"):
         parsed_limit(text)
     assert parsed_limit("5%") == parsed_limit("0.05") == pytest.approx(0.05)
 

@@ -53,7 +53,7 @@ def test_no_ratio_is_to_a_baseline_that_was_refuted(tmp_path: Path) -> None:
         entrant.refute({"eager": "by golow's clock its blocks took longer"})
     assert (eager.level.check.verdict, eager.level.check.reason[:16]) == (
         "failed",
-        "by golow's own c",
+        "by golow's clock",
     )
     assert eager.race is not None
     assert eager.race.time("eager") is None

@@ -262,7 +262,7 @@ def test_the_table_fits_and_says_which_level_has_none() -> None:
 
 
 def many(names: Sequence[str] = ("eager", "libtorch", "onednn")) -> Profile:
-    """A network in training, whose layers lie close together."""
+    """A network in training, whose layers are close together."""
     modules = [f"layer{n // 4}.{n % 4}.conv" for n in range(16)]
     work: Work = {
         (module, phase): (1e8 * (1 + n % 3), 1e6 * (1 + n % 5))

@@ -78,7 +78,7 @@ def killed(folder: Path, at: list[Place], moments: random.Random, kills: dict[st
 
 
 def kill_a_cell(study: int) -> bool:
-    """Whether a cell was being measured, which then is no more."""
+    """True if a cell was being measured, which then is no more."""
     with suppress(psutil.Error, ProcessLookupError):
         for process in psutil.Process(study).children():
             os.kill(process.pid, signal.SIGKILL)

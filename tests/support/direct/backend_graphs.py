@@ -38,7 +38,7 @@ def graphs() -> Iterator[list[GraphRun]]:
 
 
 def all_by_plan(found: Sequence[GraphRun], kinds: str = "") -> bool:
-    """Whether there are graphs, of these kinds, and plans ran all of them."""
+    """True if there are graphs, of these kinds, and plans ran all of them."""
     named = " ".join(graph.name.split()[1] for graph in found)
     return bool(found) and all(graph.by_plan > 0 for graph in found) and named == (kinds or named)
 

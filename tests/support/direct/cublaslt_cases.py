@@ -50,7 +50,7 @@ def stored(values: np.ndarray, dtype: str) -> np.ndarray:
 
 @dataclass
 class Case:
-    """A problem with its operands: `memory` as it lies, padding included."""
+    """A problem with its operands: `memory` as it is stored, padding included."""
 
     problem: Problem
     memory: dict[str, np.ndarray] = field(default_factory=dict)

@@ -66,7 +66,7 @@ class Machine:
             self.write(tensor, np.array(value, np.float32) if number else named[str(value)])
 
     def is_waiting(self, tensor: Tensor) -> bool:
-        """Whether the tensor's memory is still to be filled."""
+        """True if the tensor's memory is still to be filled."""
         return tensor.buffer in self._waiting
 
     def begin(self, given: dict[tuple[str, str], np.ndarray], named: Named) -> None:
@@ -119,7 +119,7 @@ class Machine:
         return np.lib.stride_tricks.as_strided(whole, tensor.shape, steps)
 
     def seen(self, tensor: Tensor) -> np.ndarray:
-        """The memory from the tensor's first byte on. It lies within its buffer."""
+        """The memory from the tensor's first byte on. It is within its buffer."""
         buffer, item = self.built.plan.buffers[tensor.buffer], ITEM_BYTES[tensor.dtype]
         if buffer.place == "input":
             return self._inputs[tensor.buffer][tensor.offset :]
@@ -165,7 +165,7 @@ class NamedValues(Values):
 
 
 class Followed(Builder):
-    """A builder that remembers whose each call is, and where each node's values lie."""
+    """A builder that remembers whose each call is, and where each node's values are stored."""
 
     steps: OwnedSteps
     values: NamedValues
@@ -243,7 +243,7 @@ def follow(
 
 
 def _is_gone(machine: Machine, tensor: Tensor, loading: bool) -> bool:
-    """Whether a constant is not where it was made: NumPy's are written when they are first read,
+    """True if a constant is not where it was made: NumPy's are written when they are first read,
     and what only loading reads is gone afterwards."""
     place = machine.built.plan.buffers[tensor.buffer].place
     return machine.is_waiting(tensor) if loading else place in SHARED

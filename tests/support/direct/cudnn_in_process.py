@@ -44,7 +44,7 @@ WORKING: dict[Precision, Rounding] = {
 
 OF_CUDNNS_LSTM = 256
 """Roundings of a tensor's size by which cuDNN's LSTM is off in float32. PyTorch's call of it on the
-same card is off by 66 to 84 in the hidden states and 59 to 157 in the gradient of a linear layer
+same GPU is off by 66 to 84 in the hidden states and 59 to 157 in the gradient of a linear layer
 behind it, where PyTorch's own kernels are off by 2 and 2 to 4 (H100, cuDNN 9.19, six seeds)."""
 
 

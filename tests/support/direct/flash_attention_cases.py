@@ -64,7 +64,7 @@ def problem_of(shape: Shape, training: bool) -> AttentionProblem:
 
 
 def heads_of(*sizes: int, seed: int) -> Tensor:
-    """[B, H, L, E] that lies as [B, L, H, E], as a linear layer makes it."""
+    """[B, H, L, E] that is stored as [B, L, H, E], as a linear layer makes it."""
     images, heads, rows, width = sizes
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(images, rows, heads, width, generator=generator).transpose(1, 2)
@@ -114,10 +114,10 @@ def right(
 
 
 def memory(tensor: Tensor) -> Tensor:
-    """The elements as they lie: of heads, [B, L, H, E]."""
+    """The elements as they are stored: of heads, [B, L, H, E]."""
     return tensor.transpose(1, 2) if not tensor.is_contiguous() else tensor
 
 
 def as_heads(found: Tensor, like: Tensor) -> Tensor:
-    """What lies as `memory(like)` does, with the axes of `like`."""
+    """What is stored as `memory(like)` does, with the axes of `like`."""
     return found if like.is_contiguous() else found.transpose(1, 2)

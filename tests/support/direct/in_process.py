@@ -42,7 +42,7 @@ class Network:
 
     @property
     def trains(self) -> bool:
-        """Whether an iteration is a training step."""
+        """True if an iteration is a training step."""
         return self.prepared.workload.mode == "train"
 
     @cached_property

@@ -32,7 +32,7 @@ MARK = 7  # what the reserve holds
 
 def documented(problem: RecurrentNetwork) -> tuple[int, Any]:
     """The space of weights in elements, and where the library's documentation says that each
-    matrix and bias lies: all matrices, then all biases."""
+    matrix and bias is stored: all matrices, then all biases."""
     at, lies = 0, {}
     gates, item = problem.gates, ITEM_BYTES[problem.dtype]
     ends = range(problem.layers * problem.sides)

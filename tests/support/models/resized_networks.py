@@ -1,4 +1,4 @@
-"""Networks that resize what lies between their layers."""
+"""Networks that resize what is between their layers."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def spilt(figure: Figure) -> list[str]:
 
 
 def _cuts(panel: Axes) -> bool:
-    """Whether a curve goes on beyond the right end of x."""
+    """True if a curve goes on beyond the right end of x."""
     drawn = [line for line in panel.lines if line.get_transform() == panel.transData]
     points = np.concatenate([np.zeros((1, 2)), *(line.get_xydata() for line in drawn)])
     there = points[np.isfinite(points).all(axis=1)]

@@ -260,7 +260,7 @@ def _levels(asked: Cell, needed: float, draw: random.Random) -> list[Run]:
     for level in asked.levels:
         memory = AT_REST[level] * GIB + needed * (0.45 if level == "cudnn" else 1.0)
         if runs and runs[0].time is None:
-            reason = "it was not reached"
+            reason = "the run ended before this level"
             runs.append(run(asked, level, None, verdict="failed", reason=reason))
         elif memory > CARD:
             reason = "out of memory: CUDA out of memory. Tried to allocate 64.00 GiB"
@@ -299,7 +299,12 @@ def small() -> Plane:
 # ---------------------------------------------------------------- drawn
 
 LEVELS = ("eager", "eager:channels_last", "compile:freezing", "cudnn", "a_user's_<b>$own$_level")
-REASONS = ("out of memory: no", "it died: signal 11", "it was not reached", "</script> $x_1$")
+REASONS = (
+    "out of memory: no",
+    "it died: signal 11",
+    "the run ended before this level",
+    "</script> $x_1$",
+)
 figures = st.none() | st.floats(1e-7, 1e4) | st.sampled_from((math.nan, math.inf, 0.0, 1.0))
 ratios = st.none() | st.floats(0.01, 100) | st.sampled_from((math.nan, 1.0))
 

@@ -246,7 +246,7 @@ def plans_its_memory_or_says_why_not(worker: Conversation) -> None:
 
 
 def refused(answer: dict[str, Any]) -> bool:
-    """Whether the worker says that it cannot, which a level may."""
+    """True if the worker says that it cannot, which a level may."""
     if answer["ok"] is True:
         return False
     assert answer["error"] in ("unsupported", "unknown_request"), answer

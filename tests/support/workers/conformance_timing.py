@@ -177,7 +177,7 @@ def assert_results(first: Sequence[float | None], second: Sequence[float | None]
 
 
 def near(one: float | None, other: float | None) -> bool:
-    """Whether they may be the same result."""
+    """True if they may be the same result."""
     assert one is not None
     assert other is not None
     return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-4)

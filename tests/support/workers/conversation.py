@@ -34,7 +34,7 @@ class Subject(NamedTuple):
 
     @property
     def trains(self) -> bool:
-        """Whether the bundle's iteration is a training step."""
+        """True if the bundle's iteration is a training step."""
         return self.bundle.workload.mode == "train"
 
 

@@ -112,7 +112,7 @@ def _add_graph(bundle: Bundle, prepared: Prepared) -> None:
 
 
 def batches(course: Course, order: Path) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Pixels as they lie in the data set, the input made of them, and the labels."""
+    """Pixels as they are in the data set, the input made of them, and the labels."""
     data, tensors = load_file(course.data), load_file(order)
     for start in range(0, ROWS, BATCH):
         part = {name: tensor[start : start + BATCH] for name, tensor in tensors.items()}

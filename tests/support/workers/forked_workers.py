@@ -65,7 +65,7 @@ class ForkServer:
         self._socket, self._far = socket.socketpair()
 
     def can_fork(self, command: list[str], environment: Mapping[str, str]) -> bool:
-        """Whether it would run that command as a new interpreter does."""
+        """True if it would run that command as a new interpreter does."""
         alike = _bound({**COMPILER, **environment}) == _bound(self.environment)
         return alike and (_is_served(command) or (COMMANDS in environment and _is_command(command)))
 
@@ -112,7 +112,7 @@ class OwnForkServer(ForkServer):
         self._far.close()
 
     def can_fork(self, command: list[str], environment: Mapping[str, str]) -> bool:
-        """Whether it is to fork that command."""
+        """True if it is to fork that command."""
         return self._only in " ".join(command) and super().can_fork(command, environment)
 
     def start(self) -> None:
@@ -182,7 +182,7 @@ def _is_served(command: list[str]) -> bool:
 
 
 def _is_command(command: list[str]) -> bool:
-    """Whether it is golow's own, or a program in its arguments."""
+    """True if it is golow's own, or a program in its arguments."""
     return command[0] == sys.executable and (command[1:3] == ["-m", "golow"] or command[1] == "-c")
 
 

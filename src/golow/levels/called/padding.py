@@ -119,7 +119,7 @@ def _other(row: Tensor) -> Tensor:
 
 
 def _smaller(row: Tensor) -> Tensor:
-    """The same, but integers are halved where they are: each stays an index of what it was for."""
+    """Other content for the row; integers are halved: each stays an index of what it was for."""
     whole = not (row.is_floating_point() or row.is_complex() or row.dtype == torch.bool)
     return row // 2 if whole else _other(row)
 

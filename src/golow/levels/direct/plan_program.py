@@ -31,7 +31,7 @@ from golow.workload.bundle import Bundle
 Key = tuple[str, str]  # kind and target of an input or output of the graph
 WEIGHTS = ("parameter", "buffer")
 SEEN = ("output", "loss", "gradient", "clip_factor")
-"""What a training step computes on its way, which is gone when it ends."""
+"""Intermediate results of a training step, which are gone when it ends."""
 
 
 class Collector(Protocol):
@@ -362,8 +362,8 @@ class PlanProgram(Chooser):
 
 
 def clipped(found: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-    """The same, with the gradients as PyTorch has them after clipping: the plan's updates multiply
-    by the factor, which is no result of the step."""
+    """Results with the gradients as PyTorch has them after clipping: the plan's updates multiply
+    by the factor, which is not a result of the step."""
     factor = found.pop(("clip_factor", ""), None)
     if factor is None:
         return found

@@ -144,7 +144,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def mean_of_windows(self, x: str, kernel: tuple[int, ...]) -> str:
-        """The mean of each window of an image with channels last; windows lie side by side."""
+        """The mean of each window of an image with channels last; windows are adjacent."""
 
     def returned(self, x: str) -> str:
         """An output of the model, which a training step returns beside the loss."""
@@ -169,7 +169,7 @@ class StrictDialect(Dialect):
 
     @abstractmethod
     def typed(self, value: float, dtype: str) -> str:
-        """A number that says its type."""
+        """A number that states its type."""
 
     def cast(self, x: str, given: str, wanted: str) -> str:
         return x if given == wanted else self.converted(x, wanted)

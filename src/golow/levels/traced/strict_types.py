@@ -80,7 +80,7 @@ class Spelling(NamedTuple):
 
 
 def _dtype(item: Ref | float, values: Mapping[str, Value]) -> str:
-    """Of a value, or the least of a number."""
+    """Type of a value, or the least of a number."""
     if isinstance(item, Ref):
         return values[item.name].dtype
     if isinstance(item, float):

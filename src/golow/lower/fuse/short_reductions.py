@@ -1,10 +1,10 @@
 """Fission of reductions over a short axis: functions of its elements, which are views of the
 operand.
 
-Some networks pool by the maximum over an axis of their own, as Hiera (Ryali et al. 2023,
+Some networks pool by the maximum over an extra axis, as Hiera (Ryali et al. 2023,
 arXiv:2306.00989) pools the queries of a window; its gradient counts the equal ones. A kernel of
 reductions has threads that share a line. For lines of a few elements one thread that reads each
-element where it lies is better, and functions beside it join its kernel.
+element where it is stored is better, and functions beside it join its kernel.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class Bench:
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
     ) -> dict[str, str]:
         """Why levels have not trained as long as they say, by name. It comes before anything else
-        is asked of them, and nothing told them that the race would end here. A wrong eager says
+        is asked of them, and nothing told them that the race would end here. A wrong eager proves
         nothing of the others, nor does a round that was not completed."""
         first = group[0].level
         eager = first.worker

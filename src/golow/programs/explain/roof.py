@@ -134,7 +134,7 @@ def _published_roof(request: Request, settings: RoofSettings, observer: Observer
     prepared = prepare_for_absent(request)
     observer.stage("building the plan")
     plan = lower(prepared, settings.level, settings.cache, gpu=settings.gpu).plan
-    assert plan is not None  # noqa: S101 - as require_plan_for says
+    assert plan is not None  # noqa: S101 - as require_plan_for states
     peak = Peak(operations=gpu.operations(request.precision), bytes=gpu.bandwidth)
     return Roof(
         format_version=FORMAT_VERSION,

@@ -27,7 +27,7 @@ MOST_OFFERS = 3
 
 
 class Offer(NamedTuple):
-    """Lines to paste, and what a sentence before them says; empty for the recommended level."""
+    """Lines to paste, and what a sentence before them states; empty for the recommended level."""
 
     said: str
     recipe: Recipe
@@ -53,7 +53,7 @@ def offers(comparison: Comparison) -> list[Offer]:
 
 
 def _saved(run: Run, comparison: Comparison) -> str:
-    """What a level saves in a training script; empty without eager's time."""
+    """Time that a level saves in a training script; empty without eager's time."""
     eager = next((one for one in comparison.runs if one.level == "eager"), None)
     if run.ratio is None or eager is None or eager.time is None:
         return ""

@@ -17,7 +17,7 @@ WIDTH = 96  # characters of a line to paste
 
 
 def title(found: Audit) -> str:
-    """What a page calls it: its subject."""
+    """Title of its page: its subject."""
     return workload_text(found.workload)
 
 

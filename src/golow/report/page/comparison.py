@@ -24,7 +24,7 @@ MORE = {"energy": _ENERGY, **{one.name: one for one in CPU_COLUMNS}}
 
 
 def title(found: Comparison) -> str:
-    """What a page calls it: its subject."""
+    """Title of its page: its subject."""
     return workload_text(found.workload)
 
 

@@ -22,7 +22,7 @@ OTHER = "#9aa3ad"
 
 
 def title(found: Sequence[Profile]) -> str:
-    """What a page calls it: its subject."""
+    """Title of its page: its subject."""
     return workload_text(found[0].workload)
 
 
@@ -67,7 +67,7 @@ def _summary(found: Profile) -> Iterator[Block]:
 
 
 def _advice(found: Profile) -> Iterator[Block]:
-    """What the figures advise, as in the terminal, with lines to paste."""
+    """Advice from the figures, as in the terminal, with lines to paste."""
     shown = grouped(found.findings)
     if shown:
         yield blocks.paragraph(TITLE, style="caption")

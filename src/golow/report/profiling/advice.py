@@ -63,7 +63,7 @@ def _item(number: int, alike: Sequence[Finding], workload: Workload, width: int)
 
 def to_paste(finding: Finding, workload: Workload) -> str:
     """The lines that give the level that was measured to be faster, or that do what the finding
-    says; empty if there are none."""
+    states; empty if there are none."""
     if finding.faster:
         found = lines_to_paste(workload, finding.faster)
         # What is got by commands has them as the finding's own command.

@@ -73,7 +73,8 @@ def test_a_worker_conforms(taught: Students, check: Callable[[Students], None]) 
 
 @pytest.mark.parametrize("course", ["ieee"], indirect=True)
 def test_timed_engines_learn_the_same(course: Course) -> None:
-    """The plan of the smaller last batch has others, for which its weights may lie differently."""
+    """The plan of the smaller last batch has others, for which its weights may be stored
+    differently."""
     cache = course.folder / "cache"
     with students("cudnn:autotune", course, cache, TOLERANCE["ieee"]) as found:
         trains_as_a_plain_loop_does(found)

@@ -138,7 +138,7 @@ def test_a_drawn_network_is_right(
 def test_a_network_in_another_precision(on: OnGpu, mode: Mode, precision: Precision) -> None:
     """As near to float64 as a few roundings of every value let it be; after an update, elements
     change sides in relu and pooling. (With exact sums of operands rounded to tf32, the second
-    step's momentum was 15 to 105 roundings off; halves stayed within 60 on a card.)"""
+    step's momentum was 15 to 105 roundings off; halves stayed within 60 on a GPU.)"""
     network = residual_network(mode)
     wanted, _, _ = network.references
     found = compute(network, on, precision)

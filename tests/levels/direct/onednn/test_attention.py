@@ -44,7 +44,7 @@ ORDERS = ((0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3))  # heads apart, side by side
 
 
 class Lying:
-    """An array [B, H, L, E] whose axes lie in some order, with a gap after each row."""
+    """An array [B, H, L, E] whose axes are in some order, with a gap after each row."""
 
     def __init__(self, array: np.ndarray, order: tuple[int, ...], gap: int) -> None:
         wide = tuple(n + gap * (axis == 3) for axis, n in enumerate(array.shape))
@@ -55,12 +55,12 @@ class Lying:
         self.placed = Placed(array.shape, [step // 4 for step in self.array.strides])
 
     def is_whole(self) -> bool:
-        """Whether all of it was written, and nothing between its rows."""
+        """True if all of it was written, and nothing between its rows."""
         return int(np.isnan(self.memory).sum()) == self.memory.size - self.array.size
 
 
 class Drawn(NamedTuple):
-    """Attention: query, key, value, what is added with its steps, and how results lie."""
+    """Attention: query, key, value, what is added with its steps, and how results are stored."""
 
     given: list[Lying]
     added: np.ndarray | None

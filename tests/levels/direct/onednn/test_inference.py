@@ -108,7 +108,7 @@ def test_images_that_lie_alike_are_joined_by_a_kernel(images: int, way: str) -> 
 @pytest.mark.parametrize("way", LAYOUTS)
 @pytest.mark.parametrize("shape", [(3, 5, 24), (1, 5, 24), (5, 1, 24)])
 def test_a_linear_layer_in_three_ways(shape: tuple[int, ...], way: str) -> None:
-    """No way copies rows that lie in another order."""
+    """No way copies rows that are in another order."""
     torch.manual_seed(0)
     network = lower(Turned(), torch.randn(*shape), "infer")
     running = Running(network, lambda _: LAYOUTS[way])
@@ -154,7 +154,7 @@ class SequenceFirst(nn.Module):
 
 
 def needs_no_copies() -> bool:
-    """Whether this CPU's products take the same code for heads that lie between one another."""
+    """True if this CPU's products take the same code for interleaved heads."""
     whole = Descriptor.strided((2, 4, 5, 8), (480, 8, 96, 1))
     turned = Descriptor.strided((2, 4, 8, 5), (480, 8, 1, 96))
     target = Descriptor.plain((2, 4, 5, 5))
@@ -169,7 +169,7 @@ def needs_no_copies() -> bool:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_attention_copies_nothing(scaled: bool, batch: int) -> None:
-    """Heads are read and written where they lie, and the scale is part of a product."""
+    """Heads are read and written where they are stored, and the scale is part of a product."""
     torch.manual_seed(0)
     network = lower(Heads(scaled), torch.randn(batch, 5, 32), "infer")
     assert_right(network, compute(network))

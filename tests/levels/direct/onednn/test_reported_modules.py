@@ -22,11 +22,11 @@ REFUSED: dict[tuple[str, Mode], str] = {
     ("data swapped", "infer"): "assigns to a tensor's .data",
     ("data swapped", "train"): "assigns to a tensor's .data",
     ("slice set", "train"): "autograd needs a value that the model overwrites",
-    ("indexed by a row's number", "infer"): "reads a number out of a tensor",
+    ("indexed by a row's number", "infer"): "converts a tensor to a Python number",
     ("a cache written at a position", "infer"): "changes the buffer cache in each iteration",
     ("a cache written at a position", "train"): "a value that has a gradient",
     ("elements chosen by a mask", "infer"): "depends on the content of tensors",
-    ("elements chosen by a mask", "train"): "the shape of what nonzero computes",
+    ("elements chosen by a mask", "train"): "the shape of nonzero's result",
     ("texts packed by length", "infer"): "it packs sequences",
     ("texts packed by length", "train"): "it packs sequences",
 }

@@ -177,7 +177,7 @@ def test_corrections_make_gradients_of_groups_those_of_the_batch(
 
 
 def _order(channels: int, groups: int, block: int) -> np.ndarray:
-    """Where the channel of a group lies: [groups, channels]."""
+    """Where the channel of a group is stored: [groups, channels]."""
     g, c = np.indices((groups, channels))
     return np.asarray((c // block * groups + g) * block + c % block)
 

@@ -50,7 +50,7 @@ both_modes = pytest.mark.parametrize("mode", MODES)
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where bundles, lowered graphs and layouts of this session lie."""
+    """Where bundles, lowered graphs and layouts of this session are stored."""
     return tmp_path_factory.mktemp("onednn")
 
 

@@ -103,7 +103,7 @@ def write_step(
 
 
 def _keys(plans: Sequence[Built]) -> dict[Key, Built]:
-    """What training changes, each with a plan that has it."""
+    """Tensors that training changes, each with a plan that has it."""
     found: dict[Key, Built] = {}
     for built in plans:
         for key in built.inputs:

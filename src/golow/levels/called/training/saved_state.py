@@ -34,7 +34,8 @@ class SavedState:
             yield f"{kind}/{name}", _copy(tensor)
 
     def kept(self, step: TrainingStep) -> Iterator[tuple[str, Tensor]]:
-        """What the optimizer keeps; ``steps/steps`` where its update depends on their number."""
+        """State that the optimizer keeps; ``steps/steps`` where its update depends on their
+        number."""
         named, steps = NAMES[self._optimizer.name], None
         for index, entry in step.optimizer_state()["state"].items():
             for kind in self._optimizer.keeps:

@@ -61,7 +61,7 @@ def shared_texts(network: Network[Any], words: Mapping[str, str]) -> dict[str, s
 
 
 def training_texts(network: TrainingNetwork[Any], words: Mapping[str, str]) -> dict[str, str]:
-    """The same of every project that trains."""
+    """Texts of every project that trains."""
     filled_in = {"network.h": "training.h.in", "network.cpp": "training.cpp.in"}
     return _texts(network.name, filled_in | {"main.cpp": "train.cpp.in"}, words)
 
@@ -114,7 +114,7 @@ def shared_words(
 def training_words(
     network: TrainingNetwork[Any], plans: Sequence[str], memory: int
 ) -> dict[str, str]:
-    """The same of every project that trains. memory: bytes of state and step."""
+    """Words of every project that trains. memory: bytes of state and step."""
     about = ", ".join(f"{end.name} {_shape(end.shape)} {end.dtype}" for end in network.inputs)
     sizes = list(network.plans)
     return _words(network, plans) | {

@@ -1,4 +1,4 @@
-"""What is written of a training step: its plans, its ends and its state."""
+"""Description of the training step to write: its plans, inputs, outputs and state."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Paddle(StrictDialect):
         dtype: str = "float32",
         rank: int = 0,
     ) -> str:
-        """The gradient of `amax` over several of five axes or more is memory that nobody wrote, as
+        """The gradient of `amax` over several of five axes or more is uninitialised memory, as
         seen at PaddlePaddle 3.3, so that one axis goes after another."""
         name, kept = self.reduction(function, dtype), ", keepdim=True" if keep else ""
         if name in ("paddle.amax", "paddle.amin") and rank > 4 and 1 < len(axes) < rank:

@@ -35,6 +35,6 @@ class Paddle(SourceProgram):
 
 
 if __name__ == "__main__":
-    # Gradients are computed in a thread of their own, beside the one that waits for them.
+    # Gradients are computed in a separate thread, beside the one that waits for them.
     keep_to(int(os.environ["OMP_NUM_THREADS"]))
     run(lambda: Paddle(sys.argv[1], *map(Path, sys.argv[2:])))

@@ -37,7 +37,7 @@ def seen(memory: np.ndarray, view: View, shape: list[int]) -> np.ndarray:
 
 
 def assert_copies(source: View, target: View, shape: list[int]) -> str:
-    """Copy numbers and compare; return the kernel's name. What lies between is left alone."""
+    """Copy numbers and compare; return the kernel's name. What is between is left alone."""
 
     given, wanted = filled(source, target, shape)
     made = memory(target, shape)

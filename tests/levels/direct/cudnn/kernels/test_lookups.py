@@ -42,7 +42,7 @@ DRAWN = some.builds(
     some.integers(1, 50), some.sampled_from([0, 1, 8]), some.sampled_from([0, 3, 8]),
     some.booleans(), some.sampled_from(["float32", "bfloat16", "int64"]), some.integers(0, 99),
 )  # fmt: skip
-# Enough elements for vectors, with rows that lie at multiples of them, or do not.
+# Enough elements for vectors, with rows that are at multiples of them, or not.
 LONG = Drawn(3, 40, 512, 190, gap=8, start=8, dtype="bfloat16")
 
 

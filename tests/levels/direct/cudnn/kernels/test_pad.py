@@ -24,7 +24,7 @@ __all__ = ["gpu"]  # a fixture
 
 class Drawn(NamedTuple):
     """A tensor, what is added along each axis before and behind it, in which order of the axes both
-    lie, and where the tensor begins."""
+    are stored, and where the tensor begins."""
 
     sizes: tuple[int, ...]
     before: tuple[int, ...]
@@ -49,7 +49,7 @@ def paddings(draw: some.DrawFn) -> Drawn:
 
 
 def strides(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a dense tensor whose axes lie in this order."""
+    """Of a dense tensor whose axes are in this order."""
     found, step = [0] * len(shape), 1
     for axis in reversed(order):
         found[axis], step = step, step * shape[axis]

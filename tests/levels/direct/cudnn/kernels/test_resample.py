@@ -95,7 +95,7 @@ def assert_right(drawn: Drawn, launch: Any) -> None:
     limit = ROUNDING[drawn.dtype]
     x = operand(drawn, drawn.size)
     y = torch.zeros(drawn.n, *drawn.result, drawn.channels + drawn.gap, dtype=x.dtype)
-    launch(forth, [x], [], [y])  # what lies between pixels stays
+    launch(forth, [x], [], [y])  # what is between pixels stays
     found, between = y.double().split([drawn.channels, drawn.gap], -1)
     torch.testing.assert_close(found, resized(x, drawn), rtol=limit, atol=limit)
     assert not between.any()

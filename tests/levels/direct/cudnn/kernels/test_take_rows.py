@@ -41,7 +41,7 @@ GAPS = some.tuples(some.integers(0, 3), some.integers(0, 2))
 def spread(
     sizes: tuple[int, int, int, int], gaps: tuple[int, int], dtype: str, seed: int
 ) -> tuple[Tensor, Tensor, Rows, tuple[int, int, int]]:
-    """A gradient and indices in memory with gaps, and how they lie."""
+    """A gradient and indices in memory with gaps, and how they are stored."""
     places, outer, inner, size = sizes
     generator = torch.Generator().manual_seed(seed)
     place, own = inner * (1 + gaps[0]), 1 + gaps[1]
@@ -158,7 +158,8 @@ def test_a_gradient_may_repeat_its_elements(axes: tuple[int, ...], features: int
 
 
 def test_a_lookup_is_a_step_in_each_direction(graphs: dict[str, Graph]) -> None:
-    """Indices and gradients are read where they lie; rows are written where they are joined."""
+    """Indices and gradients are read where they are stored; rows are written where they are
+    joined."""
     found = operations(graphs["few"])
     assert (found.count("take"), found.count("take_backward")) == (14, 14)
     assert not {"copy", "concatenate", "zero", "order"} & set(found)

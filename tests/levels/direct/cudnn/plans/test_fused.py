@@ -108,7 +108,7 @@ def test_every_value_of_a_network_is_where_its_plan_says(name: str, mode: Mode) 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x, w, v: w.t() * x,  # the input lies in the other order
+        lambda x, w, v: w.t() * x,  # the input is in the other order
         lambda x, w, v: x + w.t() * v,  # vectors along either axis
         lambda x, w, v: x + w.t() * v[:, None],
         lambda x, w, v: (x @ w.t()) * w,
@@ -124,7 +124,7 @@ def test_turned_matrices_beside_others(
 
 
 class PassedOn(nn.Module):
-    """The gradient of ``shift``, which lies in the other order, is that of the layer before it,
+    """The gradient of ``shift``, which is in the other order, is that of the layer before it,
     too."""
 
     def __init__(self) -> None:

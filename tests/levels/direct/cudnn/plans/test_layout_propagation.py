@@ -31,7 +31,7 @@ def memory(shape: tuple[int, ...]) -> Placed:
 
 
 def places(view: Folded) -> Tensor:
-    """Where each element lies, in the order of the view."""
+    """Where each element is stored, in the order of the view."""
     found = torch.zeros(1, dtype=torch.int64)
     for part in view.parts:
         found = (found.unsqueeze(1) + part.step * torch.arange(part.size)).flatten()

@@ -1,5 +1,5 @@
 """Long rows with gaps: which products write and read them, in which parts, and that whole training
-steps of language models are right where their scores lie so."""
+steps of language models are right where their scores are so."""
 
 from __future__ import annotations
 

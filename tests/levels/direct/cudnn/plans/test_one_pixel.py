@@ -1,4 +1,4 @@
-"""Linear layers as convolutions of images of one pixel, and the other way round."""
+"""Linear layers as convolutions of images of one pixel, and vice versa."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions whose windows lie side by side, as products of patches at `cudnn`."""
+"""Convolutions whose windows are adjacent, as products of patches at `cudnn`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The plans of `cudnn` without a GPU: which steps a network takes and where their operands lie. The
-engines are asked for and not run; `test_cudnn_level.py` runs them."""
+"""The plans of `cudnn` without a GPU: which steps a network takes and where their operands are
+stored. The engines are asked for and not run; `test_cudnn_level.py` runs them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_gradients_have_memory_from_the_first_of_a_part_to_its_update() -> None:
     plan = made.plan
     assert set(plan.pieces) == {"gradient.vectors", *(f"gradient.weights.{k}" for k in range(3))}
     updates = [i for i, step in enumerate(plan.steps) if step.operation == "sgd"]
-    # The last parts' gradients lie where the first part's lay.
+    # The last parts' gradients are stored where the first part's lay.
     assert plan.sizes["arena"] < sum(size for _, size in plan.pieces.values()) * 1.7
     for update in updates:
         for operand in plan.steps[update].reads:
@@ -280,7 +280,7 @@ def making_the_gradient(made: Built) -> list[Step]:
 
 
 def test_a_gradient_whose_value_is_turned_is_copied_to_its_place() -> None:
-    """What is made in the other order must not lie where the gradient is read."""
+    """What is made in the other order must not be stored where the gradient is read."""
     (copy,) = making_the_gradient(steps_of(lambda x, w, v: w.t() * x))
     assert [operand.layout for operand in copy.reads] == ["float32:transposed"]
     twice = making_the_gradient(steps_of(lambda x, w, v: x @ w.t()))

@@ -210,7 +210,7 @@ def test_what_others_read_is_not_joined(module: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", ["weights", "gradients"])
 def test_a_weight_in_another_place_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted error: where the plan says that both matrices lie, they are exchanged."""
+    """A planted error: where the plan says that both matrices are stored, they are exchanged."""
     made = HostNetwork.__init__
 
     def exchanged(self: HostNetwork, problem: RecurrentNetwork) -> None:

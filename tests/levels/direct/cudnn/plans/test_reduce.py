@@ -1,4 +1,4 @@
-"""Sums over any axes at `cudnn`, of images and of what lies in PyTorch's order."""
+"""Sums over any axes at `cudnn`, of images and of what is in PyTorch's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views that no stride describes, and rows as they lie: what `cudnn` copies of them."""
+"""Views that no stride describes, and rows as they are stored: what `cudnn` copies of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def places(view: Folded) -> Tensor:
-    """Where each element lies, in the order of the view."""
+    """Where each element is stored, in the order of the view."""
     found = torch.zeros(1, dtype=torch.int64)
     for part in view.parts:
         found = (found.unsqueeze(1) + part.step * torch.arange(part.size)).flatten()

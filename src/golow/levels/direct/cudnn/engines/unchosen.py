@@ -77,7 +77,7 @@ class UnchosenNetwork:
 
 
 class UnchosenEngines:
-    """What `Engines` is, for a GPU that is only known by its figures. times: whether it predicts
+    """Stand-in for `Engines` on a GPU that is only known by its figures. times: whether it predicts
     what `Engines` measures; every engine then is as good as the GPU permits."""
 
     def __init__(self, gpu: KnownGpu, times: bool = False) -> None:

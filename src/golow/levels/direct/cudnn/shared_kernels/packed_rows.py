@@ -11,11 +11,11 @@ from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat, vect
 from golow.levels.direct.kernel_views import Axes, View
 
 FILE = FOLDER / "packed_rows.cu"
-LEAST = 8  # vectors in a row: of shorter rows, too many vectors lie in two
+LEAST = 8  # vectors in a row: of shorter rows, too many vectors are in two
 
 
 def packs_rows(source: View, target: View, axes: Axes) -> bool:
-    """Whether a copy is one from rows with gaps to rows without, of a length for which other
+    """True if a copy is one from rows with gaps to rows without, of a length for which other
     kernels copy single elements: the logits of a language model whose vocabulary is odd."""
     if source.dtype != target.dtype or len(axes.sizes) != 2:
         return False

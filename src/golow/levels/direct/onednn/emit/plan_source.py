@@ -76,7 +76,7 @@ class PlanSource:
         self._batch, self._built, self._read = batch, built, read
         self._kernels, self._constants, self._keys = parts
         self._outputs = outputs
-        # What has another place than the plan says.
+        # What has another place than the plan states.
         self._places = {
             given.buffer: f"plan.input({number}, {given.bytes})"
             for number, given in enumerate(inputs)
@@ -155,11 +155,11 @@ class PlanSource:
                     self._content(tensor.buffer, step.operation, array)
 
     def _weight(self, key: Key, tensor: Tensor) -> str | None:
-        """What says that an input of the graph is there; None for one that calls bring."""
+        """Condition under which an input of the graph is there; None for one that calls bring."""
         raise NotImplementedError
 
     def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence[np.ndarray]]:
-        """What these functions of loading write."""
+        """Content that these functions of loading write."""
         raise NotImplementedError
 
     def _content(self, index: int, name: str, array: np.ndarray) -> None:

@@ -50,7 +50,7 @@ class TrainingSource(PlanSource):
 
 
 def _given(built: Built, inputs: int) -> list[Tensor | None]:
-    """What calls bring, by its number."""
+    """Value that calls bring, by its number."""
     places = {
         int(target) + (inputs if kind == "target" else 0): tensor
         for (kind, target), tensor in built.inputs.items()

@@ -1,5 +1,5 @@
-"""Batch norm's statistics of groups of pixels as those of channels; steps/statistics.py says what
-for. Channels lie in blocks, in which those of a group are one after the other."""
+"""Batch norm's statistics of groups of pixels as those of channels; steps/statistics.py states what
+for. Channels are in blocks, in which those of a group are one after the other."""
 
 from __future__ import annotations
 

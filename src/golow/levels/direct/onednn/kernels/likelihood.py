@@ -38,7 +38,7 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
 
 def likelihood(rows: int, columns: int, mean: bool, ignored: int) -> Kernel:
     """Pointers: logarithms [rows, columns], targets [rows] -> the loss, and the number of targets
-    that are not ``ignored``. A target that is no column makes the loss NaN."""
+    that are not ``ignored``. A target that is not a column makes the loss NaN."""
     return Kernel(FORWARD, (*parts(1, rows), rows, columns, ignored, int(mean)))
 
 

@@ -1,1 +1,1 @@
-"""Operators that PaddlePaddle has in a form of its own, found by looking into this folder."""
+"""Operators that PaddlePaddle has in a separate form, found by looking into this folder."""

@@ -19,7 +19,7 @@ def inference(writer: Writer, given: BatchNormInference) -> None:
 
 
 def training(writer: Writer, given: BatchNorm) -> None:
-    """The same with mean and variance of the batch, which also move the running ones.
+    """Batch norm with mean and variance of the batch, which also update the running ones.
 
     Paddle's function moves what it is given, by its own definition: with the variance of the batch
     as it is, where PyTorch's is corrected. With the momentum 0 it writes what the batch has.
@@ -41,9 +41,7 @@ def training(writer: Writer, given: BatchNorm) -> None:
         writer.put(f"{kept} * {writer.plain(running)} + {moved} * {new}", index=index)
 
 
-def _call(
-    writer: Writer, given: BatchNorm | BatchNormInference, mean: str, variance: str
-) -> str:
+def _call(writer: Writer, given: BatchNorm | BatchNormInference, mean: str, variance: str) -> str:
     """The call, without its last arguments."""
     scale, shift = (_or_none(writer, item) for item in (given.scale, given.shift))
     arguments = f"{writer.plain(given.x)}, {mean}, {variance}, {scale}, {shift}"

@@ -1,4 +1,4 @@
-"""What reads or writes elements by their index."""
+"""Operators that read or write elements by their index."""
 
 from __future__ import annotations
 

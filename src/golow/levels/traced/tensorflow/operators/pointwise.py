@@ -37,7 +37,7 @@ FMOD = "{0} - {1} * tf.where({0} / {1} < 0, tf.math.ceil({0} / {1}), tf.floor({0
 # Powers that have a name: their gradient is then a product.
 POWERS = {2: "tf.square({0})", 0.5: "tf.sqrt({0})", 3: "{0} * tf.square({0})"}
 
-# Where no value beside a number says which type it has.
+# Where no value beside a number states which type it has.
 OF_TENSORS = frozenset(("choose", *BOUNDED))
 
 SPELLING = Spelling(TENSORFLOW, FUNCTIONS, FMOD, POWERS, OF_TENSORS)
