@@ -1,4 +1,4 @@
-"""`benchmarks/survey.py`: the least that a graph needs, and what is kept of a run that was stopped."""
+"""`benchmarks/survey.py`: the least that a graph needs, and what a run that was stopped keeps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
-import survey
 import torch
-from survey_least import Rates, least_seconds
-from survey_page import tables
 from torch import Tensor, nn
 
+import survey
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from survey_least import Rates, least_seconds
+from survey_page import tables
 
 RATES = Rates(bytes=1.0, operations=1e30, launch=0.0, item=4)
 """Seconds are then bytes."""
