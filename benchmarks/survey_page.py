@@ -49,15 +49,16 @@ def _overview(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         groups[record["network"].partition(":")[0]].append(record)
     for group, members in groups.items():
-        captured = [
-            sum(_captured(record, mode) for record in members) for mode in ("infer", "train")
-        ]
+        captured = [_captured(members, mode) for mode in ("infer", "train")]
         planned = sum(any("steps" in r for r in _results(record)) for record in members)
         yield f"| {group} | {len(members)} | {captured[0]} | {captured[1]} | {planned} |"
 
 
-def _captured(record: Record, mode: str) -> bool:
-    return any(r["mode"] == mode and "missing" not in r for r in _results(record))
+def _captured(records: Sequence[Record], mode: str) -> str:
+    """``12 of 14``: of those that were tried in this mode."""
+    found = [[r for r in _results(record) if r["mode"] == mode] for record in records]
+    asked = [results for results in found if results]
+    return f"{sum('missing' not in results[0] for results in asked)} of {len(asked)}"
 
 
 def _results(record: Record) -> list[Record]:

@@ -1,5 +1,4 @@
-"""`benchmarks/survey.py`: the least that a graph needs, and what is kept of a run that was
-stopped."""
+"""`benchmarks/survey.py`: the least that a graph needs, and what a run that was stopped keeps."""
 
 from __future__ import annotations
 

@@ -60,6 +60,7 @@ from golow.lower.recognise.whole_attention import (
     Kernels,
     keep_attention,
 )
+from golow.lower.recognise.written_activations import name_written_activations
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.interleaving import split_interleaved
 from golow.lower.views.joined_functions import compute_before_joining
@@ -140,6 +141,7 @@ INFERENCE: Order = (
     leave_out_empty,
     join_rows,
     drop_conversions,
+    name_written_activations,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,

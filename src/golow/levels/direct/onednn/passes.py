@@ -40,6 +40,7 @@ from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.whole_attention import Kernels, keep_attention
+from golow.lower.recognise.written_activations import name_written_activations
 from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
@@ -80,6 +81,7 @@ INFERENCE: Order = (
     leave_out_empty,
     join_rows,
     drop_conversions,
+    name_written_activations,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
