@@ -83,6 +83,32 @@ def test_tvm_is_compiled_again_for_another_cpu(
     assert not level.prepare(bundle, "", tmp_path).cached
 
 
+@needs("tvm")
+@pytest.mark.whole_network
+def test_tvm_spends_its_trials_while_it_builds(cache: Path) -> None:
+    """It starts a process for each of them, which imports TVM."""
+    result = golow.compare(
+        nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 8)), torch.randn(8, 32),
+        levels=["tvm:tuned-brief"], threads=2, time_limit=0.1, cache=cache, quiet=True,
+    )  # fmt: skip
+    run = result.run("tvm:tuned-brief")
+    if run.check.verdict == "unavailable" and "its tuner crashes" in run.check.reason:
+        pytest.skip(run.check.reason)
+    assert (run.check.verdict, run.check.reason) == ("match", "")
+    assert (run.quantity("build") or 0) > 0
+    assert run.notes == ()
+
+
+def test_a_library_with_which_tvms_tuner_crashes_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = bundle_of(nn.Linear(4, 2), (torch.randn(2, 4),), tmp_path / "bundle")
+    monkeypatch.setattr(exported_program, "version_of", lambda package: "0.1.15.post2")
+    with pytest.raises(Unsupported, match="its tuner crashes with apache-tvm-ffi") as raised:
+        ladder.choose("tvm:tuned", "infer").level.prepare(bundle, "tuned", tmp_path / "cache")
+    assert "\n" not in raised.value.reason
+
+
 @pytest.mark.parametrize("name", [pytest.param(n, marks=needs(n)) for n in ("tvm", "iree")])
 def test_it_runs_when_it_is_named(name: str) -> None:
     assert name not in ladder.default("infer", "cpu")

@@ -155,7 +155,7 @@ def _key(bundle: Bundle, exporter: str, packages: tuple[str, ...], machine: str)
     """Hash of everything that the exported model depends on."""
     digest = hashlib.sha256(bundle.workload.digest.encode())
     for name in ("torch", *packages):
-        digest.update(f"\0{name} {_version(name)}".encode())
+        digest.update(f"\0{name} {version_of(name)}".encode())
     digest.update(machine.encode())
     # The code that exports: another option there makes another model.
     digest.update(exporter.encode())
@@ -168,7 +168,8 @@ def _key(bundle: Bundle, exporter: str, packages: tuple[str, ...], machine: str)
     return digest.hexdigest()[:32]
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """The installed version of the package, if it has metadata."""
     try:
         return version(package)
     except PackageNotFoundError:  # it can be imported, but has no metadata

@@ -24,6 +24,7 @@ PACKAGES = ("tvm",)
 MODEL = "model.so"
 TUNING = "golow.levels.peers.tvm_tuning"
 EXPORTERS = {"": "", "tuned": TUNING, "tuned-brief": f"{TUNING}:export_briefly"}
+CRASHING_FFI = "0.1.15"  # with TVM 0.27.0.post1, when it makes the context of a kernel's trials
 TUNING_LIMIT = 6 * 3600.0  # seconds after which an exporter that tunes is considered hung
 
 
@@ -43,6 +44,9 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     machine = exported_program.instruction_sets()
     if not variant:
         return exported_program.prepare(bundle, "tvm", ("apache-tvm",), cache, machine)
+    if exported_program.version_of("apache-tvm-ffi").startswith(CRASHING_FFI):
+        reason = f"its tuner crashes with apache-tvm-ffi {CRASHING_FFI}"
+        raise Unsupported("tvm", f"{reason}; pip install 'apache-tvm-ffi!={CRASHING_FFI}.*'")
     return exported_program.prepare(
         bundle,
         "tvm",
