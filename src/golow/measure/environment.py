@@ -50,6 +50,7 @@ PACKAGES = (
     "jaxlib",
     "tensorflow-cpu",
     "tensorflow",
+    "paddlepaddle",
     "onednn-cpu-gomp",
 )
 

@@ -48,6 +48,7 @@ LEVELS = {
     "tvm": ("#886633", "v"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#7700DD", "p"),
+    "paddle": ("#1F6F78", "h"),
 }
 OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "8")
 VARIANTS: dict[str, Line] = {

@@ -17,7 +17,7 @@ from golow.report.page.blocks import Block
 
 FOLDER = "program"
 WIDTH = 96  # characters of a line to paste
-PLAN = ("onednn", "cudnn", "jax", "tensorflow")
+PLAN = ("onednn", "cudnn", "jax", "tensorflow", "paddle")
 """Levels that run what golow lowers."""
 
 CHANNELS_LAST = """

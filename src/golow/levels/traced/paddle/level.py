@@ -1,5 +1,6 @@
-"""PaddlePaddle: the captured graph as the source of functions that run in Paddle's dynamic graph or,
-as the variant ``static``, as static graphs of `paddle.jit.to_static`; no PyTorch in the process."""
+"""PaddlePaddle: the captured graph as the source of functions that run in Paddle's dynamic graph
+or, as the variant ``static``, as static graphs of `paddle.jit.to_static`; no PyTorch in the
+process."""
 
 from __future__ import annotations
 

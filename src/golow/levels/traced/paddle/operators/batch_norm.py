@@ -41,9 +41,7 @@ def training(writer: Writer, given: BatchNorm) -> None:
         writer.put(f"{kept} * {writer.plain(running)} + {moved} * {new}", index=index)
 
 
-def _call(
-    writer: Writer, given: BatchNorm | BatchNormInference, mean: str, variance: str
-) -> str:
+def _call(writer: Writer, given: BatchNorm | BatchNormInference, mean: str, variance: str) -> str:
     """The call, without its last arguments."""
     scale, shift = (_or_none(writer, item) for item in (given.scale, given.shift))
     arguments = f"{writer.plain(given.x)}, {mean}, {variance}, {scale}, {shift}"
