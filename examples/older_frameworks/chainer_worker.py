@@ -8,7 +8,6 @@ from typing import Any
 import chainer
 import chainer.functions as F
 import numpy as np
-
 from graph_program import GraphExecution, Transposed, serve
 
 

@@ -176,7 +176,9 @@ class GraphProgram(SourceProgram):
         """Read the graph and the weights."""
         start = time.perf_counter()
         if not (bundle / "graph.json").exists():
-            raise GolowError("the bundle has no graph", "compare with a level that captures it: jax")
+            raise GolowError(
+                "the bundle has no graph", "compare with a level that captures it: jax"
+            )
         [(_, graph), *_] = self.begin(bundle, [bundle / "graph.json"])
         if not self.train or self.workload.optimizer.clip is not None:
             raise Unsupported(self.level, "it trains, without clipping")

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import mxnet as mx
-from mxnet import autograd, nd
-
 from graph_program import GraphExecution, Transposed, serve
+from mxnet import autograd, nd
 
 
 class MXNet(GraphExecution):
@@ -116,7 +115,10 @@ def batch_norm(
     with autograd.pause():
         distance = nd.broadcast_sub(x, found.reshape((1, -1, 1, 1)))
         corrected = nd.sum(nd.square(distance), axis=(0, 2, 3)) / max(count - 1, 1)
-        moved = [(1 - momentum) * old + momentum * new for old, new in ((mean, found), (variance, corrected))]
+        moved = [
+            (1 - momentum) * old + momentum * new
+            for old, new in ((mean, found), (variance, corrected))
+        ]
     return normed, found, None, *moved
 
 
