@@ -23,6 +23,7 @@ from golow.levels.direct.onednn import planning as onednn_planning
 from golow.levels.libtorch import level as libtorch
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.traced.jax import level as jax
+from golow.levels.traced.paddle import level as paddle
 from golow.levels.traced.tensorflow import level as tensorflow
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
@@ -35,7 +36,7 @@ from golow.workload.request import Request
 from support.examples import examples
 from support.models.drawn_networks import networks
 
-FROM_GRAPH = ["jax", "tensorflow", "libtorch", "onednn", "cudnn"]
+FROM_GRAPH = ["jax", "tensorflow", "paddle", "libtorch", "onednn", "cudnn"]
 
 
 class Between(nn.Module):
@@ -79,11 +80,11 @@ def test_the_answer_leads_back_to_the_call_and_its_layer() -> None:
     result = asked(FUNCTIONS["unfolds into what is not implemented"])
     row = result.rows[0]
     assert (row.operator, row.calls) == ("aten.mvlgamma.default", 1)
-    assert row.refused == {"jax": 1, "tensorflow": 1, "onednn": 1, "cudnn": 1}
+    assert row.refused == {"jax": 1, "tensorflow": 1, "paddle": 1, "onednn": 1, "cudnn": 1}
     [refusal] = row.reasons_of("onednn")
     assert refusal.reason == "aten.lgamma.default is not implemented"
     assert result.rows[1].refusals == ()
-    assert lacking(result) == ["jax", "tensorflow", "onednn", "cudnn"]
+    assert lacking(result) == ["jax", "tensorflow", "paddle", "onednn", "cudnn"]
     assert result.lacks("onednn")
     assert not result.lacks("libtorch")
     with pytest.raises(KeyError):
@@ -156,6 +157,8 @@ def first_refusal(level: str, graph: Graph, workload: Workload) -> str:
             jax.source(apply(graph, jax.passes(workload)), workload)
         elif level == "tensorflow":
             tensorflow.source(apply(graph, tensorflow.passes(workload)), workload)
+        elif level == "paddle":
+            paddle.source(apply(graph, paddle.passes(workload)), workload)
         elif level == "onednn":
             onednn_planning.require_runnable(apply(graph, onednn.passes(workload)))
         else:

@@ -33,6 +33,11 @@ BLOCKS = "blocks.py"
 SERVER = "serve_resnet.py"
 STEP = "train_step.py"
 OWN_RUNTIME = ("own_runtime/README.md", "own_runtime/linear.py")
+OLDER = ("mxnet_worker.py", "chainer_worker.py")
+OLDER_FRAMEWORKS = {
+    f"older_frameworks/{name}" for name in ("README.md", "graph_program.py", *OLDER)
+}
+ENVIRONMENTS = "GOLOW_OLDER_FRAMEWORKS"
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:
@@ -65,7 +70,7 @@ def test_every_example_is_run() -> None:
         for file in EXAMPLES.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS, SERVER, STEP}
+    assert files == {*SCRIPTS, *OWN_RUNTIME, *OLDER_FRAMEWORKS, BLOCKS, SERVER, STEP}
 
 
 @pytest.mark.whole_network
@@ -117,6 +122,22 @@ def test_the_own_runtime_runs_as_its_page_says(tmp_path: Path) -> None:
     [commands] = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = run(["bash", "-euo", "pipefail", "-c", commands], folder)
     assert verdict("tiny", printed) == "match"
+
+
+@pytest.mark.whole_network
+@pytest.mark.skipif(ENVIRONMENTS not in os.environ, reason="no environments of older frameworks")
+@pytest.mark.parametrize("model", ["alexnet", "vgg19", "resnet50", "mobilenet_v1"])
+def test_older_frameworks_train_the_same_networks(model: str, tmp_path: Path) -> None:
+    options: list[str] = []
+    for file in OLDER:
+        name = file.partition("_")[0]
+        python = Path(os.environ[ENVIRONMENTS], f"{name}-env", "bin", "python").absolute()
+        worker = EXAMPLES / "older_frameworks" / file
+        options += ["--worker", f"{name}=env PYTHONPATH={ROOT / 'src'} {python} {worker}"]
+    size = ["--batch", "2", "--resolution", "64", "--time-limit", "1"]
+    levels = ["--mode", "train", "--levels", "eager,libtorch"]
+    printed = run(["golow", "compare", model, *levels, *size, *options], tmp_path)
+    assert verdict("mxnet", printed) == verdict("chainer", printed) == "match"
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ PACKAGES = (
     "jaxlib",
     "tensorflow-cpu",
     "tensorflow",
+    "paddlepaddle",
     "onednn-cpu-gomp",
 )
 

@@ -21,7 +21,7 @@ from golow.programs.comparison.repeat_command import again
 from golow.records.workload import Workload
 
 FOLDER = "program"
-PLAN = ("onednn", "cudnn", "jax", "tensorflow")
+PLAN = ("onednn", "cudnn", "jax", "tensorflow", "paddle")
 """Levels that run what golow lowers."""
 
 

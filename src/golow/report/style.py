@@ -50,6 +50,7 @@ LEVELS = {
     "iree": ("#3366AA", "^"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#7700DD", "p"),
+    "paddle": ("#1F6F78", "h"),
 }
 LIGHTNESSES = (0.55, 0.33, 0.7, 0.62, 0.38, 0.25)
 """Lightness of a variant's shade, in the order in which they are given out."""

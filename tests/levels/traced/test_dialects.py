@@ -1,5 +1,5 @@
-"""One spelling over two dialects: the same words in both, every operator in one place, and the text
-that each construct becomes. Needs neither framework."""
+"""One spelling over three dialects: the same words in all, every operator in one place, and the
+text that each construct becomes. Needs no framework."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from golow.levels.traced.jax import operators as of_jax
 from golow.levels.traced.jax.dialect import JAX
 from golow.levels.traced.jax.operators import pointwise as jax_pointwise
 from golow.levels.traced.operators.activation import ACTIVATIONS, OWN
+from golow.levels.traced.paddle import operators as of_paddle
+from golow.levels.traced.paddle.dialect import PADDLE
+from golow.levels.traced.paddle.operators import pointwise as paddle_pointwise
 from golow.levels.traced.tensorflow import operators as of_tensorflow
 from golow.levels.traced.tensorflow.dialect import TENSORFLOW
 from golow.levels.traced.tensorflow.operators import pointwise as tensorflow_pointwise
@@ -100,10 +103,11 @@ import sys
 from golow.lower.ir.operator import modules_in
 from golow.levels.traced import operators
 from golow.levels.traced.jax import operators as of_jax
+from golow.levels.traced.paddle import operators as of_paddle
 from golow.levels.traced.tensorflow import operators as of_tensorflow
-for package in (operators, of_jax, of_tensorflow):
+for package in (operators, of_jax, of_paddle, of_tensorflow):
     assert list(modules_in(package))
-writers = {f"golow.levels.traced.{level}.writer" for level in ("jax", "tensorflow")}
+writers = {f"golow.levels.traced.{level}.writer" for level in ("jax", "paddle", "tensorflow")}
 print(sorted(writers & sys.modules.keys()))
 """
 
@@ -115,20 +119,47 @@ def test_each_dialect_has_its_text(name: str) -> None:
     assert spelled(TENSORFLOW) == tensorflow
 
 
-@pytest.mark.parametrize("dialect", [JAX, TENSORFLOW], ids=lambda dialect: dialect.level)
+@pytest.mark.parametrize("dialect", [JAX, TENSORFLOW, PADDLE], ids=lambda dialect: dialect.level)
 def test_a_dialect_has_the_activations_that_are_not_spelled_alike(dialect: Dialect) -> None:
     """What `refuse` lets through without asking the dialect."""
     assert set(dialect.activations) == OWN
     assert not ACTIVATIONS.keys() & OWN
 
 
-def test_both_frameworks_have_the_same_functions_of_elements() -> None:
+def test_all_frameworks_have_the_same_functions_of_elements() -> None:
     assert jax_pointwise.FUNCTIONS.keys() == tensorflow_pointwise.FUNCTIONS.keys()
+    assert jax_pointwise.FUNCTIONS.keys() == paddle_pointwise.FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("spelled", "wanted"),
+    [
+        (PADDLE.reduced("mean", "x", (1,), True), "paddle.mean(x, axis=(1,), keepdim=True)"),
+        (PADDLE.reduced("maximum", "x", (0, 1), False, "bool"), "paddle.any(x, axis=(0, 1))"),
+        (PADDLE.reduced("maximum", "x", (0, 2), False, rank=4), "paddle.amax(x, axis=(0, 2))"),
+        (
+            PADDLE.reduced("maximum", "x", (0, 2), False, rank=5),
+            "paddle.amax(paddle.amax(x, axis=2), axis=0)",
+        ),
+        (
+            PADDLE.padded("x", "bool", [(4, 1, 0), (5, -1, 2)], 1),
+            "paddle.cast(F.pad(paddle.cast(x[0:4, 1:5], paddle.int32), [1, 0, 0, 2], value=1), "
+            "paddle.bool)",
+        ),
+        (
+            PADDLE.affine("x", "w", "b", (2, 4, 5), 7),
+            "paddle.matmul(x, w, transpose_y=True) + b",
+        ),
+        (PADDLE.layer_norm("x", (5,), "w", None, 1e-5), "F.layer_norm(x, (5,), w, None, 1e-05)"),
+    ],
+)
+def test_paddle_has_its_text(spelled: str, wanted: str) -> None:
+    assert spelled == wanted
 
 
 def test_no_operator_is_spelled_twice() -> None:
     """A framework's own spelling would take the place of the shared one unseen."""
-    for own in (of_jax, of_tensorflow):
+    for own in (of_jax, of_paddle, of_tensorflow):
         assert written_twice(implementations(shared), implementations(own)) == set()
 
 

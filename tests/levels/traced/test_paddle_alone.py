@@ -1,6 +1,5 @@
 """Each operator alone at `paddle`, with arguments drawn from all that is legal, against float64:
-its
-value and its gradient, in the dynamic graph and in a static one."""
+its value and its gradient, in the dynamic graph and in a static one."""
 
 from __future__ import annotations
 

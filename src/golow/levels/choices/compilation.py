@@ -138,6 +138,25 @@ CHOICES = (
         ),
     ),
     Choice(
+        name="paddle_graph",
+        summary="whether PaddlePaddle runs the forward pass as a static graph",
+        made_by="PaddlePaddle: a dynamic graph",
+        where="paddle.jit.to_static",
+        levels=("paddle",),
+        devices=("cpu",),
+        read=None,
+        likely=True,
+        alternatives=(
+            Alternative(
+                name="static",
+                summary="a static graph",
+                value="static",
+                variant="static",
+                python="paddle.jit.to_static(function, full_graph=True)",
+            ),
+        ),
+    ),
+    Choice(
         name="jax_weights",
         summary="whether a JAX program takes its weights as arguments or holds them as constants",
         made_by="golow's level; JAX leaves it to its users",

@@ -24,7 +24,8 @@ class Execution(SourceExecution):
         super().__init__(folder / SOURCE, graph, workload)
         self._static = static
         if static:
-            self.module.forward = paddle.jit.to_static(self.module.forward, full_graph=True)
+            static_forward = paddle.jit.to_static(self.module.forward, full_graph=True)
+            setattr(self.module, "forward", static_forward)  # noqa: B010 - `step` calls it
         self.set_rate(workload.optimizer.learning_rate)
 
     # ------------------------------------------------------------ state
@@ -41,7 +42,7 @@ class Execution(SourceExecution):
 
     def set_steps(self, steps: float) -> None:
         """Set how many steps the optimizer has made."""
-        self.state["steps"] = self.put(np.float32(steps))
+        self.state["steps"] = self.put(np.array(steps, np.float32))
 
     def start_draws(self) -> None:
         """Set the draws to their beginning."""
@@ -49,7 +50,7 @@ class Execution(SourceExecution):
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the next steps."""
-        self.rate = self.put(np.float32(rate))
+        self.rate = self.put(np.array(rate, np.float32))
 
     def take_state(self, other: Self) -> None:
         """Continue from the state of another execution."""

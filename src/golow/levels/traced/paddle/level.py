@@ -1,6 +1,6 @@
 """PaddlePaddle: the captured graph as the source of functions that run in Paddle's dynamic graph
-or,
-as the variant ``static``, as static graphs of `paddle.jit.to_static`; no PyTorch in the process."""
+or, as the variant ``static``, as static graphs of `paddle.jit.to_static`; no PyTorch in the
+process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATIC = "static"  # the variant
 
 def probe() -> Probe:
     """PaddlePaddle must be installed; the probe does not import it. Another package has the name
-    `paddle` on PyPI, so that the module alone proves little."""
+    `paddle` on PyPI, so that the module alone says little."""
     if find_spec("paddle") is None or version_of("paddlepaddle") == "unknown":
         return Probe(False, "paddlepaddle is not installed", "pip install 'golow[paddle]'")
     return Probe(True)
@@ -49,7 +49,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
             **IDLE_NUMPY,
             "GLOG_minloglevel": "2",  # errors alone
             "FLAGS_paddle_num_threads": str(bundle.workload.threads),  # of MKL; one by default
-            # Each thread of its executor would have a separate team of OpenMP threads.
+            # Each thread of its executor would have a team of OpenMP threads of its own.
             "FLAGS_new_executor_serial_run": "1",
         },
     )

@@ -28,9 +28,8 @@ def step(state, batch, rate, active):
     return new, loss, outputs, gradients
 '''
 
-CLIP = """\
-        norm = paddle.sqrt(sum(paddle.sum(paddle.square(each)) for each in gradients.values()))
-        factor = paddle.clip({clip} / (norm + 1e-6), max=1.0)
+CLIP = """        squares = sum(paddle.sum(paddle.square(each)) for each in gradients.values())
+        factor = paddle.clip({clip} / (paddle.sqrt(squares) + 1e-6), max=1.0)
         gradients = {{name: each * factor for name, each in gradients.items()}}
 """
 
