@@ -96,12 +96,22 @@ def test_what_lies_side_by_side_decides(shape: list[int], axes: list[int], name:
     assert assert_copies(rows, order(shape, axes, 0, 0, "bfloat16"), shape) == name
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float16"])
+@pytest.mark.parametrize(
+    ("dtype", "into"),
+    [
+        ("bfloat16", "bfloat16"),
+        ("float32", "float32"),
+        ("float16", "float16"),
+        ("bfloat16", "float32"),
+    ],
+)
 @pytest.mark.parametrize("shape", [[3, 7, 101], [40, 257], [1, 2, 99]])
 @pytest.mark.parametrize(("gap", "start"), [(3, 0), (11, 5)])
-def test_rows_with_gaps_are_packed(shape: list[int], gap: int, start: int, dtype: str) -> None:
+def test_rows_with_gaps_are_packed(
+    shape: list[int], gap: int, start: int, dtype: str, into: str
+) -> None:
     source = order(shape, list(range(len(shape))), gap, start, dtype)
-    target = order(shape, list(range(len(shape))), 0, 0, dtype)
+    target = order(shape, list(range(len(shape))), 0, 0, into)
     assert assert_copies(source, target, shape) == "packed_rows"
 
 

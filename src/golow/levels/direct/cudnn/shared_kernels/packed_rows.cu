@@ -5,21 +5,21 @@
 // row of x begins is rarely aligned, so they are loaded one by one, mostly from lines that the first
 // load has brought.
 //
-// The generated code before this file defines Index, the type X, and VECTOR.
+// The generated code before this file defines Index, the types X and Y, and VECTOR.
 
-__global__ void packed_rows(const X* x, X* y, Index count, Index width, Index gap, Index start) {
+__global__ void packed_rows(const X* x, Y* y, Index count, Index width, Index gap, Index start) {
   const Index stride = step<VECTOR, Index>();
   for (Index i = first_index<VECTOR, Index>(); i < count; i += stride) {
     const Index row = i / width;
     Index column = i - row * width;
     const X* from = x + start + i + row * gap;
-    Vector<X, VECTOR> made;
+    Vector<Y, VECTOR> made;
     if (column + VECTOR <= width) {
 #pragma unroll
-      for (int k = 0; k < VECTOR; ++k) made.item[k] = from[k];
+      for (int k = 0; k < VECTOR; ++k) made.item[k] = convert<Y>(from[k]);
     } else {
       for (Index k = 0; k < VECTOR && i + k < count; ++k) {
-        made.item[k] = *from++;
+        made.item[k] = convert<Y>(*from++);
         if (++column == width) {
           column = 0;
           from += gap;
