@@ -2,13 +2,13 @@
 
     PYTHONPATH=tests python benchmarks/cheats_and_honest.py --cheats 20
     PYTHONPATH=tests python benchmarks/cheats_and_honest.py --honest 100
-    PYTHONPATH=tests python benchmarks/cheats_and_honest.py --show
+    PYTHONPATH=tests python benchmarks/cheats_and_honest.py --show --page race_proof.md
 
 Cheats race beside an honest worker, in the cases of tests/support/plants/cheated_races.py. Honest
 levels race on networks of the zoo, in both modes in turn. Every race adds its workers to --out, a
 line each, with the load of the machine; a race that is there is not run again. --show prints for
-each worker its races, those after which it has a time, and what it was refused for: a cheat must
-never have one, an honest worker always.
+each worker its races and those after which it has a time: a cheat must never have one, an honest
+worker always.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 import golow
+from page_part import put_into
 from support.plants.cheated_races import BELIEVED_ONCE, race
 
 LEVELS = (
@@ -48,7 +49,10 @@ def main() -> int:
     options = arguments()
     known = read(options.out)
     if options.show:
-        print("\n".join(table(known)))
+        text = "\n".join([*table(known), ""])
+        print(text)
+        if options.page:
+            options.page.write_text(put_into(options.page.read_text(), "cheats", text))
         return 0
     done = {ended.race for ended in known}
     for name in wanted(options):
@@ -66,6 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=12.0, help="of a race")
     parser.add_argument("--out", type=Path, default=Path("runs/cheats_and_honest.jsonl"))
     parser.add_argument("--show", action="store_true", help="the table of --out, no race")
+    parser.add_argument("--page", type=Path, help="with --show: put it into this page")
     return parser.parse_args()
 
 
@@ -108,11 +113,14 @@ def run(name: str, seconds: float) -> list[Ended]:
 
 def table(known: Sequence[Ended]) -> Iterator[str]:
     """A row a worker."""
-    loads = sorted({(ended.race, ended.load) for ended in known})
-    yield f"{len(loads)} races, load {min(x for _, x in loads)} to {max(x for _, x in loads)}"
+    loads = {ended.race: ended.load for ended in known}
+    yield (
+        f"{len(loads)} races on {os.cpu_count()} cores whose load was {min(loads.values()):.0f} to "
+        f"{max(loads.values()):.0f}."
+    )
     yield ""
-    yield "| worker | cheats | races | with a time | refused for |"
-    yield "|---|---|---|---|---|"
+    yield "| worker | cheats | races | with a time |"
+    yield "|---|---|---|---|"
 
     def order(ended: Ended) -> tuple[bool, str]:
         return not ended.cheats, ended.worker
@@ -120,8 +128,7 @@ def table(known: Sequence[Ended]) -> Iterator[str]:
     for (honest, worker), group in groupby(sorted(known, key=order), order):
         ended = list(group)
         timed = sum(not item.refused for item in ended)
-        reason = next((item.refused for item in ended if item.refused), "")[:80]
-        yield f"| {worker} | {'no' if honest else 'yes'} | {len(ended)} | {timed} | {reason} |"
+        yield f"| {worker} | {'no' if honest else 'yes'} | {len(ended)} | {timed} |"
 
 
 if __name__ == "__main__":
