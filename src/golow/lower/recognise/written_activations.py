@@ -49,7 +49,7 @@ def name_written_activations(graph: Graph) -> Graph:
 
 
 def _found(links: Links, last: int) -> tuple[str, str, list[int]] | None:
-    """What the chain that ends there is a function of, its name, and its nodes."""
+    """Argument of the chain that ends there, name of its function, and its nodes."""
     chain = _before(links, last)
     read = [name for place in chain for name in links.nodes[place].references()]
     # The argument is read several times, unless its square is its product with itself.
@@ -96,7 +96,7 @@ def _between(links: Links, last: int, x: str) -> list[int] | None:
 
 
 def _is_closed(links: Links, chain: list[int]) -> bool:
-    """Whether nothing else reads what is within the chain."""
+    """True if nothing else reads values within the chain."""
     within = [result(links.nodes[position]) for position in chain[:-1]]
     readers = {reader for name in within for reader in links.readers[name]}
     return readers <= set(chain) and links.returned.isdisjoint(within)
