@@ -11,9 +11,6 @@ class Observer(Protocol):
     def stage(self, text: str) -> None:
         """A step begins that may take seconds."""
 
-    def notice(self, text: str) -> None:
-        """Something that the user should know at once."""
-
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
         """A round of the race is done; widest is the widest relative interval so far."""
 
@@ -24,8 +21,11 @@ class Silent:
     def stage(self, text: str) -> None:
         """Do nothing."""
 
-    def notice(self, text: str) -> None:
-        """Do nothing."""
-
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
         """Do nothing."""
+
+
+def notice(observer: Observer, text: str) -> None:
+    """Tell the user something at once: by the observer's ``notice`` if it has one, else as a stage,
+    which an observer may show only when it ends."""
+    getattr(observer, "notice", observer.stage)(text)

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -21,7 +22,7 @@ from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
 from golow.measure.gpu.nvml import Card
 from golow.measure.held_memory import HeldMemory
-from golow.observer import Observer, Silent
+from golow.observer import Observer, Silent, notice
 from golow.records.comparison import Check, Quantity, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.records.record import Record
@@ -245,7 +246,7 @@ class CheckedLevel:
             self._memory.read_before()
         # Stored before loading, so that a worker that fails to load is closed too.
         self.worker = worker = self.starter.worker(self.name, launch, self.bundle)
-        worker.on_delay, worker.on_busy = self.observer.stage, self.observer.notice
+        worker.on_delay, worker.on_busy = self.observer.stage, partial(notice, self.observer)
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started
         building = 0.0 if launch.built_by_loading else report.phases.get("build", 0.0)

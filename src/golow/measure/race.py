@@ -28,7 +28,7 @@ from golow.measure.block import (
 )
 from golow.measure.gpu.nvml import Card
 from golow.measure.rounds import Race, StopReason
-from golow.measure.wall_time import OVERTIME, Plan, WallTime
+from golow.measure.wall_time import Plan, WallTime
 from golow.records.comparison import Block, Sample
 from golow.records.errors import OutOfTime, WorkerFailure
 from golow.worker.protocol import Challenge
@@ -104,7 +104,7 @@ def run_race(
     target: relative full width ((high - low) / value) that each ratio's 95% interval must reach.
     time_limit: seconds in total, calibration included. No round starts that would probably end
     after it, except the first, one that the proof needs, and the rounds that any conclusion needs
-    if all of them end within `OVERTIME` of it. Then the race ends, in the middle of a block too
+    if all of them end in their time. Then the race ends, in the middle of a block too
     (``cut``); `WallTime` has the rule. block_seconds: timed seconds of a block, fewer if
     the limit leaves no room for enough rounds. least_rounds: clean rounds before the race may stop
     on its intervals. necessary: rounds without which there is no conclusion; the limit is exceeded
@@ -169,7 +169,9 @@ def run_race(
             a_round = (clock() - calibrated - lost + before_rounds) / rounds
             if look and widest < target and race.has_enough_rounds():
                 reason = "interval"
-            elif wall.is_over or not _may_go_on(rounds, necessary, seconds, a_round, time_limit):
+            elif wall.is_over or not _may_go_on(
+                rounds, necessary, seconds, a_round, time_limit, wall.for_conclusion
+            ):
                 reason = "time limit"
             if reason != "nothing to time" and (proof is None or proof.may_end()):
                 break
@@ -267,12 +269,18 @@ def _names(workers: Sequence[Worker]) -> tuple[str, ...]:
 
 
 def _may_go_on(
-    rounds: int, necessary: int, seconds: float, a_round: float, time_limit: float
+    rounds: int,
+    necessary: int,
+    seconds: float,
+    a_round: float,
+    time_limit: float,
+    for_conclusion: float,
 ) -> bool:
-    """True if one more round ends within the limit, or all missing rounds within `OVERTIME`."""
+    """True if one more round ends within the limit, or all missing rounds within the seconds that a
+    conclusion may take."""
     missing = necessary - rounds
     in_time = seconds + a_round <= time_limit
-    return in_time or (missing > 0 and seconds + missing * a_round <= OVERTIME * time_limit)
+    return in_time or (missing > 0 and seconds + missing * a_round <= for_conclusion)
 
 
 # ---------------------------------------------------------------- length of a block

@@ -21,6 +21,10 @@ LEAST_SECONDS = 15.0
 """Seconds that a race may take whatever its limit, so that a short one is not ended by a pause of
 the machine."""
 
+OVERTIME_OF_SHORT_RACES = 5
+"""How many times its limit a race may take for the rounds that any conclusion needs, as long as
+that is no more than `LEAST_SECONDS`."""
+
 PATIENCE = 4
 """A block of a round that must be run may take this many times its plan, even beyond the end of
 the race: each level of a slow model is timed once."""
@@ -45,12 +49,14 @@ class WallTime:
     """Ends a race by the clock, and shortens blocks while they take much longer than planned.
 
     clock: seconds. started: its time when the race began. limit: the race's time limit.
+    for_conclusion: seconds in which the rounds that any conclusion needs must fit.
     """
 
     def __init__(self, clock: Callable[[], float], started: float, limit: float) -> None:
         self._clock = clock
-        self.seconds = max(OVERTIME * limit, LEAST_SECONDS)
-        self._ends = started + self.seconds
+        self._ends = started + max(OVERTIME * limit, LEAST_SECONDS)
+        short = min(OVERTIME_OF_SHORT_RACES * limit, LEAST_SECONDS)
+        self.for_conclusion = max(OVERTIME * limit, short)
         self._paces: dict[str, float] = {}  # by worker: time of its last block over the plan
         self._last = 1.0  # the pace of the last block, whose worker does not matter
 

@@ -54,8 +54,6 @@ def test_a_worker_that_becomes_fifty_times_slower_keeps_its_figures(tmp_path: Pa
     runs = {run.level: run for run in comparison.runs}
     assert {run.check.verdict for run in runs.values()} == {"match"}
     assert runs["other"].time is not None
-    lengths = [len(block.host_ns) for block in runs["other"].blocks]
-    assert min(lengths) == 1 < lengths[0]
 
 
 def test_a_block_that_does_not_end_ends_the_race(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from golow.measure.peak import impossible
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.measure.words import LEAST_ROUNDS
-from golow.observer import Observer
+from golow.observer import Observer, notice
 from golow.programs.comparison.entrant import Entrant
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.errors import GolowError, OutOfTime, WorkerFailure
@@ -256,7 +256,7 @@ class Bench:
                 level.notes.append("the race ended before its first block")
         text = f"the race ended in the middle of a block of {cut.level}: {cut.message}"
         self.notes.append(text)
-        self.observer.notice(text)
+        notice(self.observer, text)
 
     def _left_otherwise(
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race

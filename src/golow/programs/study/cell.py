@@ -114,10 +114,6 @@ class _Stages:
         """A step begins that may take seconds."""
         print(text, flush=True)
 
-    def notice(self, text: str) -> None:
-        """Something that the user should know."""
-        self.stage(text)
-
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
         """Report once that the race has begun."""
         if rounds == 1:
