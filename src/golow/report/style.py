@@ -47,10 +47,10 @@ LEVELS = {
     "tensorrt": ("#000077", "p"),
     "executorch": ("#BB55FF", "D"),
     "tvm": ("#886633", "v"),
-    "iree": ("#3366AA", "^"),
+    "iree": ("#330044", "^"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#7700DD", "p"),
-    "paddle": ("#1F6F78", "h"),
+    "paddle": ("#99CC88", "h"),
 }
 LIGHTNESSES = (0.55, 0.33, 0.7, 0.62, 0.38, 0.25)
 """Lightness of a variant's shade, in the order in which they are given out."""

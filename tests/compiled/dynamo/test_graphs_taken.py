@@ -39,7 +39,7 @@ def product(x: Tensor) -> Tensor:
         (product, X.to(torch.complex64), "an input is complex64, not float32"),
         (product, X.to_sparse(), "an input is sparse_coo"),
         (product, X.to("meta"), "an input is on meta"),
-        (product, X.as_subclass(type("Own", (Tensor,), {})), "an input is a tensor of its own"),
+        (product, X.as_subclass(type("Own", (Tensor,), {})), "an input is a tensor subclass"),
         (product, torch.arange(3), ""),
         (product, torch.tensor(0.5, dtype=torch.float64), ""),  # a float of Python
     ],

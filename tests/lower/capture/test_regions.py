@@ -72,7 +72,7 @@ def test_a_region_without_autocast_is_inlined() -> None:
 def test_a_region_that_turns_autocast_on_is_refused_by_name() -> None:
     with pytest.raises(GolowError, match="turns on autocast to bfloat16 on cpu") as caught:
         capture_inference("it", InFloat32(enabled=True), (torch.randn(3, 4),))
-    assert "--precision bf16" in caught.value.hint
+    assert "the precision to bf16" in caught.value.hint
 
 
 class Repeats(nn.Module):

@@ -81,9 +81,9 @@ def test_rates_are_in_proportion_to_the_one_asked_for(
         (Schedule(warm_up_epochs=5), "does not fit into 5"),
         (Schedule(warm_up_epochs=-1), "does not fit"),
         (Schedule(warm_up_epochs=math.nan), "does not fit"),
-        (Schedule(kind="step", step_epochs=0), "--step-epochs must be at least 1"),
-        (Schedule(kind="step", factor=0), "--factor must be above 0 and finite, not 0"),
-        (Schedule(kind="step", factor=math.inf), "--factor must be above 0 and finite, not inf"),
+        (Schedule(kind="step", step_epochs=0), "step_epochs= must be at least 1"),
+        (Schedule(kind="step", factor=0), "factor= must be above 0 and finite, not 0"),
+        (Schedule(kind="step", factor=math.inf), "factor= must be above 0 and finite, not inf"),
     ],
 )
 def test_a_schedule_without_sense_is_refused(schedule: Schedule, said: str) -> None:

@@ -119,7 +119,7 @@ def test_no_curve_is_judged_by_a_wrong_eager() -> None:
 def test_a_curve_that_leaves_needs_seeds() -> None:
     found = judged(run("level", falling() * 1.05))
     assert found.word == "unclear"
-    assert "--seeds 3" in found.reason
+    assert "use 3 seeds" in found.reason
 
 
 def test_where_nothing_is_learnt_nearness_is_no_merit() -> None:
@@ -186,7 +186,7 @@ def test_layers_that_draw_at_random_leave_it_to_the_seeds() -> None:
     off = run("level", falling() * 1.02, random_layers=("drop",))
     found = judged(off, twin=twin)
     assert found.word == "unclear"
-    assert "--seeds 3" in found.reason
+    assert "use 3 seeds" in found.reason
 
 
 # ---------------------------------------------------------------- what ends it early

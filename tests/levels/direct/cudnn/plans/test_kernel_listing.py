@@ -38,7 +38,7 @@ def test_the_kernels_are_written_out_with_the_graphs_names() -> None:
     whole = "\n".join(texts)
     print(whole)
     first = next(call for call in made.calls if isinstance(call, KernelCall) and call.names)
-    assert [name for name, _ in first.names] == ["x0", "t0", "t1", "t2", "t3", "y0"]
+    assert [name for name, _ in first.names] == ["x0", "t0", "t1", "t2", "y0"]
     for _, name in first.names:
         assert f"// {name}\n" in whole
     assert "golow.activate" in whole
