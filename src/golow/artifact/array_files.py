@@ -27,7 +27,7 @@ def read_inputs(file: Path, manifest: Manifest) -> list[np.ndarray]:
     known = names if all(names) else numbers
     raise GolowError(
         f"{file} has {', '.join(sorted(tensors)) or 'nothing'}; the inputs are {', '.join(known)}",
-        f"or name them by their numbers: {', '.join(numbers)}.",
+        f"name its tensors so, or by their numbers: {', '.join(numbers)}.",
     )
 
 

@@ -20,6 +20,7 @@ from golow.check.steps import verify_steps
 from golow.check.tensor_files import Part
 from golow.check.timed_results import Verifier
 from golow.check.trust import trusted
+from golow.check.without_reference import without_reference
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
@@ -269,15 +270,7 @@ class Standard:
         except WorkerFailure as failure:
             if tells_of_full_disk(f"{failure.message}\n{failure.log}"):
                 raise temporary_full() from failure
-            # A study shows the first line; it should be the same for all cells out of memory.
-            if failure.kind == "out of memory":
-                said, then = "eager and its float64 reference do not fit into memory", "\n"
-            else:
-                said, then = "eager or its float64 reference cannot run this workload", ": "
-            raise GolowError(
-                f"{said}, so no level can be checked{then}{failure.message}\n{failure.log}",
-                "try a smaller batch or resolution.",
-            ) from failure
+            raise without_reference(failure) from failure
 
     def _spawn(self, name: str) -> Worker:
         workload = self._bundle.workload

@@ -10,7 +10,7 @@ import msgspec
 
 from golow.levels.aotinductor import level as aotinductor
 from golow.levels.aotinductor.compilation import DESCRIPTION
-from golow.levels.ladder import choose
+from golow.levels.ladder import DIRECT, choose
 from golow.levels.named_level import ChosenLevel
 from golow.levels.peers.exported_program import OF_GOLOW, VARIABLE
 from golow.observer import Observer
@@ -62,7 +62,7 @@ def keep_model(level: str, request: Request, out: Path, observer: Observer) -> l
     if level not in LINES:
         raise GolowError(
             f"{level} builds nothing that could be kept",
-            f"levels are onnxruntime, {', '.join(LINES)}.",
+            f"levels are {', '.join((*DIRECT.values(), *LINES))}.",
         )
     if out.exists():
         raise GolowError(f"{out} exists", "name a new folder, or remove it.")

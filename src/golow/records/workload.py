@@ -45,6 +45,8 @@ KEPT = ("momentum", "square", "steps", "gradient_sum")
 # Momentum and weight decay where the user gives none: of PyTorch, except SGD's momentum.
 _DEFAULTS = {"sgd": (0.9, 0.0), "adam": (0.0, 0.0), "adamw": (0.0, 0.01), "rmsprop": (0.0, 0.0)}
 
+_TITLES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
+
 
 class _Named(Record, frozen=True):
     """The one field that may be given by position."""
@@ -93,12 +95,12 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Its name and its settings beside the learning rate: ``SGD, momentum 0.9``."""
-        words = [{"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}[self.name]]
+        words = [_TITLES.get(self.name, self.name)]
         if self.name in ("sgd", "rmsprop"):
             kind = "Nesterov momentum" if self.nesterov else "momentum"
             words += [f"{kind} {self.momentum:g}"]
         else:
-            words += [f"betas {self.betas[0]:g} and {self.betas[1]:g}"]
+            words += [f"betas {' and '.join(f'{beta:g}' for beta in self.betas)}"]
         if self.name == "rmsprop":
             words += [f"smoothing {self.smoothing:g}"]
         words += [f"weight decay {self.weight_decay:g}"]

@@ -21,6 +21,8 @@ Inputs = Union["Tensor", Sequence["Tensor"], Mapping[str, "Tensor"]]
 CALLERS_INPUTS = "the caller's example inputs"
 PROGRAMS_INPUTS = "the inputs that the program was exported with"
 
+EXAMPLE = 'golow.Optimizer("adamw", learning_rate=1e-3)'
+
 
 @dataclass(frozen=True)
 class Request:
@@ -95,6 +97,10 @@ class WorkloadOptions(GraphOptions, total=False):
 def require_optimizer(optimizer: Optimizer) -> None:
     """Raise `GolowError` for numbers that are not finite, or that PyTorch's optimizer refuses, and
     for settings that the optimizer does not have."""
+    if not isinstance(optimizer, Optimizer):
+        raise GolowError(
+            f"the optimizer is {optimizer!r}", f"give {EXAMPLE}; golow makes torch's of it."
+        )
     known = get_args(OptimizerName)
     if optimizer.name not in known:
         raise GolowError(f"there is no optimizer {optimizer.name!r}", f"use {', '.join(known)}.")
@@ -102,6 +108,8 @@ def require_optimizer(optimizer: Optimizer) -> None:
         if not math.isfinite(getattr(optimizer, name)):
             option = name.replace("_", "-")
             raise GolowError(f"--{option} {getattr(optimizer, name)} is not a finite number")
+    if len(optimizer.betas) != 2:  # noqa: PLR2004
+        raise GolowError(f"betas {optimizer.betas} are not two numbers", "for example 0.9, 0.999.")
     for problem, hint in _problems(optimizer):
         raise GolowError(problem, hint)
 
@@ -114,8 +122,9 @@ def _problems(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
         yield "--nesterov is a form of SGD's momentum", "use --optimizer sgd and a --momentum."
     if not all(0 <= share < 1 for share in (*optimizer.betas, optimizer.smoothing)):
         yield "a beta, or the smoothing, is not between 0 and 1", "1 itself is too much."
-    if optimizer.epsilon < 0:
-        yield f"--epsilon {optimizer.epsilon:g} is negative", ""
+    for name in ("learning_rate", "momentum", "weight_decay", "epsilon"):
+        if getattr(optimizer, name) < 0:
+            yield f"--{name.replace('_', '-')} {getattr(optimizer, name):g} is negative", ""
     clip = optimizer.clip
     if clip is not None and not 0 < clip < math.inf:
         yield f"--clip {clip:g} is not a valid norm", "use a number above 0."

@@ -124,10 +124,16 @@ def refused() -> Iterator[tuple[Optimizer, str]]:
     yield Optimizer(clip=0.0), "clip=0 is not a valid norm"
     yield Optimizer(clip=float("inf")), "clip=inf is not a valid norm"
     yield Optimizer(name="lion"), "there is no optimizer 'lion'"  # type: ignore[arg-type]
+    yield Optimizer(learning_rate=-1.0), "learning_rate=-1 is negative"
+    yield Optimizer(momentum=-0.9), "momentum=-0.9 is negative"
+    yield Optimizer(weight_decay=-0.1), "weight_decay=-0.1 is negative"
+    yield Optimizer(name="adam", betas=(0.9,)), "not two numbers"  # type: ignore[arg-type]
+    yield "adam", "the optimizer is 'adam'"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("optimizer", "words"), list(refused()))
 def test_settings_that_make_no_sense_are_named(optimizer: Optimizer, words: str) -> None:
+    assert str(optimizer)
     with pytest.raises(GolowError, match=words):
         require_optimizer(optimizer)
 

@@ -363,6 +363,22 @@ def test_without_room_for_the_reference_nothing_is_checked() -> None:
     assert why.endswith("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+def test_a_model_that_casts_to_half_is_told_so() -> None:
+    class Casting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.half_layer = nn.Linear(4, 4).half()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.half_layer(x.half()).float()
+
+    with pytest.raises(golow.GolowError, match="casts to half precision") as raised:
+        golow.compare(Casting(), torch.randn(8, 4), levels=["eager"], quiet=True)
+    assert "precision= chooses half" in str(raised.value)
+    assert "batch" not in raised.value.hint
+    assert "File" not in raised.value.message
+
+
 def test_a_workers_name_is_not_that_of_a_variants_file() -> None:
     with pytest.raises(golow.GolowError, match="cannot be called 'eager-channels_last'"):
         golow.compare(
