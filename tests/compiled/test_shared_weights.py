@@ -86,8 +86,8 @@ def test_a_language_model_is_shared_at_each_length() -> None:
 @pytest.mark.parametrize(
     ("make", "inputs", "words"),
     [
-        (network, X, r"and 0.weight \(folded_weight\) is folded"),
-        (causal, tokens(1, 8), r"and transformer.wpe.weight \(take\) is folded"),
+        (network, X, r"but 0.weight \(folded_weight\) is folded"),
+        (causal, tokens(1, 8), r"but transformer.wpe.weight \(take\) is folded"),
         (lambda: nn.LSTM(8, 8, batch_first=True).eval(), torch.randn(2, 3, 8), "weight_hh_l0"),
     ],
 )
@@ -129,7 +129,7 @@ def test_weights_live_as_long_as_a_context() -> None:
 
 
 def test_its_weights_are_loaded_into_the_module(f: CompiledModule) -> None:
-    with pytest.raises(GolowError, match=r"the module's own .*\n.*module's load_state_dict"):
+    with pytest.raises(GolowError, match=r"shared with the module .*\n.*module's load_state_dict"):
         f.load_state_dict(mlp().state_dict())
 
 

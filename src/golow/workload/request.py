@@ -108,7 +108,7 @@ def require_optimizer(optimizer: Optimizer) -> None:
         if not math.isfinite(getattr(optimizer, name)):
             option = name.replace("_", "-")
             raise GolowError(f"--{option} {getattr(optimizer, name)} is not a finite number")
-    if len(optimizer.betas) != 2:  # noqa: PLR2004
+    if len(optimizer.betas) != 2:
         raise GolowError(f"betas {optimizer.betas} are not two numbers", "for example 0.9, 0.999.")
     for problem, hint in _problems(optimizer):
         raise GolowError(problem, hint)
