@@ -49,6 +49,10 @@ that is narrow by luck; ``stats.py`` states what that costs."""
 MOST_ITERATIONS = 1000
 """Most iterations of a block. The record keeps every one, and a median gains nothing from more."""
 
+MOST_WALL_SECONDS = 1.5
+"""Seconds that a block may take by golow's own clock: one of a worker that reports too little of
+its time would take a minute, and end the race before its clock is refuted."""
+
 _PROBES = 4
 _PROBE_GROWTH = 8
 _SECONDS = 1e-9
@@ -309,9 +313,14 @@ def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -
     """
     fastest, iterations, wanted = math.inf, 1, 1
     for probe in range(_PROBES):
-        sample = time_block(worker, iterations, 1 if probe == 0 else 0, setting)
+        warmup = 1 if probe == 0 else 0
+        sample = time_block(worker, iterations, warmup, setting)
         fastest = min(fastest, _fastest_iteration(sample))
-        wanted = min(max(round(block_seconds / fastest), 1), MOST_ITERATIONS)
+        most = MOST_ITERATIONS
+        if sample.wall_ns:
+            each = sample.wall_ns * _SECONDS / (iterations + warmup)
+            most = min(most, max(1, round(MOST_WALL_SECONDS / each)))
+        wanted = min(max(round(block_seconds / fastest), 1), most)
         if probe > 0 and wanted <= iterations:
             break
         iterations = min(wanted, _PROBE_GROWTH * iterations)
