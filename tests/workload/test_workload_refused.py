@@ -111,6 +111,7 @@ def test_a_forward_pass_that_fails_shows_where(file: Path) -> None:
     assert "mat1 and mat2 shapes cannot be multiplied" in refused.message
     assert "return self.fc(x)" in refused.message
     assert "--input" in refused.hint
+    assert "example_inputs=" in str(refused), "a user of Python may have given them"
     assert_shows_only_the_users_code(refused)
 
 
@@ -284,6 +285,10 @@ def test_a_file_that_is_not_utf8_or_names_its_encoding(tmp_path: Path) -> None:
         ({"classes": 10**12}, "mlp cannot be built with"),
         ({"seed": -1}, "-1 is not a seed"),
         ({"seed": 10**30}, "is not a seed"),
+        ({"seed": 0.5}, "the seed 0.5 is not a whole number"),
+        ({"batch": "8"}, "the batch '8' is not a whole number"),
+        ({"resolution": 32.0}, "the resolution 32.0 is not a whole number"),
+        ({"channels": 0}, "mlp needs channels of at least 1"),
         ({"threads": 10**12}, "1000000000000 threads are more than"),
         ({"optimizer": Optimizer(momentum=math.nan)}, "--momentum nan is not a finite number"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
 
 from golow.levels.aotinductor import level as aotinductor
@@ -146,6 +147,17 @@ def choose(name: str, mode: Mode, device: Device = "cpu") -> ChosenLevel:
             f"use --device {only}, or choose other levels; `golow levels` lists them.",
         )
     return chosen.with_choices(wanted, mode, device)
+
+
+def listed(names: Collection[str] | None) -> list[str] | None:
+    """The names that were asked for, None for the default ones. Raises `GolowError` for a text,
+    whose letters would be taken for names."""
+    if isinstance(names, str):
+        raise GolowError(
+            f"levels are a list of names, not the text {names!r}",
+            f"use levels={[name.strip() for name in names.split(',')]}.",
+        )
+    return None if names is None else list(names)
 
 
 def _parts(name: str) -> tuple[str, str, list[str]]:

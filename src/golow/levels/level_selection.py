@@ -31,7 +31,8 @@ def choices(
     name. Raises `GolowError` for
     an unknown name, or for a level that does not run in this mode or on this device.
     """
-    names = list(levels) if levels is not None else ladder.default(mode, device)
+    asked = ladder.listed(levels)
+    names = ladder.default(mode, device) if asked is None else asked
     others = installed() if levels is not None else {}
     own = {name: others[name] for name in names if name in others and not ladder.has(name)}
     names = [name for name in names if name not in own]

@@ -239,8 +239,8 @@ def check_arguments(name: str, *, in_channels: int, classes: int, resolution: in
 
     Every builder calls this first. A caller without torch can use it too.
     """
-    for argument, value in (("in_channels", in_channels), ("classes", classes)):
+    for what, value in (("channels", in_channels), ("classes", classes)):
         if value < 1:
-            raise ValueError(f"{name} needs {argument} of at least 1, got {value}")
+            raise ValueError(f"{name} needs {what} of at least 1, got {value}")
     if fault := ZOO[name].resolution_fault(resolution):
         raise ValueError(fault)

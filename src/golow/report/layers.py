@@ -21,11 +21,11 @@ LABEL_WIDTH, FUSED_WIDTH = 32, 16
 STEP = "step without profiler"
 CLOCK = (
     "Here the clock is read at every step, and eager also runs hooks, so totals differ from the "
-    "times\nof the race. Work that a module does outside its children is listed under its own name."
+    "times of the race. Work that a module does outside its children is listed under its own name."
 )
 KERNELS = (
     "With a number of kernels, a time is that of the layer's own kernels and copies, without the "
-    "gaps\nbetween them. Kernels of no known layer are in the row (top)."
+    "gaps between them. Kernels of no known layer are in the row (top)."
 )
 PHASES: tuple[LayerPhase, ...] = ("forward", "backward", "update")
 CELL_WIDTH = 13

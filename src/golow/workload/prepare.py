@@ -26,7 +26,7 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
-from golow.workload.request import Loss, Request, require_optimizer
+from golow.workload.request import Loss, Request, require_optimizer, require_whole_numbers
 from golow.workload.source import random_layers, require_not_exported
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
@@ -170,6 +170,7 @@ def _require_sense(request: Request) -> None:
     """Raise `GolowError` for a request that no model can run."""
     if request.mode not in ("infer", "train"):
         raise GolowError(f"there is no mode {request.mode!r}", "modes are infer and train.")
+    require_whole_numbers(request)
     if request.batch is not None and request.batch < 1:
         raise GolowError(
             f"a batch of {request.batch} has no sample in it", "use --batch 1 or more."

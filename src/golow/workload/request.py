@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Union, get_args
 
@@ -94,6 +95,16 @@ class WorkloadOptions(GraphOptions, total=False):
     device: Device
 
 
+def require_whole_numbers(request: Request) -> None:
+    """Raise `GolowError` for a size, a count or a seed that is not a whole number."""
+    for name in ("batch", "resolution", "sequence", "channels", "classes", "seed", "threads"):
+        value = getattr(request, name)
+        if value is not None and not isinstance(value, Integral):
+            raise GolowError(
+                f"the {name} {value!r} is not a whole number", f"for example {name}=8."
+            )
+
+
 def require_optimizer(optimizer: Optimizer) -> None:
     """Raise `GolowError` for numbers that are not finite, or that PyTorch's optimizer refuses, and
     for settings that the optimizer does not have."""
@@ -105,9 +116,9 @@ def require_optimizer(optimizer: Optimizer) -> None:
     if optimizer.name not in known:
         raise GolowError(f"there is no optimizer {optimizer.name!r}", f"use {', '.join(known)}.")
     for name in ("learning_rate", "momentum", "weight_decay", "smoothing", "epsilon"):
-        if not math.isfinite(getattr(optimizer, name)):
-            option = name.replace("_", "-")
-            raise GolowError(f"--{option} {getattr(optimizer, name)} is not a finite number")
+        value = getattr(optimizer, name)
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise GolowError(f"--{name.replace('_', '-')} {value} is not a finite number")
     if len(optimizer.betas) != 2:
         raise GolowError(f"betas {optimizer.betas} are not two numbers", "for example 0.9, 0.999.")
     for problem, hint in _problems(optimizer):

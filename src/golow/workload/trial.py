@@ -155,10 +155,11 @@ def _forward(
 ) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
     hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
+    ours = f"give example_inputs= that the module takes; without them, {hint}"
     try:
         with (
             _causes_told(),
-            users_code(f"{name} does not accept an input of {shapes}", hint, 3),
+            users_code(f"{name} does not accept an input of {shapes}", hint, 3, python_hint=ours),
             torch.no_grad(),
         ):
             # A copy, because the module may change its inputs.

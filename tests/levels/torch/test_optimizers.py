@@ -128,6 +128,7 @@ def refused() -> Iterator[tuple[Optimizer, str]]:
     yield Optimizer(momentum=-0.9), "momentum=-0.9 is negative"
     yield Optimizer(weight_decay=-0.1), "weight_decay=-0.1 is negative"
     yield Optimizer(name="adam", betas=(0.9,)), "not two numbers"  # type: ignore[arg-type]
+    yield Optimizer(learning_rate="0.1"), "is not a finite number"  # type: ignore[arg-type]
     yield "adam", "the optimizer is 'adam'"  # type: ignore[misc]
 
 

@@ -204,7 +204,10 @@ MISTAKES = [
     (["lenet5", "--dataset", "digits", "--init", "magic"], "no initialisation 'magic'"),
     (["lenet5", "--dataset", "digits", "--epochs", "0"], "0 epochs train nothing"),
     (["unet", "--dataset", "digits"], "unet gives a class for each pixel"),
-    (["lenet5", "--dataset", "digits", "--seeds", "0"], "the seeds [] must be different"),
+    (
+        ["lenet5", "--dataset", "digits", "--seeds", "0"],
+        "there is no seed to train with use --seeds 1",
+    ),
     (["lenet5", "--dataset", "digits", "--seed", "-1"], "the seeds [-1] must be"),
     (["lenet5", "--dataset", "digits", "--seeds", "9" * 30], "seeds are too many"),
     (["lenet5", "--dataset", "digits", "--momentum", "nan"], "nan is not a finite number"),

@@ -122,7 +122,7 @@ def _entrants(level: ChosenLevel, bench: Bench, settings: AuditSettings) -> int:
 
 def _levels(request: Request, names: Sequence[str] | None) -> list[ChosenLevel]:
     where = request.mode, request.device
-    asked = names
+    asked = ladder.listed(names)
     if asked is None:
         asked = list(dict.fromkeys(n.partition(":")[0] for n in ladder.default(*where)))
     chosen = [ladder.choose(name, *where) for name in asked]

@@ -77,7 +77,7 @@ def support(
 
 def _chosen(names: Sequence[str] | None, mode: Mode, device: Device | None) -> list[ChosenLevel]:
     """The named levels, or all that have this mode and device, without variants."""
-    if names is None:
+    if ladder.listed(names) is None:
         every = (ChosenLevel(level, "") for level in ladder.LADDER)
         return [c for c in every if mode in c.modes and device in (None, *c.devices)]
     found = [_named(name, mode, device) for name in names]

@@ -74,7 +74,12 @@ def require_possible(request: TrainingRequest) -> None:
             f"time its training step on random targets: golow compare {request.model} "
             "--mode train.",
         )
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str) or not seeds:
+        raise GolowError(
+            "there is no seed to train with", "use --seeds 1 or more.",
+            python_hint="give a list: seeds=[0, 1, 2].",
+        )  # fmt: skip
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
         raise GolowError(
             f"the seeds {list(seeds)} must be different whole numbers from 0 to 2^64 - 1"
         )

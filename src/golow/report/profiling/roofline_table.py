@@ -48,9 +48,9 @@ def render_rooflines(profile: Profile, top: int, console: Console) -> None:
 
 ABOVE = (
     "More than 100% of the roof: the machine was busy when its peak was measured, a "
-    "layer's\ninputs were still in the cache, or a fast algorithm needs fewer operations than are "
+    "layer's inputs were still in the cache, or a fast algorithm needs fewer operations than are "
     "counted. "
-    "To measure\nthe peak again, remove the folder peak in golow's cache."
+    "To measure the peak again, remove the folder peak in golow's cache."
 )
 
 

@@ -77,8 +77,10 @@ def render(
             console.print(
                 Text(f"{level.level}: {by}s of a step, mean of {level.steps}", style="bold")
             )
-            table = kernel_table if by == "kernel" else _operator_table
-            console.print(table(level, sort, top))
+            if by == "kernel":
+                console.print(kernel_table(level, sort, top))
+            else:
+                console.print(_fitting(_operator_table(level, sort, top), console))
         render_advice(profile.findings, profile.workload, console)
     if len(profiles) > 1:
         render_precisions(profiles, by=by, top=top, console=console)
@@ -236,6 +238,13 @@ def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
         table.add_row(Text(none, style="dim"), *[""] * len(columns))
     elif rest > 0:
         table.add_row(Text(f"and {rest} more", style="dim"), *[""] * len(columns))
+    return table
+
+
+def _fitting(table: Table, console: Console) -> Table:
+    """The table, with names that are folded further where rich would else cut the last column."""
+    if table.__rich_measure__(console, console.options).minimum > console.width:
+        table.columns[0].min_width = None
     return table
 
 
