@@ -87,7 +87,7 @@ def _which_level(comparison: Comparison) -> str:
     if best is None:
         others = [run.level for run in proven]
         if not others:
-            return "No advice: no level other than eager passed the check and has enough rounds."
+            return f"No advice: {_why_none(comparison)}"
         unclear = [r.level for r in proven if r.ratio is not None and r.ratio.word == "unclear"]
         if unclear:
             return (
@@ -99,6 +99,21 @@ def _which_level(comparison: Comparison) -> str:
         return " ".join([stay, *untried_advice(comparison, proven)])
     cheaper = _cheaper(best, faster(comparison))
     return " ".join([_use(best, eager, what), *_costs(best), *cheaper])
+
+
+def _why_none(comparison: Comparison) -> str:
+    """Why no level has a ratio to eager, although eager has a time."""
+    others = [run for run in comparison.runs if run.level != "eager"]
+    matching = [run.level for run in others if run.check.verdict == "match" and run.time]
+    if matching:
+        verb = "has" if len(matching) == 1 else "have"
+        return (
+            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: allow a "
+            "longer time limit."
+        )
+    if not others:
+        return "eager is the only level that ran."
+    return "no level other than eager passed the check."
 
 
 def _use(best: Run, eager: Run, what: str) -> str:
