@@ -52,28 +52,6 @@ def race_of(clock: Clock, limit: float, *workers: Scripted) -> Race:
 FOREVER = float("inf")
 
 
-def test_blocks_get_shorter_when_all_levels_become_fifty_times_slower() -> None:
-    clock = Clock()
-    names = ("eager", "a", "b", "c", "d", "e")
-    race = race_of(clock, 8.0, *(Slowing(name, clock, (2.0, FOREVER), 50.0) for name in names))
-    assert race.cut is None
-    assert race.stopped_because == "time limit"
-    assert clock.seconds <= OVERTIME * 8.0
-    lengths = [len(block.host_ns) for blocks in race.rounds for block in blocks.values()]
-    assert lengths[-1] < lengths[0] / 5
-    assert all(race.ratio(name) is not None for name in names[1:])
-
-
-def test_blocks_are_as_planned_again_after_a_slow_spell() -> None:
-    clock = Clock()
-    race = race_of(
-        clock, 60.0, *(Slowing(name, clock, (2.0, 9.0), 50.0) for name in ("eager", "a"))
-    )
-    assert race.cut is None
-    lengths = [len(block.host_ns) for block in race.blocks["eager"]]
-    assert min(lengths) < lengths[0] == lengths[-1]
-
-
 def test_a_block_that_does_not_end_ends_the_race_and_no_more_than_that() -> None:
     clock = Clock()
     workers = [Scripted("eager", clock), Slowing("a", clock, (4.0, FOREVER), 1e6)]

@@ -209,13 +209,12 @@ def _run_round(
     found: dict[str, Committed] = {}
     for position, worker in enumerate(racing):
         plan = plans[worker.name]
-        if not (must or wall.has_room(worker.name, plan)):
+        if not (must or wall.has_room(plan)):
             break
-        count = wall.iterations(worker.name, plan)
-        patience = partial(wall.left, worker.name, plan, must)
+        patience = partial(wall.left, plan, must)
         try:
             block, found[worker.name] = clean_block(
-                worker, count, retries, setting, number, position, challenger, patience
+                worker, plan.iterations, retries, setting, number, position, challenger, patience
             )
         except WorkerFailure as failure:
             failures[worker.name] = failure
@@ -224,7 +223,6 @@ def _run_round(
             break
         else:
             blocks[worker.name] = block
-            wall.took(worker.name, block, plan)
     if blocks:
         race = replace(race, rounds=(*race.rounds, blocks))
     race = replace(race, failures=failures)

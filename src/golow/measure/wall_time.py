@@ -1,8 +1,9 @@
 """How long a race may take by the clock on the wall, whatever its workers do.
 
 A worker states how long an iteration took; a machine whose cores are busy, or a worker that stalls,
-takes longer than any plan made from that. Two things bound a race all the same: a worker whose last
-block was slow is asked for shorter ones, and no answer is waited for beyond the end of the race.
+takes longer than any plan made from that. A race ends all the same: no block begins that should end
+after it, and no answer is waited for beyond it. Blocks never get shorter: they would show too
+little of a worker that cheats, and its own times would make them so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from golow.measure.block import warmup_iterations
-from golow.records.comparison import Block
 
 OVERTIME = 2
 """How many times its limit a race may take: for the rounds that any conclusion needs, and for
@@ -29,10 +29,6 @@ PATIENCE = 4
 """A block of a round that must be run may take this many times its plan, even beyond the end of
 the race: each level of a slow model is timed once."""
 
-SLOWED = 4
-"""A block that took this many times its plan makes the next ones shorter. Noise rarely doubles
-one."""
-
 
 class Plan(NamedTuple):
     """The plan for a worker's blocks. iterations: of each. seconds: of an iteration, above 0."""
@@ -40,13 +36,14 @@ class Plan(NamedTuple):
     iterations: int
     seconds: float
 
-    def block(self, iterations: int) -> float:
-        """Seconds of a block of so many iterations, with those that are not timed."""
-        return (iterations + warmup_iterations(iterations)) * self.seconds
+    @property
+    def block_seconds(self) -> float:
+        """Seconds of a block, with the iterations that are not timed."""
+        return (self.iterations + warmup_iterations(self.iterations)) * self.seconds
 
 
 class WallTime:
-    """Ends a race by the clock, and shortens blocks while they take much longer than planned.
+    """Ends a race by the clock.
 
     clock: seconds. started: its time when the race began. limit: the race's time limit.
     for_conclusion: seconds in which the rounds that any conclusion needs must fit.
@@ -57,37 +54,17 @@ class WallTime:
         self._ends = started + max(OVERTIME * limit, LEAST_SECONDS)
         short = min(OVERTIME_OF_SHORT_RACES * limit, LEAST_SECONDS)
         self.for_conclusion = max(OVERTIME * limit, short)
-        self._paces: dict[str, float] = {}  # by worker: time of its last block over the plan
-        self._last = 1.0  # the pace of the last block, whose worker does not matter
 
     @property
     def is_over(self) -> bool:
         """True if the race must end now."""
         return self._clock() >= self._ends
 
-    def iterations(self, name: str, plan: Plan) -> int:
-        """Iterations of the worker's next block: fewer than planned if its last block, or that of
-        the worker before it, took far longer than planned."""
-        pace = self._pace(name)
-        return plan.iterations if pace < SLOWED else max(1, round(plan.iterations / pace))
-
-    def left(self, name: str, plan: Plan, must: bool) -> float:
-        """Seconds that the worker's next block may take. must: its round must be run."""
+    def left(self, plan: Plan, must: bool) -> float:
+        """Seconds that a block may take. must: its round must be run."""
         left = self._ends - self._clock()
-        return max(left, PATIENCE * self._expected(name, plan)) if must else max(left, 0.0)
+        return max(left, PATIENCE * plan.block_seconds) if must else max(left, 0.0)
 
-    def has_room(self, name: str, plan: Plan) -> bool:
-        """True if the worker's next block should end before the race must."""
-        return self._clock() + self._expected(name, plan) < self._ends
-
-    def took(self, name: str, block: Block, plan: Plan) -> None:
-        """Compare a block of that worker with its plan."""
-        seconds = sum(block.quoted_ns) / len(block.quoted_ns) / 1e9
-        self._paces[name] = self._last = seconds / plan.seconds
-
-    def _expected(self, name: str, plan: Plan) -> float:
-        """Seconds of the worker's next block at the latest pace."""
-        return plan.block(self.iterations(name, plan)) * max(self._pace(name), 1.0)
-
-    def _pace(self, name: str) -> float:
-        return max(self._paces.get(name, 1.0), self._last)
+    def has_room(self, plan: Plan) -> bool:
+        """True if a block should end before the race must."""
+        return self._clock() + plan.block_seconds < self._ends

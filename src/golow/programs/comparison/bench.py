@@ -263,20 +263,23 @@ class Bench:
     ) -> dict[str, str]:
         """Why levels have not trained as long as they say, by name. It comes before anything else
         is asked of them, and nothing told them that the race would end here. A wrong eager proves
-        nothing of the others, nor does a round that was not completed."""
+        nothing of the others. A race that was cut leaves levels whose state tells nothing: they
+        have no time, or a worker that stalls would not be checked."""
         first = group[0].level
-        eager = first.worker
-        if not race.is_whole:
-            return {}
-        if self.workload.mode != "train" or eager is None or BASELINE not in race.racing:
+        if self.workload.mode != "train" or BASELINE not in race.racing:
             return {}
         if first.check.verdict != "match":
             return {}
+        cut = race.cut.level if race.cut is not None else ""
         reasons = {}
         for entrant in group[1:]:
-            if entrant.name in race.racing:
-                steps = proof.steps_since_reset(race.blocks[entrant.name])
-                reasons[entrant.name] = entrant.level.judge_left(standard, eager, steps)
+            if entrant.name not in race.racing:
+                continue
+            steps = proof.steps_since_reset(race.blocks[entrant.name])
+            if cut in (BASELINE, entrant.name) or not (steps or race.is_whole):
+                reasons[entrant.name] = "it ended before what this level trained could be checked"
+            elif first.worker is not None:
+                reasons[entrant.name] = entrant.level.judge_left(standard, first.worker, steps)
         return {name: reason for name, reason in reasons.items() if reason}
 
     def _beyond_the_peak(self, race: Race) -> dict[str, str]:
