@@ -14,7 +14,6 @@ from golow.report.page import several
 from golow.report.page.file import is_page, unpacked, write_page
 from golow.report.published import PublishedGrid, grid
 from golow.report.record_kinds import RecordKind, kind_of
-from golow.report.records import is_folder_of_records
 from golow.storage.files import is_folder, read_text, require_there
 
 MOST_NAMES = 3  # in a title
@@ -98,11 +97,6 @@ def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
     kind = kind_of(place)
     if kind is None:
         require_there(place, "golow show runs lists the records in the folder runs.")
-        if is_folder_of_records(place):
-            raise GolowError(
-                f"{place} is a folder of records, not a record",
-                f"name those to show: golow report {place}/RECORD; golow show {place} lists them.",
-            )
         raise GolowError(
             f"{place} is not a golow record",
             "give a folder that golow compare, audit, profile, train or study run wrote, a CSV "

@@ -77,10 +77,11 @@ def support(
 
 def _chosen(names: Sequence[str] | None, mode: Mode, device: Device | None) -> list[ChosenLevel]:
     """The named levels, or all that have this mode and device, without variants."""
-    if ladder.listed(names) is None:
+    listed = ladder.listed(names)
+    if listed is None:
         every = (ChosenLevel(level, "") for level in ladder.LADDER)
         return [c for c in every if mode in c.modes and device in (None, *c.devices)]
-    found = [_named(name, mode, device) for name in names]
+    found = [_named(name, mode, device) for name in listed]
     if not found:
         raise GolowError("no level is named", "leave out --levels, or use `golow levels`.")
     return list({choice.name: choice for choice in found}.values())
