@@ -131,6 +131,19 @@ def test_a_quarter_of_the_blocks_may_stall_for_any_reason() -> None:
     assert "processor time" in two_clocks.refute_busy(stalled(busy(1.0, 1.0), 5), 1)
 
 
+def test_one_of_a_few_contended_blocks_may_stall() -> None:
+    """A time limit ended the race of a right level on busy cores after two rounds: an untimed
+    iteration of the second had waited for its threads."""
+    whole, other, _ = busy(1.0, 1.0, count=400)
+    stalls = msgspec.structs.replace(other, busy_ns=(other.busy_ns or 0) + 30 * 10**9)
+    assert two_clocks.refute_busy([whole, stalls], 1) == ""
+    assert "processor time" in two_clocks.refute_busy([stalls, stalls], 1)
+    assert "processor time" in two_clocks.refute_busy([stalls], 1)
+    assert "processor time" in two_clocks.refute_busy(busy(0.6, 1.0, count=400)[:2], 1)
+    clean = [msgspec.structs.replace(block, contended=False) for block in (whole, stalls)]
+    assert "processor time" in two_clocks.refute_busy(clean, 1)
+
+
 class Stalling:
     """A worker whose first blocks in a race of millisecond iterations last for longer than it says,
     by golow's clock."""

@@ -99,6 +99,10 @@ def test_a_folder_that_is_no_record_is_an_error(tmp_path: Path) -> None:
     ended = golow("report", str(tmp_path), "--out", str(tmp_path / "page.html"))
     assert ended.status == 2
     assert "is not a golow record" in ended.error
+    store.save(COMPARED, tmp_path)
+    ended = golow("report", str(tmp_path), "--out", str(tmp_path / "page.html"))
+    assert ended.status == 2
+    assert f"name those to show: golow report {tmp_path}/RECORD" in ended.error
     assert not (tmp_path / "page.html").exists()
 
 

@@ -81,6 +81,8 @@ CAUSES: dict[str, tuple[Any, Any, Mode, str, str]] = {
     "parallel": (nn.DataParallel(nn.Linear(5, 5)), x(), "infer", "DataParallel", r"model\.module"),
     "compiled": (torch.compile(nn.Linear(5, 5)), x(), "infer", "OptimizedModule", "_orig_mod"),
     "one value": (norm(), x(1), "train", "trained on a batch with one value", "2 or more"),
+    "two inputs": (nn.Bilinear(5, 5, 2), x(), "infer", "missing 1 required", "example_inputs="),
+    "a name": (nn.Linear(5, 5), {"y": x()}, "infer", "keyword argument 'y'", "example_inputs="),
     "autocast": (Autocasts(True), x(), "infer", "autocast to bfloat16", "leave the autocast out"),
 }  # fmt: skip
 
@@ -110,6 +112,19 @@ def test_a_known_cause_is_one_sentence(name: str) -> None:
 def test_what_is_no_cause_is_prepared(module: nn.Module, inputs: Tensor, mode: Mode) -> None:
     loss = "mse_loss" if mode == "train" else None
     assert prepare(Request(module, inputs, mode=mode, loss=loss)).workload.batch == len(inputs)
+
+
+def test_a_module_that_calls_another_one_wrongly_shows_its_line() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Bilinear(5, 5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)  # type: ignore[no-any-return]
+
+    with pytest.raises(GolowError, match=r"return self\.inner\(x\)"):
+        prepare(Request(Outer(), x()))
 
 
 def test_infinite_weights_may_be_meant() -> None:

@@ -68,7 +68,8 @@ def _level(comparison: Comparison, wanted: str | None) -> str:
     if comparison.workload.mode != "infer":
         raise GolowError(
             "this comparison is of training steps, and a compiled module infers",
-            'compare it in inference: golow.compare(model, x) without mode="train".',
+            "to train by a plan, golow.compile_step(model, loss, optimizer=optimizer, example=(x, "
+            'y)); to infer, compare without mode="train".',
         )
     device, verdicts = comparison.workload.device, _verdicts(comparison)
     best = recommended(comparison)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from golow.records.errors import GolowError
+
 
 def report(
     records: Annotated[
@@ -29,7 +31,13 @@ def report(
     The page needs no network. The records are inside: golow show report.html reads them back.
     """
     from golow.report.html_report import write_report
+    from golow.report.records import is_folder_of_records
 
+    for place in filter(is_folder_of_records, records):
+        raise GolowError(
+            f"{place} is a folder of records, not a record",
+            f"name those to show: golow report {place}/RECORD; golow show {place} lists them.",
+        )
     page = write_report(records, out, reference)
     print(f"report: {page}")
     if open:

@@ -102,12 +102,16 @@ def busy_share(
 ) -> float | None:
     """The reported time of all threads, as a share of the processor time that the level used; may
     exceed 1. around: seconds that are allowed around an iteration. `WORST_SHARE` of the blocks are
-    left out. None if there is too little to tell, and on a device, which does the work."""
+    left out, and one of a few that are all contended: there an untimed iteration whose threads wait
+    for each other uses more processor time than all timed ones. None if there is too little to
+    tell, and on a device, which does the work."""
+    known = _with_busy_time(blocks)
     found = [
         (_busy_seconds_not_allowed_for(block, threads, around), threads * _reported_seconds(block))
-        for block in _with_busy_time(blocks)
+        for block in known
     ]
-    return _share(_without_worst(found))
+    few = 1 < len(known) < LEAST_BLOCKS and all(block.contended for block in known)
+    return _share(_without_worst(found, least=int(few)))
 
 
 def refute_busy(
@@ -171,9 +175,12 @@ def _refuted(share: float, least: float) -> str:
     )
 
 
-def _without_worst(found: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Passed and reported seconds of blocks, without those whose difference is the largest."""
-    kept = len(found) - math.floor(WORST_SHARE * len(found))
+def _without_worst(
+    found: Sequence[tuple[float, float]], least: int = 0
+) -> list[tuple[float, float]]:
+    """Passed and reported seconds of blocks, without those whose difference is the largest, so many
+    at the least."""
+    kept = len(found) - max(least, math.floor(WORST_SHARE * len(found)))
     return sorted(found, key=lambda seconds: seconds[0] - seconds[1])[:kept]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +23,9 @@ WRAPPERS = {
     "torch._dynamo.eval_frame.OptimizedModule": "_orig_mod",
 }
 """Modules around a model, and the attribute that holds it."""
+
+HERE = Path(__file__).parent  # also has the forward pass that takes inputs by name
+FORWARD = re.compile(r"[\w.<>]*\bforward\(\) (?:missing|takes|got) ")
 
 
 def require_plain_module(module: nn.Module, name: str) -> None:
@@ -96,7 +102,24 @@ def explained_cause(error: BaseException) -> GolowError | None:
             "one value is zero",
             "use a batch of 2 or more, or leave its batch norms in eval().",
         )
-    return None
+    return _misfit(error.__cause__)
+
+
+def _misfit(error: BaseException | None) -> GolowError | None:
+    """For a model that was called with other arguments than its forward pass takes. Where a module
+    calls another one wrongly, the user's own line tells more."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    forward = (frame.filename for frame in frames if frame.name == "forward")
+    inside = any(Path(file).parent != HERE for file in forward)
+    if inside or not isinstance(error, TypeError) or not FORWARD.match(str(error)):
+        return None
+    return GolowError(
+        f"the inputs do not fit the forward pass: {error}",
+        "write a module around it that takes one input, or give its inputs in Python: "
+        'golow.compare(module, (x, y)), or by name, golow.compare(module, {"x": x}).',
+        python_hint="give example_inputs= as the forward pass takes them: a tuple, or by name a "
+        "dictionary.",
+    )
 
 
 @contextmanager
