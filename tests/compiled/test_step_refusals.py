@@ -166,7 +166,7 @@ def in_groups(**second: float) -> Callable[[nn.Module], torch.optim.Optimizer]:
         (lambda module: torch.optim.SGD(module.parameters(), maximize=True), "has no maximize"),
         (in_groups(eps=0.1), "differ in epsilon: 1e-08 and 0.1"),
         (lambda module: Optimizer("adam", momentum=0.9), "adam has no momentum"),
-        (lambda module: Optimizer(learning_rate=-1.0), "PyTorch refuses the optimizer: Invalid"),
+        (lambda module: Optimizer(learning_rate=-1.0), "learning_rate=-1 is negative"),
         (lambda module: Optimizer("lion"), "there is no optimizer 'lion'"),  # type: ignore[arg-type]
     ],
 )
