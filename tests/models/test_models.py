@@ -307,9 +307,11 @@ def test_the_minimum_resolution_is_not_larger_than_need_be(
         on_meta(name, resolution=resolution)(images)
 
 
-@pytest.mark.parametrize("argument", ["in_channels", "classes"])
-def test_no_channels_or_classes_is_refused(argument: str) -> None:
-    with pytest.raises(ValueError, match=f"resnet18 needs {argument} of at least 1, got 0"):
+@pytest.mark.parametrize(
+    ("argument", "said"), [("in_channels", "channels"), ("classes", "classes")]
+)
+def test_no_channels_or_classes_is_refused(argument: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"resnet18 needs {said} of at least 1, got 0"):
         models.build("resnet18", **{argument: 0})
 
 
