@@ -183,7 +183,7 @@ def test_a_step_that_overflows_is_skipped_and_halves_the_scale(gpu: HostGpu) -> 
     assert step.loss_scale == 1024.0
     with pytest.raises(GolowError, match="grows and shrinks its loss scale by GradScaler's"):
         step.load_state_dict(before, kept, {**state, "growth_interval": 10})
-    with pytest.raises(GolowError, match=r"no state dict of torch.amp.GradScaler"):
+    with pytest.raises(GolowError, match=r"not a state dict of torch.amp.GradScaler"):
         step.load_state_dict(before, kept, {"scale": 1.0})
 
 

@@ -90,7 +90,7 @@ def test_the_figure_names_the_levels_and_what_is_missing(tmp_path: Path) -> None
     assert not any("e+" in tick for tick in ticks) and "1.0 M" in ticks
     names = [text.get_text() for panel in figure.axes for text in panel.texts]
     assert names == ["eager", "libtorch from 58,000", "libtorch"]
-    assert "No life: compile:freezing-cudagraphs (failed); onednn (differs)" in said(figure)
+    assert "No life cycle: compile:freezing-cudagraphs (failed); onednn (differs)" in said(figure)
     [file] = write_figures(whole(), tmp_path)
     before = file.read_bytes()
     write_figures(whole(), tmp_path)
