@@ -113,8 +113,7 @@ def compare(
         str | None,
         typer.Option(
             help="With --against: exit status 1 if a level is slower than there, with confidence, "
-            "by "
-            "more than this share, such as 5%."
+            "by more than this share, such as 5%."
         ),
     ] = None,
 ) -> None:

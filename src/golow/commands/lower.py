@@ -56,8 +56,7 @@ def lower(
         typer.Option(
             "--roof",
             help="Check and time the level; print the time of each step of its plan beside the "
-            "least "
-            "possible time on this machine, the largest loss first.",
+            "least possible time on this machine, the largest loss first.",
         ),
     ] = False,
     verify: Annotated[
@@ -65,8 +64,7 @@ def lower(
         typer.Option(
             "--verify",
             help="Run one iteration of the level's plan and compute each operation again in "
-            "float64 "
-            "from the same inputs.",
+            "float64 from the same inputs.",
         ),
     ] = False,
     measure: Annotated[

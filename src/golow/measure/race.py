@@ -108,16 +108,16 @@ def run_race(
     target: relative full width ((high - low) / value) that each ratio's 95% interval must reach.
     time_limit: seconds in total, calibration included. No round starts that would probably end
     after it, except the first, one that the proof needs, and the rounds that any conclusion needs
-    if all of them end in their time. Then the race ends, in the middle of a block too
-    (``cut``); `WallTime` has the rule. block_seconds: timed seconds of a block, fewer if
-    the limit leaves no room for enough rounds. least_rounds: clean rounds before the race may stop
+    if all of them end in their time. The race ends by `WallTime` whatever happens, in the middle of
+    a block if need be (``cut``). block_seconds: timed seconds of a block, fewer if the limit leaves
+    no room for enough rounds. least_rounds: clean rounds before the race may stop
     on its intervals. necessary: rounds without which there is no conclusion; the limit is exceeded
     for them. against: the worker that another one is compared with, by name; the baseline unless it
-    is named. card: the GPU on
-    which the workers run, None on a CPU; with a GPU they must return device times, and its state is
-    read after each block. cold: the GPU's L2 is emptied before each timed iteration. proof: proves
-    that what is timed is what the check looked at. weights: bytes that a worker writes when the
-    proof lets it begin again. threads: that each worker may use; None if it is not checked.
+    is named. card: the GPU on which the workers run, None on a CPU; with a GPU they must return
+    device times, and its state is read after each block. cold: the GPU's L2 is emptied before each
+    timed iteration. proof: proves that what is timed is what the check looked at. weights: bytes
+    that a worker writes when the proof lets it begin again. threads: that each worker may use; None
+    if it is not checked.
 
     A worker that raises WorkerFailure leaves the race and is listed in ``failures``; the time until
     it was found out does not count against the limit. A worker that the proof or the two clocks

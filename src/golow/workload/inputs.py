@@ -337,8 +337,7 @@ def _tensors(given: Given | None, name: str) -> tuple[Tensor, ...]:
             raise GolowError(
                 f"{name}[{place!r}] is {_kind(item)}, and golow gives models tensors",
                 "leave out inputs that have a default, or wrap the model in a module that adds "
-                "them; "
-                "torch.as_tensor makes tensors of numbers and arrays.",
+                "them; torch.as_tensor makes tensors of numbers and arrays.",
             )
     if wrong := [kind for item in items if (kind := unusual(item))]:
         raise GolowError(

@@ -1,76 +1,38 @@
-"""The level `jax` as golow runs it: real worker processes, the protocol, the check."""
+"""The level `jax`: its threads, the programs that XLA compiled, what it needs, and its source."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from golow.check.checked_level import CheckedLevel
-from golow.check.reference import Standard
-from golow.levels import ladder
 from golow.levels.probe import Probe
-from golow.levels.starter import Starter
 from golow.levels.traced.jax import level as jax
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.pass_runner import apply
 from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.worker.process import worker_environment
-from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.bundle import Bundle
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from support.workers.bundles import network_bundle
-from support.workers.conformance import CHECKS
 from support.workers.conformance_timing import allowed_cores, running_ns
 from support.workers.conversation import Conversation, Subject
+from support.workers.frameworks import JAX, write
 from support.workers.precisions import in_precision
-from support.workers.workers_kept import kept_loaded
 
 needs_package = pytest.mark.skipif(not jax.probe().available, reason="JAX is not installed")
-MODES = ("infer", "train")
-both_modes = pytest.mark.parametrize("mode", MODES)
-PROGRAMS = [("infer", ""), ("train", ""), ("infer", jax.FREEZING)]
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where bundles, sources and what XLA compiled are stored: each is compiled once."""
     return tmp_path_factory.mktemp("jax")
-
-
-def make_subject(mode: Mode, workshop: Path, variant: str = "", threads: int = 1) -> Subject:
-    folder = workshop / f"{mode}-{threads}"
-    if not folder.exists():
-        network_bundle(folder, mode, threads=threads, batch=8 * threads)
-    bundle = Bundle(folder)
-    launch = jax.prepare(bundle, variant, workshop / "cache")
-    environment = worker_environment(launch.command[0], threads, launch.environment)
-    return Subject(launch.command, environment, bundle)
-
-
-@pytest.fixture(scope="module")
-def loaded(request: pytest.FixtureRequest, workshop: Path) -> Iterator[Callable[[], Conversation]]:
-    """One process for all checks of a mode, and another once it has ended."""
-    mode, variant = request.param
-    with kept_loaded(make_subject(mode, workshop, variant)) as conversation:
-        yield conversation
-
-
-@needs_package
-@pytest.mark.parametrize("loaded", PROGRAMS, indirect=True, ids="-".join)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_it_conforms(
-    loaded: Callable[[], Conversation], check: Callable[[Conversation], None]
-) -> None:
-    check(loaded())
 
 
 @needs_package
@@ -100,39 +62,10 @@ def test_it_uses_the_cores_of_the_threads_that_golow_states(threads: int, worksh
     assert len(allowed) == threads
 
 
-def write(request: Request, folder: Path) -> Bundle:
-    """The bundle of a workload, with its graph."""
-    bundle, prepared = write_bundle(prepare(request), folder)
-    captured = capture(prepared)
-    bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
-    return bundle
-
-
 @needs_package
-@both_modes
-def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
-    """Neither as a Python module nor as a library in its memory."""
-    subject = make_subject(mode, workshop)
-    code = (
-        "import sys; from pathlib import Path; from golow.levels.traced.jax.program import Jax\n"
-        f"Jax('plain', Path({subject.command[-1]!r})).load(Path({str(subject.bundle.folder)!r}))\n"
-        "assert 'jax' in sys.modules\n"
-        "wrong = [m for m in sys.modules if m.partition('.')[0] == 'torch']\n"
-        "assert not wrong, wrong"
-    )
-    environment = {**os.environ, **subject.environment}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    with Conversation(subject) as worker:
-        worker.load()
-        maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
-    assert "jaxlib" in maps
-    assert not [word for word in ("libtorch", "libc10", "/torch/") if word in maps]
-
-
-@needs_package
-@pytest.mark.parametrize(("mode", "variant"), PROGRAMS)
+@pytest.mark.parametrize(("mode", "variant"), JAX.programs)
 def test_a_second_start_finds_what_xla_compiled(mode: Mode, variant: str, workshop: Path) -> None:
-    subject = make_subject(mode, workshop, variant)
+    subject = JAX.subject(mode, workshop, variant)
     with Conversation(subject) as worker:
         worker.load()
     compiled = Path(subject.command[-1], jax.COMPILED)
@@ -143,63 +76,7 @@ def test_a_second_start_finds_what_xla_compiled(mode: Mode, variant: str, worksh
     assert {file.name for file in compiled.iterdir()} == before
 
 
-@needs_package
-@both_modes
-@pytest.mark.parametrize(
-    ("model", "batch", "resolution"),
-    [
-        ("lenet5", 4, None),
-        ("mnist_cnn", 4, None),
-        pytest.param("resnet18", 2, 32, marks=pytest.mark.whole_network),
-    ],
-)
-def test_a_model_of_the_zoo_matches(
-    model: str, batch: int, resolution: int | None, mode: Mode, tmp_path: Path
-) -> None:
-    bundle = write(Request(model, mode=mode, batch=batch, resolution=resolution), tmp_path / "b")
-    starter = Starter()
-    standard = Standard(bundle, tmp_path, starter)
-    with CheckedLevel(ladder.choose("jax", mode), bundle, tmp_path / "cache", starter) as level:
-        assert level.start(standard, False, "1 of 1"), level.check.reason
-        assert (level.check.verdict, level.check.reason) == ("match", "")
-
-
-class WithoutGradient(nn.Module):
-    """Half of what it multiplies is computed where PyTorch records no gradient."""
-
-    def __init__(self, hidden: bool) -> None:
-        super().__init__()
-        self.first, self.last, self.hidden = nn.Linear(6, 5), nn.Linear(5, 3), hidden
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        if self.hidden:
-            with torch.no_grad():
-                scale = x.abs().mean()
-        else:
-            scale = x.detach().abs().mean()
-        return self.last(x * scale)
-
-
-@needs_package
-@pytest.mark.parametrize("hidden", [True, False], ids=["no_grad", "detach"])
-def test_a_gradient_that_pytorch_stops_is_not_taken_for_right(hidden: bool, tmp_path: Path) -> None:
-    """JAX makes its own gradients, and no graph says where PyTorch records none."""
-    request = Request(WithoutGradient(hidden), torch.randn(8, 6), mode="train")
-    bundle = write(request, tmp_path / "bundle")
-    starter = Starter()
-    standard = Standard(bundle, tmp_path, starter)
-    with CheckedLevel(ladder.choose("jax", "train"), bundle, tmp_path / "c", starter) as level:
-        assert not level.start(standard, False, "1 of 1")
-        assert level.check.verdict == "differs"
-
-
 # ---------------------------------------------------------------- refusals and the source
-
-
-def test_it_says_how_to_install_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "find_spec", lambda name: None)
-    assert jax.probe() == Probe(False, "jax is not installed", "pip install 'golow[jax]'")
 
 
 def test_an_old_version_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,16 +110,6 @@ def test_jax_without_cuda_is_refused_on_a_gpu(
     launch = jax.prepare(bundle, "", tmp_path / "cache")
     assert launch.build_measures
     assert launch.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
-
-
-def test_an_operator_that_it_lacks_is_refused_by_name(tmp_path: Path) -> None:
-    class Gamma(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.lgamma(x)
-
-    bundle = write(Request(Gamma(), torch.rand(4, 3)), tmp_path / "bundle")
-    with pytest.raises(Unsupported, match=r"aten.lgamma.default is not implemented"):
-        jax.prepare(bundle, "", tmp_path / "cache")
 
 
 @pytest.mark.slow

@@ -19,8 +19,7 @@ SOURCES = Path(__file__).parent / "sources"
 PROGRAMS = {"": "package.cpp", "cudagraph": "replayed.cpp"}
 NO_HEADERS = (
     "Inductor needs CUDA's headers to compile packages for a GPU, and there are none; install "
-    "CUDA's "
-    "toolkit (nvcc), or set CUDA_HOME to its folder"
+    "CUDA's toolkit (nvcc), or set CUDA_HOME to its folder"
 )
 
 

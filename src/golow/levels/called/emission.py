@@ -81,7 +81,7 @@ def _network(called: CalledModule, title: str, names: Sequence[str]) -> Network[
 
     inputs = called.inputs
     example = inputs.sample((inputs.batches[-1], inputs.length))
-    names = _names(names or inputs.names, len(example))
+    names = input_names(names or inputs.names, len(example))
     copies = [item.clone() for item in example]  # the module may change them
     given = dict(zip(inputs.keywords, copies, strict=True)) if inputs.keywords else None
     found = leaves_of(called(given) if given is not None else called(*copies))
@@ -139,7 +139,7 @@ def end_of(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> End:
     return End(name, FORMAT[str(dtype).removeprefix("torch.")], tuple(shape))
 
 
-def _names(parameters: Sequence[str], count: int) -> Sequence[str]:
+def input_names(parameters: Sequence[str], count: int) -> Sequence[str]:
     """A name for each input: that of the forward pass's parameter, if it has as many."""
     return parameters if len(parameters) == count else tuple(f"input_{k}" for k in range(count))
 

@@ -47,8 +47,7 @@ class Implementation(NamedTuple):
     """One operator at one level.
 
     build(builder, arguments) adds its steps. refuse(arguments, question) states what of this node
-    the
-    level cannot do, in words that complete the sentence "the level does not support ...", or an
+    the level cannot do, in words that complete the sentence "the level does not support ...", or an
     empty text. It only looks at the graph, shapes and dtypes, and needs neither library nor device.
     """
 

@@ -96,8 +96,7 @@ def _python(finding: Finding) -> str:
     share = share_text(finding.figure("outside"))
     return (
         f"{finding.level} spends {share} of a profiled step outside of operators: in Python, or "
-        "waiting. "
-        f"{_faster(finding, 'Without Python')}"
+        f"waiting. {_faster(finding, 'Without Python')}"
     )
 
 

@@ -49,8 +49,7 @@ def render_rooflines(profile: Profile, top: int, console: Console) -> None:
 ABOVE = (
     "More than 100% of the roof: the machine was busy when its peak was measured, a "
     "layer's inputs were still in the cache, or a fast algorithm needs fewer operations than are "
-    "counted. "
-    "To measure the peak again, remove the folder peak in golow's cache."
+    "counted. To measure the peak again, remove the folder peak in golow's cache."
 )
 
 

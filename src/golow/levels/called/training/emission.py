@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golow.levels.called.emission import array_of, end_of
+from golow.levels.called.emission import array_of, end_of, input_names
 from golow.levels.called.training.on_processor import ProcessorPlan
-from golow.levels.called.training.saved_state import STEPS, SavedState
+from golow.levels.called.training.saved_state import STEPS, WEIGHTS, SavedState
 from golow.levels.called.training.step_building import built_step
 from golow.levels.called.training.training_step import TrainingStep
 from golow.levels.called.training.wanted_step import WantedStep
@@ -31,7 +31,6 @@ from golow.workload.batch import Batch
 from golow.workload.prepare import Prepared
 
 Key = tuple[str, str]
-WEIGHTS = ("parameter", "buffer")
 
 
 def emit_training(prepared: Prepared, sizes: Sequence[int], folder: Path) -> list[Path]:
@@ -70,8 +69,7 @@ def write_step(
     """Write a step and train it on these batches; return the files. names: of the inputs, by
     default those of the forward pass. first: maps each name of a weight to its first one."""
     inputs = step.parts.inputs
-    names = names or inputs.names
-    names = names if len(names) == inputs.number else [f"input_{k}" for k in range(inputs.number)]
+    names = input_names(names or inputs.names, inputs.number)
     targets = len(inputs.forms) - inputs.number
     called = ["target"] if targets == 1 else [f"target_{k}" for k in range(targets)]
     ends = [

@@ -34,7 +34,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
     The worker of ``static`` makes its programs whenever it loads.
     """
-    key = f"{version_of('paddlepaddle')}"
+    key = version_of("paddlepaddle")
     parts = [part for part in (bundle, bundle.last) if part is not None]
     folders = [write_source("paddle", passes, source, key, part, cache) for part in parts]
     return Launch(
