@@ -13,6 +13,7 @@ from torch import nn
 import golow
 from golow.api import Result
 from golow.levels import ladder
+from golow.measure import wall_time
 from golow.records.workload import Mode
 from support.places import SUPPORT
 from support.plants.cheated_races import BELIEVED_ONCE, CHEATS, race
@@ -92,6 +93,30 @@ def test_who_is_honest_is_timed(compared: Result) -> None:
         assert run.check.verdict == "match", run.check.reason
         assert run.time is not None
         assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
+
+
+def test_a_worker_that_stalls_to_hide_its_state_has_no_time(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The race is cut in its block; who was timed honestly until then keeps a time."""
+    monkeypatch.setattr(wall_time, "LEAST_SECONDS", 0.0)
+    compared = golow.compare(
+        nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8)),
+        torch.randn(32, 64),
+        mode="train",
+        threads=1,
+        levels=["eager"],
+        workers={name: [sys.executable, str(CHEATS), name] for name in ("stalling", "honest")},
+        time_limit=10,
+        interval=0.0,
+        cache=cache,
+    )
+    stalling, honest = compared.run("stalling"), compared.run("honest")
+    assert any("in the middle of a block of stalling" in note for note in compared.comparison.notes)
+    assert stalling.check.verdict == "differs"
+    assert "before what this level trained could be checked" in stalling.check.reason
+    assert (stalling.time, stalling.blocks) == (None, ())
+    assert honest.check.verdict == "match" or "could be checked" in honest.check.reason
 
 
 @pytest.mark.parametrize("case", BELIEVED_ONCE)

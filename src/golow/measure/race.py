@@ -50,7 +50,7 @@ MOST_ITERATIONS = 1000
 """Most iterations of a block. The record keeps every one, and a median gains nothing from more."""
 
 MOST_WALL_SECONDS = 1.5
-"""Seconds that a block may take by golow's own clock: one of a worker that reports too little of
+"""Seconds that a block may take by golow's clock: one of a worker that reports too little of
 its time would take a minute, and end the race before its clock is refuted."""
 
 _PROBES = 4

@@ -39,7 +39,7 @@ BELIEVED_ONCE = {
         {
             "table": "rounding explains",
             "ahead": "rounding explains",
-            "background": "by golow's own clock its blocks took longer|processor time",
+            "background": "by golow's clock its blocks took longer|processor time",
             "device": "it has device_ns",
         },
     ),

@@ -299,6 +299,22 @@ class FirstSteps(TorchProgram):
             self._next()
 
 
+class Stalling(FirstSteps):
+    """The same, and answers no more after some seconds, so that the race ends in the middle of its
+    block and nobody sees its state."""
+
+    stalls_at = math.inf
+
+    def reset(self, learning_rate: float) -> None:
+        super().reset(learning_rate)
+        self.stalls_at = min(self.stalls_at, time.monotonic() + 6.0)
+
+    def iterate(self) -> None:
+        super().iterate()
+        if time.monotonic() > self.stalls_at:
+            time.sleep(3600.0)
+
+
 class OnlyChallenged(TorchProgram):
     """Makes all steps of a block that is challenged, and none of another."""
 
@@ -357,6 +373,7 @@ PROGRAMS: dict[str, Callable[[], TorchProgram]] = {
     "background": Background,
     "device": Device,
     "first-steps": FirstSteps,
+    "stalling": Stalling,
     "only-challenged": OnlyChallenged,
     "no-backward": NoBackward,
     "reads-reference": ReadsReference,
