@@ -38,7 +38,7 @@ TEXTS = {
     "support": "golow levels --support ./mynet.py:Net --input 3x8x8",
     "doctor": "golow doctor",
 }
-MODEL = STORED / "mynet.py"  # lies in the folder in which the commands run
+MODEL = STORED / "mynet.py"  # is stored in the folder in which the commands run
 
 
 def page(text: str) -> str:

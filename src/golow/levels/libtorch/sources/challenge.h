@@ -82,7 +82,7 @@ inline Marks read_marks(const json::Value& value) {
   marks.start = value.at("start").integer();
   marks.length = value.at("length").integer();
   if (input < 0 || marks.start < 0 || marks.length < 0)
-    throw std::out_of_range("a mark lies before the beginning of an input");
+    throw std::out_of_range("a mark is before the beginning of an input");
   marks.input = static_cast<std::size_t>(input);
   marks.low = value.at("low").number();
   marks.high = value.at("high").number();
@@ -101,7 +101,7 @@ class MarkedBatches {
       const Tensor& input = batch.input(marks.input);
       const Tensor samples = input.view({input.size(0), -1});
       if (marks.start + marks.length > samples.size(1))
-        throw std::out_of_range("a mark lies beyond the end of a sample");
+        throw std::out_of_range("a mark is beyond the end of a sample");
       parts_.push_back(samples.narrow(1, marks.start, marks.length));
       saved_.push_back(parts_.back().clone());
     }

@@ -2,7 +2,7 @@
 // H*W, a group is some adjacent channels of an image.
 //
 // First the sums of each channel over the rows, so that memory is read in the order in which it
-// lies, whatever the size of a group; then a warp joins the channels of a group. Of a small image a
+// is stored, whatever the size of a group; then a warp joins the channels of a group. Of a small image a
 // block takes all rows of some groups alone.
 
 constexpr int SAMPLES = 8;

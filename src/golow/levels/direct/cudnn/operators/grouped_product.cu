@@ -8,7 +8,7 @@
 
 constexpr int ROWS = 64, COLUMNS = 128, PIECES = 4, STAGES = 3, THREADS = 256;
 
-// Where a piece of a row lies in a chunk: eight rows' pieces are in different banks.
+// Place of a piece of a row in a chunk: eight rows' pieces are in different banks.
 __device__ inline int held_at(int row, int piece) { return row * PIECES + (piece ^ (row / 2 % 4)); }
 
 // Rows from first up to last of one group; those of no group have the number of groups.

@@ -1,7 +1,7 @@
 // A copy whose elements are shifted around along some axes.
 //
 // The generated code before this file defines Index, X, WIDTH (elements that a thread copies at once)
-// and LOCATE, which finds where vector i of the result lies, `place`, and where it is read, `from`.
+// and LOCATE, which finds the place of vector i of the result, `place`, and where it is read, `from`.
 
 __global__ void roll(const X* x, X* y, Index count) {
   const Index step = gridDim.x * blockDim.x;

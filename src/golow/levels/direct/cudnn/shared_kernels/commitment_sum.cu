@@ -1,5 +1,5 @@
 // The weighted sum of a tensor's elements: the number to which a worker commits while it is timed
-// (golow/worker/results.py). LOCATE says where element i of the memory's order lies, `place`, and
+// (golow/worker/results.py). LOCATE gives the place of element i in the memory's order, `place`, and
 // which element of PyTorch's order it is, `element`. Each block writes one sum, in float64.
 
 // From -1 to 1. The hash is the finalizer of MurmurHash3 (Austin Appleby, public domain).

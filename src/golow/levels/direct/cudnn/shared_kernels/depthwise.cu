@@ -48,7 +48,7 @@ template <int STRIP> __device__ long long number_of_strips(const Shape& at) {
 }
 
 // Calls meet(j, s, values) for each pixel j of the strip and each tap s of this row of taps that
-// lies inside the image; values are V channels of x there. Each pixel is loaded once.
+// is inside the image; values are V channels of x there. Each pixel is loaded once.
 template <typename P, int V, int STRIP, typename T, typename Meet>
 __device__ inline void meet_row(const T* row, int left, const Shape& at, Meet meet) {
   constexpr int SPAN = (STRIP - 1) * P::stride_x + (P::S - 1) * P::dilation_x + 1;

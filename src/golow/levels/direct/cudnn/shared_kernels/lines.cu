@@ -127,7 +127,7 @@ __global__ void running_sums(const T* x, Y* y, long long lines, long long length
 }
 
 // The same; a block takes a line, 256 elements at a time. Each warp sums its own 32 by doubling
-// distances, then adds what lies before them.
+// distances, then adds what is before them.
 template <typename T, typename C, typename Y>
 __global__ void running_sums_of_block(const T* x, Y* y, long long length, long long inner) {
   __shared__ C sums[8];

@@ -9,7 +9,7 @@
 #define LOWEST -1e30f
 #define INFINITE __int_as_float(0x7f800000)
 
-// Where [images, heads, rows, width] lies: distances in elements. Rows themselves are contiguous.
+// Strides of [images, heads, rows, width] in elements. Rows themselves are contiguous.
 #define PLACE(name) int name##_image, int name##_head, int name##_row
 #define AT(name, image, head)                                                                      \
   (name + (size_t)(image) * name##_image + (size_t)(head) * name##_head)

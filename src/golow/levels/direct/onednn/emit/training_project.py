@@ -65,13 +65,13 @@ def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
     yield f"{name}.h", "the interface, in C"
     yield "network.cpp", "its functions, and the names and shapes of inputs, targets and state"
     for plan in plans:
-        yield plan, "where each value lies, and every step with the layer that it came from"
-    yield "kernels.cpp", "generated kernels, for what oneDNN has no primitive for"
+        yield plan, "the place of each value, and every step with its layer"
+    yield "kernels.cpp", "generated kernels for operations without a oneDNN primitive"
     yield "support/", "memory, layouts, primitives, state and files; the same for every network"
     yield "main.cpp", "the program"
     yield "weights.safetensors", "the state dict that the training begins with"
-    yield "constants.safetensors", "what is no weight; it becomes a part of the library"
+    yield "constants.safetensors", "constants that are not weights; compiled into the library"
     yield (
         "example.safetensors, expected.safetensors",
-        "batches, and the losses and the state that golow's plan makes of them",
+        "batches, and the losses and the state that golow's plan computes from them",
     )

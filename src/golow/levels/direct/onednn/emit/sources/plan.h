@@ -142,7 +142,7 @@ class Plan {
   }
   /// What training changes: its number among all of that.
   Value state(int number, std::size_t bytes) { return piece(Place::state, number, bytes); }
-  /// What training changes lies in this layout; plain: the same row-major. no_layout: it is row-major.
+  /// Layout of a tensor that training changes; plain: the same row-major. no_layout: it is row-major.
   void held(Value piece, Layout layout, Layout plain) { states.push_back({piece.piece, layout, plain}); }
   /// A piece holds this weight from the first step on that reads it, or this constant.
   void weight(Value piece, const char* name) { weights.push_back({piece.piece, name}); }

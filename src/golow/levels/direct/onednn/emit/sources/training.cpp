@@ -135,7 +135,7 @@ float Training::step(std::int64_t batch, const void* const* inputs, const void* 
   return loss;
 }
 
-/// It lies in memory with its sign reversed: a step adds.
+/// It is stored with its sign reversed: a step adds.
 void Training::set_learning_rate(float rate) {
   rate_ = rate;
   const float stored = -rate;
