@@ -250,7 +250,7 @@ def test_the_list_of_levels_says_what_is_unseen() -> None:
     command = [sys.executable, "-m", "golow", "levels"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     unseen = [level.name for level in ladder.LADDER if level.unseen]
-    assert done.stdout.count("(unseen") == len(unseen)
+    assert done.stdout.count("(never tested") == len(unseen)
 
 
 def test_half_precision_is_refused_before_the_export(workshop: Path) -> None:

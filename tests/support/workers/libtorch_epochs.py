@@ -3,7 +3,6 @@ that trains on the same."""
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from support.models.networks import Network
 from support.workers.bundles import NETWORKS
 
 SHAPE = (3, 16, 16)
@@ -109,7 +109,7 @@ class Eager:
     """The same network, trained by plain PyTorch on the CPU."""
 
     def __init__(self, bundle: Bundle) -> None:
-        self.module: nn.Module = importlib.import_module("networks").Network()
+        self.module: nn.Module = Network()
         self.module.load_state_dict(load_file(bundle.file("weights.safetensors")))
         self.module.train()
         self.optimizer = torch.optim.SGD(self.module.parameters(), momentum=0.9, weight_decay=0.01)

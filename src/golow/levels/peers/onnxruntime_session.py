@@ -11,6 +11,7 @@ from golow.records.errors import Unsupported
 from golow.records.workload import Workload
 
 MODEL = "model.onnx"
+WITHOUT_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 
 
 def open_session(onnxruntime: Any, model: Path, options: Any, providers: Sequence[Any]) -> Any:
@@ -44,8 +45,13 @@ def session_options(onnxruntime: Any, workload: Workload, settings: Mapping[str,
 def import_onnxruntime() -> Any:
     """Import the package without its telemetry. From 1.29 on, that stores an identifier in the
     user's home and uploads from its own thread, even while something is timed. The variable is read
-    once, by the import."""
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime
-
+    once, by the import, and does not stay in the environment of a program that golow is part of."""
+    given = os.environ.get(WITHOUT_TELEMETRY)
+    os.environ[WITHOUT_TELEMETRY] = "1"
+    try:
+        import onnxruntime
+    finally:
+        del os.environ[WITHOUT_TELEMETRY]
+        if given is not None:
+            os.environ[WITHOUT_TELEMETRY] = given
     return onnxruntime
