@@ -38,10 +38,18 @@ class Gpt2Attention(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden and result: [batch, sequence, width]."""
+        query, key, value = self.project(hidden)
+        return self.join(functional.scaled_dot_product_attention(query, key, value, is_causal=True))
+
+    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, [batch, heads, sequence, size] each."""
         query, key, value = (
             split_heads(part, self.heads) for part in self.c_attn(hidden).chunk(3, dim=2)
         )
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return query, key, value
+
+    def join(self, attended: Tensor) -> Tensor:
+        """[batch, heads, sequence, size] -> [batch, sequence, width]."""
         projected: Tensor = self.c_proj(join_heads(attended))
         return projected
 
@@ -103,6 +111,7 @@ class Gpt2(nn.Module):
 
     def __init__(self, sizes: Gpt2Sizes) -> None:
         super().__init__()
+        self.sizes = sizes
         self.transformer = Gpt2Transformer(sizes)
         self.lm_head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
