@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from golow.models.gpt2 import Gpt2
+from golow.models.gpt2 import Gpt2, Gpt2Block
 from golow.models.key_value_cache import KeyValueCache
 
 
@@ -32,6 +32,7 @@ class Gpt2Step(nn.Module):
         positions = position + torch.arange(tokens.shape[1], device=tokens.device)
         hidden = decoder.wte(tokens) + decoder.wpe(positions)
         for block, cache in zip(decoder.h, self.caches, strict=True):
+            assert isinstance(block, Gpt2Block) and isinstance(cache, KeyValueCache)
             query, key, value = block.attn.project(block.ln_1(hidden))
             hidden = hidden + block.attn.join(cache.attend(query, key, value, position))
             hidden = hidden + block.mlp(block.ln_2(hidden))
