@@ -32,7 +32,8 @@ class Gpt2Step(nn.Module):
         positions = position + torch.arange(tokens.shape[1], device=tokens.device)
         hidden = decoder.wte(tokens) + decoder.wpe(positions)
         for block, cache in zip(decoder.h, self.caches, strict=True):
-            assert isinstance(block, Gpt2Block) and isinstance(cache, KeyValueCache)
+            assert isinstance(block, Gpt2Block)
+            assert isinstance(cache, KeyValueCache)
             query, key, value = block.attn.project(block.ln_1(hidden))
             hidden = hidden + block.attn.join(cache.attend(query, key, value, position))
             hidden = hidden + block.mlp(block.ln_2(hidden))
