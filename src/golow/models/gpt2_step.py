@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -31,9 +34,8 @@ class Gpt2Step(nn.Module):
         decoder = self.model.transformer
         positions = position + torch.arange(tokens.shape[1], device=tokens.device)
         hidden = decoder.wte(tokens) + decoder.wpe(positions)
-        for block, cache in zip(decoder.h, self.caches, strict=True):
-            assert isinstance(block, Gpt2Block)
-            assert isinstance(cache, KeyValueCache)
+        blocks = cast(Iterable[Gpt2Block], decoder.h)
+        for block, cache in zip(blocks, cast(Iterable[KeyValueCache], self.caches), strict=True):
             query, key, value = block.attn.project(block.ln_1(hidden))
             hidden = hidden + block.attn.join(cache.attend(query, key, value, position))
             hidden = hidden + block.mlp(block.ln_2(hidden))
