@@ -24,8 +24,6 @@ if not torch.cuda.is_available():
     torch.manual_seed = torch.default_generator.manual_seed
 # Inductor compiles and runs a probe of the processor's vectors for each new cache.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-# xdist sets it to the width of its own terminal; commands would print tables of that width.
-os.environ.pop("COLUMNS", None)
 
 # Modules whose fixtures or single tests take half a minute and more. They begin first: one that
 # began last would keep the other process waiting, and processes that share a module build its
@@ -52,7 +50,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def run_begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What has no fixture to ask finds this process's folder, too; and golow's own cache is that
-    of this run."""
+    of this run. xdist and readline, which pytest imports, set COLUMNS to the width of a terminal;
+    commands would print tables of that width."""
+    os.environ.pop("COLUMNS", None)
+    os.unsetenv("COLUMNS")  # readline writes past Python's copy of the environment
     base = tmp_path_factory.getbasetemp()
     one_run.begin(base)
     os.environ.setdefault("GOLOW_CACHE", str(one_run.program_cache(base)))

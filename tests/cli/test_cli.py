@@ -142,9 +142,33 @@ def test_the_doctor_names_the_extra_to_install(
 ) -> None:
     """With its brackets, which a console may take for markup."""
     monkeypatch.setattr("golow.levels.direct.onednn.level.PACKAGE", "no-such-package")
+    monkeypatch.setenv("COLUMNS", "40")
     status, output, _ = run(monkeypatch, capsys, "doctor")
     assert status == 0
-    assert "golow[onednn]" in output
+    assert any(line.endswith("pip install 'golow[onednn]'") for line in output.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("typed", "fact", "hint"),
+    [
+        (("run", "missing.golow"), "there is no file missing.golow", "golow build MODEL"),
+        (("compare", "lenet5", "--life-rounds", "2"), "--life-rounds", "add --life"),
+        (("study", "run", "levental-2020", "--jobs", "0"), "--jobs 0", "--jobs 1"),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_begun(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    typed: tuple[str, ...],
+    fact: str,
+    hint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run(monkeypatch, capsys, *typed)
+    assert status == 2
+    assert fact in error and hint in error
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_the_doctor_says_how_to_install_a_missing_compiler(

@@ -52,6 +52,13 @@ def test_a_network_gives_what_the_module_gives(name: str) -> None:
     assert f.check(x.flip(0) * 2).matches
 
 
+def test_it_is_shown_in_words() -> None:
+    f = compiled(nn.Linear(12, 3).eval(), X, batch=[1, 4])
+    assert repr(f) == "<golow: Linear at onednn, batch 1, batch 4>"
+    f.close()
+    assert repr(f) == "<golow: Linear at onednn, closed>"
+
+
 class WrongOutsideDouble(nn.Sequential):
     """A tenth too large, but right in float64 and where it is captured."""
 

@@ -62,6 +62,10 @@ class LoadedModule(Uncopied):
         self._contexts: WeakSet[LoadedContext] = WeakSet()
         self._call = self.context()
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(map(in_words, self._plans.by_size)) or "closed"
+        return f"<golow: {self.manifest.model} at {self.manifest.level}, {sizes}>"
+
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
         """Run the module, as `LoadedContext.__call__` does."""
         return self._call(*given, out=out, **named)

@@ -82,7 +82,8 @@ def test_the_report_is_a_table() -> None:
     left.note("autocast")
     head, one, other, end = str(BackendReport([graph, left])).splitlines()
     assert head.split() == "graph operations plans by plan by torch why in torch".split()
-    assert one.split() == "0 inference 12 1 5 2".split()
+    assert one.split()[:6] == "0 inference 12 1 5 2".split()
+    assert one.endswith("compare the first call of each plan")
     assert other.endswith("autocast (2)")
     assert end == "1 of 2 graphs have plans"
     assert BackendReport([graph, left]).reasons == {"autocast": 1}

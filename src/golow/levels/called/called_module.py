@@ -61,6 +61,10 @@ class CalledModule(Uncopied):
         """The module's class."""
         return type(self._module).__name__
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(map(in_words, self.plans)) or "closed"
+        return f"<golow: {self.name} at {self.target.level}, {sizes}>"
+
     def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
         """Run the module, as `Context.__call__` does."""
         return self._call(*given, out=out, borrow=borrow, **named)

@@ -55,13 +55,18 @@ class Place(NamedTuple):
         return TURNS in self.variables
 
 
+def require_jobs(jobs: int) -> None:
+    """Raise `GolowError` for a number of places that makes no sense."""
+    if jobs < 1:
+        raise GolowError(f"--jobs {jobs} measures nothing", "use --jobs 1 or more.")
+
+
 def places(device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD) -> list[Place]:
     """The places on this machine. jobs: how many GPUs, or disjoint shares of the cores.
 
     Raises `GolowError` if there are fewer than that.
     """
-    if jobs < 1:
-        raise GolowError(f"--jobs {jobs} measures nothing", "use --jobs 1 or more.")
+    require_jobs(jobs)
     found = environment()
     own = {k: v for k, v in found.thread_settings.items() if k not in thread_settings(1)}
     found = msgspec.structs.replace(found, thread_settings=own)

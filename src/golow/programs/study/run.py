@@ -16,7 +16,7 @@ from golow.programs.study.file import built_in, read_study
 from golow.programs.study.local import LocalExecutor
 from golow.programs.study.loop import Executor, StudyRun
 from golow.programs.study.observer import StudyObserver
-from golow.programs.study.places import MOST_ON_A_CARD, places
+from golow.programs.study.places import MOST_ON_A_CARD, places, require_jobs
 from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
@@ -41,6 +41,7 @@ def run_study(
     can fix, such as a full disk. With ``settings.refine``, cells with too few rounds are measured
     again too.
     """
+    require_jobs(settings.jobs)
     folder = StudyFolder(out / study.name)
     with folder.held():
         folder.write_study(study)

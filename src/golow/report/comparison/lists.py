@@ -75,14 +75,16 @@ def _limit_text(entry: Entry) -> str:
 def doctor_report(
     console: Console, ladder: Sequence[Level], machine: Environment, beside: Sequence[Companion]
 ) -> None:
-    """The probes with the command that installs what is missing, then the packages beside torch
+    """The probes, the commands that install what is missing, then the packages beside torch
     and the machine."""
-    table = _table("level", "can run here", "missing", "how to fix it")
+    probes = {level.name: level.probe() for level in ladder}
     for level in ladder:
-        table.add_row(level.name, *_answer(level.probe()))
-        for device, probe in level.on_device.items():
-            table.add_row(f"{level.name} on {device}", *_answer(probe()))
+        probes |= {f"{level.name} on {place}": probe() for place, probe in level.on_device.items()}
+    table = _table("level", "can run here")
+    for name, probe in probes.items():
+        table.add_row(name, _answer(probe))
     console.print(table)
+    _print_fixes(console, probes)
     versions = ", ".join(f"{name} {value}" for name, value in machine.versions.items())
     rows = {
         "CPU": f"{machine.cpu_model}, {machine.cores} cores, {len(machine.affinity)} usable",
@@ -104,6 +106,18 @@ def doctor_report(
     console.print("`golow selftest` tests whether measurements on this machine can be trusted.")
 
 
+def _print_fixes(console: Console, probes: Mapping[str, Probe]) -> None:
+    """A line for each way to get what is missing, never folded, so that it can be pasted."""
+    by_fix: dict[tuple[str, str], list[str]] = {}
+    for name, probe in probes.items():
+        if not probe.available and probe.fix:
+            by_fix.setdefault((probe.missing, probe.fix), []).append(name)
+    if by_fix:
+        console.print("What is missing, and what to do:", style="bold")
+    for (missing, fix), names in by_fix.items():
+        console.print(Text(f"  {', '.join(names)}: {missing}; {fix}"), soft_wrap=True)
+
+
 def _companion_text(one: Companion) -> str:
     """Text on a package that models use: whether it imports with this torch, and how to fix it."""
     if not one.version:
@@ -121,9 +135,8 @@ def _load_text(cores: int) -> str:
     return f"{load:.1f} in the last minute, for {cores} cores{busy}"
 
 
-def _answer(probe: Probe) -> tuple[Text, str, str]:
-    word = Text("yes", style="green") if probe.available else Text("no", style="red")
-    return word, probe.missing, probe.fix
+def _answer(probe: Probe) -> Text:
+    return Text("yes", style="green") if probe.available else Text("no", style="red")
 
 
 def selftest_report(console: Console, result: SelftestResult) -> None:

@@ -56,6 +56,10 @@ class TrainingStep(Uncopied):
         self._closed = False
         self._set_rates(parts.rates)
 
+    def __repr__(self) -> str:
+        level, batches = self._device.target.level, ", ".join(map(str, self._plans))
+        return f"<golow: training step at {level}, batch {batches or self._inputs.batch}>"
+
     def __call__(self, *batch: Any) -> Tensor:
         """Train on a batch: the inputs (one tensor, a tuple, or a mapping by name), then each
         target. Returns its loss before the update, a number; on a GPU, ``float`` of it waits for
