@@ -19,6 +19,7 @@ from golow.check.locating import locate
 from golow.levels import ladder
 from golow.levels.level import Launch
 from golow.levels.named_level import ChosenLevel
+from golow.levels.starter import Starter
 from golow.lower.ir.graph import Graph
 from golow.observer import Silent
 from golow.programs.comparison.bench import Bench, open_bench
@@ -83,7 +84,8 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     mode: Mode = request.param
     targets = torch.arange(4) if mode == "train" else None
     wanted = Request(Layers(), torch.randn(4, 8), mode=mode, targets=targets)
-    with open_bench(wanted, ComparisonSettings(time_limit=0.1, locate=True), Silent()) as opened:
+    settings = ComparisonSettings(time_limit=0.1, locate=True)
+    with Starter() as starter, open_bench(wanted, settings, Silent(), starter) as opened:
         yield opened
 
 

@@ -223,7 +223,6 @@ def compare(
     """
     from golow.programs.comparison.compare import compare as run
     from golow.programs.comparison.settings import ComparisonSettings
-    from golow.programs.life.cycle import life_cycle
     from golow.programs.life.settings import LifeSettings, require_rounds
 
     request = Request(
@@ -267,6 +266,8 @@ def compare(
     if result.comparison.race.stopped_because == "interrupted":
         raise Interrupted(result)
     if life:
+        from golow.programs.life.cycle import life_cycle
+
         with keeping(result), shown_progress("comparison", observer, quiet) as display:
             cycle = life_cycle(request, living, result.comparison, display)
         result = result._replace(life=LifeResult(cycle))

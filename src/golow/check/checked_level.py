@@ -203,7 +203,11 @@ class CheckedLevel:
         if self.launch is None:
             self.launch = self._build(place)
         if self.worker is None:
-            self.worker = self._load(self.launch, place)
+            self.observer.stage(f"{self.name} ({place}): loading")
+            # Stored before loading, so that a worker that fails to load is closed too.
+            self.worker = self._begun(self.launch)
+            with self.starter.paused():
+                self._load(self.worker, self.launch)
         return self.worker
 
     def _build(self, place: str) -> Launch:
@@ -240,15 +244,16 @@ class CheckedLevel:
         size = sum(f.stat().st_size for f in built.parent.rglob("*") if f.is_file())
         return launch._replace(build_seconds=seconds, cached=cached, artifact_bytes=size)
 
-    def _load(self, launch: Launch, place: str) -> Worker:
-        self.observer.stage(f"{self.name} ({place}): loading")
+    def _begun(self, launch: Launch) -> Worker:
         if not self._memory.has_before:
             self._memory.read_before()
-        # Stored before loading, so that a worker that fails to load is closed too.
-        self.worker = worker = self.starter.worker(self.name, launch, self.bundle)
+        return self.starter.worker(self.name, launch, self.bundle)
+
+    def _load(self, worker: Worker, launch: Launch) -> None:
+        """Load the workload and time the first iterations."""
         worker.on_delay, worker.on_busy = self.observer.stage, partial(notice, self.observer)
         report = worker.load(self.bundle.folder)
-        ready = time.perf_counter() - worker.started
+        ready = time.perf_counter() - worker.started - worker.idle
         building = 0.0 if launch.built_by_loading else report.phases.get("build", 0.0)
         self.seconds["build"] = self.seconds["build"] or building
         self.seconds["load"] = report.phases.get("load", 0.0)
@@ -263,7 +268,6 @@ class CheckedLevel:
         first = (worker.time(1, 0) for _ in range(FIRST_ITERATIONS))
         # On a device the host's time ends when the iteration is enqueued.
         self.first_iterations = tuple((sample.device_ns or sample.host_ns)[0] for sample in first)
-        return worker
 
     def _judge(self, worker: Worker, standard: Standard, place: str) -> None:
         self.observer.stage(f"{self.name} ({place}): checking")

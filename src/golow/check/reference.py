@@ -22,7 +22,6 @@ from golow.check.timed_results import Verifier
 from golow.check.trust import trusted
 from golow.check.without_reference import without_reference
 from golow.levels import ladder
-from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.levels.torch.first_overflow import WATCHED
 from golow.levels.torch.gradient_terms import MOVED
@@ -30,7 +29,7 @@ from golow.levels.torch.layer_response import RESPONSE
 from golow.levels.torch.rounded_operations import KERNELS_ROUNDED, ROUNDED
 from golow.records.comparison import Check, Power, StepsCheck
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
-from golow.records.workload import KEPT, Device, Mode
+from golow.records.workload import KEPT
 from golow.storage.full_disk import tells_of_full_disk
 from golow.storage.hidden_file import HiddenFile
 from golow.storage.scratch import scratch_folder, temporary_full
@@ -43,11 +42,6 @@ OTHER_BATCHES = (2, 3)
 
 # A relu that falls on the other side of zero may show in only one draw.
 DRAWS = 3
-
-
-def checking(mode: Mode, device: Device) -> ChosenLevel:
-    """The level that runs only for the check: the reference."""
-    return ladder.choose(ladder.REFERENCE, mode, device)
 
 
 Outputs = Callable[[list[int], float, Path], None]

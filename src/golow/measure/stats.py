@@ -27,7 +27,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import bootstrap, wilcoxon
 
 from golow.measure.words import CLAIM_MARGIN, LEAST_ROUNDS, word
 from golow.records.comparison import Quantity, Ratio
@@ -56,6 +55,8 @@ def median_interval(values: npt.ArrayLike, seed: int) -> tuple[float, float] | N
     sample = np.asarray(values, dtype=float)
     if sample.size < 2:
         return None
+    from scipy.stats import bootstrap
+
     interval = bootstrap(
         (sample,),
         np.median,
@@ -121,6 +122,8 @@ def change(after: npt.ArrayLike, before: npt.ArrayLike, seed: int) -> Ratio | No
     over, under = np.asarray(after, dtype=float), np.asarray(before, dtype=float)
     if min(over.size, under.size) < 2 or not (np.isfinite(over).all() and (under > 0).all()):
         return None
+    from scipy.stats import bootstrap
+
     interval = bootstrap(
         (over, under),
         lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
@@ -154,6 +157,8 @@ def evidence(level: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
     ):
         return 1.0
     logs = np.log(over / under)
+    from scipy.stats import wilcoxon  # as everything of it, imported late: it takes a second
+
     faster = wilcoxon(logs - np.log(1 - CLAIM_MARGIN), alternative="less").pvalue
     slower = wilcoxon(logs - np.log(1 + CLAIM_MARGIN), alternative="greater").pvalue
     return float(min(1.0, 2 * min(faster, slower)))

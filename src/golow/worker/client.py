@@ -80,6 +80,7 @@ class Worker(Conversation):
         )
         self._choices = dict(choices or {})
         self.last: float | None = 0.0  # of the last `time`; None if it was not finite
+        self.idle = 0.0  # seconds between its imports and what it loads, if it was started early
         self._seconds_per_iteration = 0.0  # unknown until measured
         self._meter = ContentionMeter(self.pid)
         # A data loader's processes take no time from an iteration, as they do not for a user.
@@ -366,6 +367,8 @@ class Worker(Conversation):
         # Any answer will do: a worker without `wake` imports everything when it loads.
         if self.waiting:
             self.read("wake", self.limits.load)
+            if self.answered is not None:
+                self.idle = time.perf_counter() - self.answered
         request: dict[str, Any] = {"do": "load", "bundle": str(bundle)}
         if self._choices:
             request["choices"] = list(self._choices)

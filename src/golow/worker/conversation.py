@@ -63,6 +63,7 @@ class Conversation:
         self._restless, self._paused = process.is_restless(environment or {}), False
         self.stood_aside = 0.0  # seconds
         self.requests = 0  # so far
+        self.answered: float | None = None  # when `has_answered` saw it
         self.on_delay: Callable[[str], None] = _ignore
         self.on_busy: Callable[[str], None] = _ignore
         self.started = time.perf_counter()
@@ -220,6 +221,14 @@ class Conversation:
         except msgspec.DecodeError:
             message = f"its answer to `{what}` is not a JSON object: {text[:80]!r}"
             raise self.fail("protocol", message) from None
+
+    def has_answered(self, seconds: float) -> bool:
+        """True if an answer, or its end, comes within that time; it is not read. The moment is
+        kept as the end of what the worker did."""
+        if not self.lines.has_data(seconds):
+            return False
+        self.answered = time.perf_counter()
+        return True
 
     def _has_come(self, seconds: float) -> bool:
         """True if the worker wrote something within that time."""

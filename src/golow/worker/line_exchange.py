@@ -30,15 +30,20 @@ class Lines:
     def wait(self, seconds: float) -> bool:
         """Block in the kernel until data arrives; false if none arrives within that time. Raises
         EOFError if the writer has closed the pipe."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._from, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return False
+        if not self.has_data(seconds):
+            return False
         data = os.read(self._from.fileno(), 1 << 16)
         if not data:
             raise EOFError
         self.unread += data
         return True
+
+    def has_data(self, seconds: float) -> bool:
+        """Block in the kernel until data, or the end of it, can be read; false if neither comes
+        within that time."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._from, selectors.EVENT_READ)
+            return bool(selector.select(seconds))
 
     def take(self) -> bytes:
         """The first line, without its end."""

@@ -21,7 +21,7 @@ from golow import api
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.stats import block_figure
-from golow.programs.comparison import bench as comparison
+from golow.programs.comparison import bench, compare
 from golow.worker.client import Worker
 from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
@@ -126,7 +126,7 @@ def test_levels_for_which_there_is_no_room_wait(
 ) -> None:
     """Each is timed beside the baseline, in a race of its own; the baseline's figures are of one
     race, not of all."""
-    monkeypatch.setattr(comparison, "MEMORY_MARGIN", 10**9)
+    monkeypatch.setattr(bench, "MEMORY_MARGIN", 10**9)
     result = golow.compare(
         model(64),
         torch.randn(8, 64),
@@ -167,7 +167,7 @@ def test_the_check_and_the_race_share_one_eager(
     """A worker of the check's own would cost its start again."""
     names: list[str] = []
     monkeypatch.setattr(Counting, "names", names, raising=False)
-    monkeypatch.setattr(comparison, "Starter", Counting)
+    monkeypatch.setattr(compare, "Starter", Counting)
     golow.compare(
         model(64), torch.randn(8, 64), levels=["eager"], workers={"twin": plant("--products", "1")},
         threads=1, time_limit=0.1, cache=tmp_path,

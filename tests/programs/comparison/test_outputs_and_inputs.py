@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import golow
-from golow.programs.comparison import bench
+from golow.programs.comparison import compare
 from support.models import forms
 from support.models.tiny_models import VOCABULARY, built, inputs_of, loss_of
 from support.workers.kept_workers import kept_workers
@@ -63,7 +63,7 @@ class Tagger(nn.Module):
 def kept() -> Iterator[None]:
     """The comparisons share their workers."""
     with kept_workers() as kept, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "Starter", kept.starter)
+        patch.setattr(compare, "Starter", kept.starter)
         yield
 
 

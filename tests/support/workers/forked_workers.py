@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -63,6 +64,7 @@ class ForkServer:
         self.environment = {**worker_environment(sys.executable, 1, {}), **COMPILER}
         self._process: subprocess.Popen[bytes] | None = None
         self._socket, self._far = socket.socketpair()
+        self._turn = threading.Lock()  # workers may be started in several threads
 
     def can_fork(self, command: list[str], environment: Mapping[str, str]) -> bool:
         """True if it would run that command as a new interpreter does."""
@@ -71,10 +73,11 @@ class ForkServer:
 
     def fork(self, streams: list[int], **request: Any) -> int:
         """The process id of a new child of this process."""
-        self.start()
         request |= {"parent": os.getpid(), "affinity": [*os.sched_getaffinity(0)]}
-        socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
-        return int(self._socket.recv(32))
+        with self._turn:
+            self.start()
+            socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
+            return int(self._socket.recv(32))
 
     def start(self) -> None:
         """Start its process, if it does not run."""

@@ -76,6 +76,9 @@ class _KeptStarter(Starter):
         super().__init__(limits, turn)
         self._kept = kept
 
+    def ahead(self, *given: object) -> None:
+        """None: those that are kept started long before."""
+
     def worker(self, name: str, launch: Launch, bundle: Bundle) -> Worker:
         return self._kept.worker(self, name, launch, bundle.workload.threads)
 

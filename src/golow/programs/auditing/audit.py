@@ -20,6 +20,7 @@ import msgspec
 from golow.levels import ladder
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.level_selection import require_any
+from golow.levels.starter import Starter
 from golow.measure import stats
 from golow.measure.stats import CONFIDENCE
 from golow.measure.words import word
@@ -80,7 +81,10 @@ def audit(request: Request, settings: AuditSettings, observer: AuditObserver) ->
     require_sense(request, racing)
     levels = _levels(request, settings.levels)
     created = datetime.now(UTC)
-    with open_bench(request, racing, observer) as bench:
+    with (
+        Starter(settings.limits, settings.turn) as starter,
+        open_bench(request, racing, observer, starter) as bench,
+    ):
         found: list[AuditedLevel] = []
         interrupted = False
         entrants = (_entrants(level, bench, settings) for level in levels)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +15,7 @@ import psutil
 
 from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level, locate
-from golow.check.reference import Standard, checking
+from golow.check.reference import Standard
 from golow.check.timed_results import Verifier
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.starter import Starter
@@ -34,6 +36,7 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.graph_capture import write_graph
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from golow.workload.trial import require_device
 
 MUCH_FASTER = 0.1  # of eager's time; who needs less is held against the machine's peak
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
@@ -56,19 +59,15 @@ def open_bench(
     request: Request,
     settings: ComparisonSettings,
     observer: Observer,
-    first: Sequence[ChosenLevel] = (),
+    starter: Starter,
 ) -> Iterator[Bench]:
     """Prepare the workload and capture its graph. Leaving the ``with`` block removes its files.
 
-    first: the levels of the first race, whose workers may be started early. Raises `GolowError` for
-    errors that the caller can fix.
+    Raises `GolowError` for errors that the caller can fix.
     """
+    require_device(request.device, request.precision)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
-        starter = stack.enter_context(Starter(settings.limits, settings.turn))
-        reference = checking(request.mode, request.device)
-        starter.ahead([reference, *first], request.mode, request.threads)
-
         observer.stage("preparing the workload")
         prepared = prepare(request, starter.turn.beside())
         bundle, prepared = write_bundle(prepared, folder / "bundle")
@@ -76,6 +75,8 @@ def open_bench(
         observer.stage("capturing the graph")
         notes = write_graph(prepared, bundle)
         card = stack.enter_context(Card()) if request.device == "cuda" else None
+        # The race needs it, and it takes a second: imported while this process waits for workers.
+        Thread(target=import_module, args=("scipy.stats",), daemon=True).start()
         yield Bench(
             prepared.workload,
             bundle,
@@ -193,7 +194,7 @@ class Bench:
         necessary: int,
     ) -> Race:
         """Race the group, then take each one's other figures."""
-        with self.starter.turn.alone():
+        with self.starter.turn.alone(), self.starter.paused():
             self.observer.stage("calibrating the race")
             race = self._raced(group, standard, against, necessary)
             self.observer.stage("measuring memory, energy and layers")

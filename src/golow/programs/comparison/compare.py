@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 
+from golow.levels import ladder
 from golow.levels.level_selection import choices, require_any
+from golow.levels.starter import Starter
 from golow.observer import Observer
-from golow.programs.comparison.bench import open_bench
-from golow.programs.comparison.recording import recorded
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
 from golow.workload.request import Request
-from golow.workload.trial import require_device
 
 
 def compare(request: Request, settings: ComparisonSettings, observer: Observer) -> Comparison:
@@ -30,13 +29,20 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
     require_sense(request, settings)
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
     require_any(settings.levels, chosen, request.device)
-    with open_bench(request, settings, observer, chosen) as bench:
-        raced = bench.race(chosen)
-        return recorded(bench.workload, settings, raced, bench.notes)
+    with Starter(settings.limits, settings.turn) as starter:
+        reference = ladder.choose(ladder.REFERENCE, request.mode, request.device)
+        starter.ahead([reference, *chosen], request.mode, request.threads, request.device)
+        # Imports PyTorch, while the first workers import it as well.
+        from golow.programs.comparison.bench import open_bench
+        from golow.programs.comparison.recording import recorded
+
+        with open_bench(request, settings, observer, starter) as bench:
+            raced = bench.race(chosen)
+            return recorded(bench.workload, settings, raced, bench.notes)
 
 
 def require_sense(request: Request, settings: ComparisonSettings) -> None:
-    """Raise `GolowError` for settings that make no sense, or a device that is not there."""
+    """Raise `GolowError` for settings that make no sense."""
     if settings.cold and request.device == "cpu":
         raise GolowError("--cold empties the cache of a GPU", "add --device cuda.")
     if not 0 <= settings.time_limit < math.inf:
@@ -47,4 +53,3 @@ def require_sense(request: Request, settings: ComparisonSettings) -> None:
         raise GolowError(
             f"an interval of {settings.interval} is not allowed", "use --interval 0.02 or so."
         )
-    require_device(request.device, request.precision)
