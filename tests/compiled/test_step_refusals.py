@@ -110,7 +110,6 @@ MODULES: dict[str, tuple[Callable[[], Any], str]] = {
     "other": (lambda: with_function(another_when_captured), "computes something else"),
     "state": (with_attribute, "changes its attribute 0.calls in each pass"),
     "buffer": (with_unsaved_buffer, "changes the buffer 0.mean, which is not in the state dict"),
-    "in place": (lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 5)), "input 0 of the"),
     "shapes": (lambda: nn.Linear(7, 5), "does not run on the example: RuntimeError: mat1"),
 }
 

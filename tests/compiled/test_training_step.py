@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from golow.levels.direct.onednn.level import probe
 from golow.records.workload import Optimizer
@@ -44,6 +45,34 @@ def test_fifty_steps_are_those_of_pytorch(optimizer: Optimizer, every: int) -> N
     eager = curve_of(Eager(module, optimizer, every=every), data)
     reference = curve_of(Eager(module, optimizer, torch.float64, every=every), data)
     assert_near(found, eager, reference)
+
+
+class Doubling(nn.Module):
+    """Changes its input in place, which has a name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.mul_(2)
+        output: Tensor = self.layer(x)
+        return output
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 5)), Doubling()],
+    ids=["layer", "forward"],
+)
+def test_inputs_that_the_module_changes_stay_as_they_are(module: nn.Module) -> None:
+    data = batches(6, (6,))
+    before = copy.deepcopy(data)
+    step = stepped(module.train(), ADAMW, data[0])
+    found = Curve(trained(step, data), step.state_dict())
+    reference = curve_of(Eager(module, ADAMW, torch.float64), copy.deepcopy(data))
+    assert all(torch.equal(x, kept) for (x, _), (kept, _) in zip(data, before, strict=True))
+    assert_near(found, curve_of(Eager(module, ADAMW), copy.deepcopy(data)), reference)
 
 
 @pytest.mark.slow

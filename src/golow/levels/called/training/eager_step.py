@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from golow.levels.called.attribute_state import require_stateless
+from golow.levels.called.changed_inputs import places_changed
 from golow.lower.capture.shared_tensors import own_tensors_kept
 from golow.records.errors import GolowError
 from golow.workload.dropout_calls import DROPOUT_CALLS
@@ -38,20 +39,33 @@ def require_training(module: object) -> None:
         )
 
 
+class EagerStep(NamedTuple):
+    """loss: of the batch. changed: the places of inputs that the forward pass changes in place."""
+
+    loss: float
+    changed: tuple[int, ...]
+
+
 @torch.no_grad()
-def eager_loss(
+def eager_step(
     module: nn.Module,
     loss: Callable[..., Tensor],
     inputs: Sequence[Tensor],
     targets: Sequence[Tensor],
-) -> float:
-    """The loss of a batch, without what random layers drop. The module stays as it is. Raises
-    `GolowError` if module or loss do not take the batch, and for a loss that is not one number."""
+) -> EagerStep:
+    """The loss of a batch, without what random layers drop, and what the pass changes. Module and
+    batch stay as they are. Raises `GolowError` if module or loss do not take the batch, and for a
+    loss that is not one number."""
+    changed: set[int] = set()
 
     def run() -> Any:
+        given = [item.clone() for item in inputs]
+        before = [item._version for item in given]
         copies = {name: buffer.clone() for name, buffer in module.named_buffers()}
         with own_tensors_kept(module), _explained("the module does not run on the example"):
-            return functional_call(module, copies, tuple(item.clone() for item in inputs))
+            output = functional_call(module, copies, tuple(given))
+        changed.update(places_changed(before, given))
+        return output
 
     with random_layers_off(module), installed(DROPOUT_CALLS):
         output = require_stateless(module, run)
@@ -64,7 +78,7 @@ def eager_loss(
             else type(found).__name__
         )
         raise GolowError(f"the loss is {kind}, not one number", 'use reduction="mean" or "sum".')
-    return float(found)
+    return EagerStep(float(found), tuple(sorted(changed)))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from golow.levels.called.one_size import by_position
 from golow.levels.called.processor import Processor
 from golow.levels.called.sizes import ascending
 from golow.levels.called.target import device_of
-from golow.levels.called.training.eager_step import eager_loss, require_training
+from golow.levels.called.training.eager_step import eager_step, require_training
 from golow.levels.called.training.evaluation import Evaluation
 from golow.levels.called.training.module_weights import ModuleWeights, without_content
 from golow.levels.called.training.on_gpu import OnGpu
@@ -32,6 +32,7 @@ from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.workload.losses import own_loss
+from golow.workload.own_copies import work_on_copies
 
 FAR, TINY = 0.3, 1e-6  # from this distance on, of the loss, a plan computes something else
 
@@ -58,13 +59,14 @@ def built_step(
     observer.stage("running the step in PyTorch")
     tensors = [item.detach() for item in inputs.example]
     first, targets = tensors[: inputs.number], tensors[inputs.number :]
-    expected = eager_loss(by_position(module, inputs.keywords), function, first, targets)
+    eager = eager_step(by_position(module, inputs.keywords), function, first, targets)
 
     on_cpu = inputs.device.type == "cpu"
     empty = without_content(module, torch.device("cpu" if on_cpu else "meta"))
     content = {name: t.detach() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
     captured, captured_loss = device.captured(empty, function)
     view = by_position(captured, inputs.keywords)
+    work_on_copies(view, eager.changed, ())
     weights = ModuleWeights(empty, content, device.state)
     network = Network(view, captured_loss, settings._replace(state=None), wanted.every)
     plans = StepPlans(network, inputs, weights, device)
@@ -84,7 +86,7 @@ def built_step(
     step = TrainingStep(parts)
     step.build(inputs.batch, observer)
     before = device.scale()
-    _require_agreement(step, tensors, expected)
+    _require_agreement(step, tensors, eager.loss)
     if before is not None:
         device.set_scale(before)
     nothing = {"state": {}, "param_groups": settings.groups}
