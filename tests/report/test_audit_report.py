@@ -41,9 +41,9 @@ from support.records.audits import (
 PAGE = DOCS / "use" / "audit.md"
 
 
-def printed(shown: Audit) -> str:
+def printed(shown: Audit, width: int = 100) -> str:
     text = io.StringIO()
-    render(shown, PlainConsole(file=text, width=100, markup=False))
+    render(shown, PlainConsole(file=text, width=width, markup=False))
     return text.getvalue()
 
 
@@ -60,6 +60,14 @@ def test_the_tables_fit(name: str) -> None:
     text = printed(AUDITS[name])
     assert max(map(len, text.splitlines())) <= 100
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("width", [64, 72, 80, 100])
+def test_names_stay_whole_in_narrow_tables(width: int) -> None:
+    one = price(choice="openmp_waiting", alternative="wait_passive_and_then_sleep")
+    lines = printed(audit([level(prices=[one])]), width).splitlines()
+    assert any(line.lstrip().startswith("openmp_waiting ") for line in lines)
+    assert any(line.lstrip().startswith("+wait_passive_and_then_sleep ") for line in lines)
 
 
 def test_each_word_is_said_with_its_meaning() -> None:

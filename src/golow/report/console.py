@@ -49,6 +49,12 @@ def fits(table: Table, console: Console) -> bool:
     return table.__rich_measure__(console, unlimited).maximum <= console.width
 
 
+def fits_folded(table: Table, console: Console) -> bool:
+    """True if the console shows every word of the table whole."""
+    unlimited = console.options.update(width=UNLIMITED)
+    return table.__rich_measure__(console, unlimited).minimum <= console.width
+
+
 def plain(text: str) -> str:
     """A message for the terminal: as `visible`, and without the end of what is very long."""
     lines = text.split("\n")

@@ -4,10 +4,11 @@ every level, how to set what is faster, and what matters nowhere."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -29,7 +30,7 @@ from golow.report.audit.setting import best_lines, setting_lines
 from golow.report.comparison.columns import STYLES
 from golow.report.comparison.gpu import names_text
 from golow.report.comparison.table import workload_text
-from golow.report.console import WIDTH, visible, wide_console
+from golow.report.console import WIDTH, fits_folded, visible, wide_console
 from golow.report.units import (
     MISSING,
     bytes_change_text,
@@ -120,7 +121,7 @@ def _render_level(audit: Audit, level: AuditedLevel, console: Console, width: in
     console.print()
     console.print(Text(level_text(level), style="bold"))
     if level.prices:
-        console.print(price_table(level))
+        console.print(_fitting(level, console))
     for reason in _reasons(level):
         console.print(Text(reason))
     for title, lines in (
@@ -146,22 +147,50 @@ def level_text(level: AuditedLevel) -> str:
     return text if level.prices else f"{text}; nothing to try"
 
 
-def price_table(level: AuditedLevel) -> Table:
-    """A row an alternative, the fastest first."""
-    table = _table("choice\n+alternative", "made by", "now\nalternative")
-    for title in ("time over\ndefault's", "memory\nalloc.", "ready"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("finding\ncheck", no_wrap=True)
-    for price in ordered(level):
-        table.add_row(
-            _cell(price.choice, f"+{price.alternative}"),
-            _cell(maker(price) or MISSING),
-            _cell(price.now or MISSING, price.value),
-            _ratio_text(price),
-            _memory_text(level, price),
-            _ready_text(level, price),
-            _finding_text(price),
+class _Column(NamedTuple):
+    """A column of `price_table`. rank: in which order columns are left out where there is no room,
+    the highest first; 0 never is."""
+
+    title: str
+    cell: Callable[[AuditedLevel, Price], Text | str]
+    rank: int = 0
+    justify: JustifyMethod = "left"
+    folds: bool = False
+
+
+COLUMNS = (
+    _Column("choice\n+alternative", lambda _, one: _cell(one.choice, f"+{one.alternative}")),
+    _Column("made by", lambda _, one: _cell(maker(one) or MISSING), 3, folds=True),
+    _Column("now\nalternative", lambda _, one: _cell(one.now or MISSING, one.value), folds=True),
+    _Column("time over\ndefault's", lambda _, one: _ratio_text(one), justify="right"),
+    _Column("memory\nalloc.", lambda level, one: _memory_text(level, one), 1, "right"),
+    _Column("ready", lambda level, one: _ready_text(level, one), 2, "right"),
+    _Column("finding\ncheck", lambda _, one: _finding_text(one)),
+)
+
+
+MOST = max(column.rank for column in COLUMNS)
+
+
+def price_table(level: AuditedLevel, most: int = MOST) -> Table:
+    """A row an alternative, the fastest first. most: columns of a higher rank are left out."""
+    shown = [column for column in COLUMNS if column.rank <= most]
+    table = _table()
+    for column in shown:
+        table.add_column(
+            column.title, justify=column.justify, no_wrap=not column.folds, overflow="fold"
         )
+    for price in ordered(level):
+        table.add_row(*(column.cell(level, price) for column in shown))
+    return table
+
+
+def _fitting(level: AuditedLevel, console: Console) -> Table:
+    """The table without the columns for which the console is too narrow: words stay whole."""
+    most, table = MOST, price_table(level)
+    while most and not fits_folded(table, console):
+        most -= 1
+        table = price_table(level, most)
     return table
 
 
