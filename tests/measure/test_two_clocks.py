@@ -144,6 +144,23 @@ def test_one_of_a_few_contended_blocks_may_stall() -> None:
     assert "processor time" in two_clocks.refute_busy(clean, 1)
 
 
+def unlike(short: float, count: int = 400, waits: int = 40) -> list[Block]:
+    """Blocks of one thread whose iterations use 15 ms each, of which they report so much, but for a
+    tenth, which waited for a core for ten times as long."""
+    times = (round(short * 15e6),) * (count - waits) + (150_000_000,) * waits
+    return [msgspec.structs.replace(block, host_ns=times) for block in busy(1.0, 1.0, count=count)]
+
+
+def test_iterations_that_waited_do_not_cover_for_the_others() -> None:
+    """On busy cores one in ten may wait, and the median, which is quoted, is a third of what the
+    work took in a thread."""
+    cheats, honest = unlike(0.3), unlike(1.0)
+    assert (two_clocks.busy_share(cheats, 1) or 0) > two_clocks.LEAST_BUSY_SHARE
+    assert "processor time" in two_clocks.refute_busy(cheats, 1, honest)
+    assert two_clocks.refute_busy(honest, 1, honest) == ""
+    assert two_clocks.refute_busy(cheats, 1, cheats) == "", "work that differs does so everywhere"
+
+
 class Stalling:
     """A worker whose first blocks in a race of millisecond iterations last for longer than it says,
     by golow's clock."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from golow.measure.block import Attempt, Worker, warmup_iterations
 from golow.records.comparison import Block
@@ -49,12 +50,6 @@ BUSY_BASELINE = 0.02
 LEAST_BUSY_SHARE = 0.85
 """Least share of processor time not allowed for that the times of all threads must cover. It is
 closer to one than `LEAST_SHARE`, since nothing that other programs do adds to it."""
-
-LEAST_OF_BASELINE = 0.65
-"""Share of the baseline's share that a level of one thread must reach as well. On busy cores the
-times of a level include its waiting, and those of an honest one cover its processor time twice:
-half of that would hide work outside of the iterations. Several threads may wait actively at one
-level and not at another."""
 
 BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
 """Factor of the processor time allowed around iterations, and its bound, since it takes longer on
@@ -116,8 +111,20 @@ def busy_share(
         (_busy_seconds_not_allowed_for(block, threads, around), threads * _reported_seconds(block))
         for block in known
     ]
-    few = 1 < len(known) < LEAST_BLOCKS and all(block.contended for block in known)
-    return _share(_without_worst(found, least=int(few)))
+    return _share(_without_worst(found, _fewest_left_out(known)))
+
+
+def median_share(blocks: Sequence[Block], around: float) -> float | None:
+    """The median of each block, which is quoted, for all its iterations, as a share of the
+    processor time of a level of one thread. No iteration takes less time than processor time; but
+    on busy cores the sum of a few that waited hides what others left to a thread. It is less than 1
+    where iterations are unlike each other, at the baseline as well."""
+    known = _with_busy_time(blocks)
+    found = [
+        (_busy_seconds(block, 1, around), median(block.quoted_ns) / 1e9 * _iterations(block))
+        for block in known
+    ]
+    return _share(_without_worst(found, _fewest_left_out(known)))
 
 
 def refute_busy(
@@ -134,9 +141,10 @@ def refute_busy(
         return ""
     usual = min(_seconds_around(baseline, threads), MOST_AROUND_SECONDS)
     around = max(usual, BUSY_FACTOR * AROUND_SECONDS)
-    share = busy_share(blocks, threads, around)
-    trusted = busy_share(baseline, threads, around) if threads == 1 else None
-    least = LEAST_BUSY_SHARE * max(1.0, LEAST_OF_BASELINE * (trusted or 0.0))
+    share, least = busy_share(blocks, threads, around), LEAST_BUSY_SHARE
+    if threads == 1 and (share is None or share >= least):
+        share = median_share(blocks, around)
+        least *= min(1.0, median_share(baseline, around) or 1.0)
     if share is None or share >= least:
         return ""
     return (
@@ -193,6 +201,11 @@ def _without_worst(
     return sorted(found, key=lambda seconds: seconds[0] - seconds[1])[:kept]
 
 
+def _fewest_left_out(known: Sequence[Block]) -> int:
+    """One of a few blocks that are all contended: see `busy_share`."""
+    return int(1 < len(known) < LEAST_BLOCKS and all(block.contended for block in known))
+
+
 def _share(found: Sequence[tuple[float, float]]) -> float | None:
     """Reported over passed seconds; None if too little passed to tell."""
     passed = sum(seconds for seconds, _ in found)
@@ -207,8 +220,7 @@ def _iteration_seconds(blocks: Sequence[Block]) -> float:
 
 def _reported_seconds(block: Block) -> float:
     """Reported seconds of all iterations; the untimed ones take as long as the timed ones."""
-    count = len(block.host_ns)
-    return sum(block.quoted_ns) / 1e9 * (count + warmup_iterations(count)) / count
+    return sum(block.quoted_ns) / 1e9 * _iterations(block) / len(block.host_ns)
 
 
 def _with_busy_time(blocks: Sequence[Block]) -> list[Block]:
@@ -221,24 +233,32 @@ def _with_busy_time(blocks: Sequence[Block]) -> list[Block]:
 def _seconds_around(blocks: Sequence[Block], threads: int) -> float:
     """Processor time of an iteration beyond what is reported of it."""
     known = _with_busy_time(blocks)
-    counts = (len(block.host_ns) for block in known)
-    iterations = sum(count + warmup_iterations(count) for count in counts)
+    iterations = sum(map(_iterations, known))
     passed = sum((block.busy_ns or 0) / 1e9 - REQUEST_SECONDS for block in known)
     more = passed - threads * sum(map(_reported_seconds, known))
     return more / iterations if iterations else 0.0
 
 
 def _busy_seconds_not_allowed_for(block: Block, threads: int, around: float) -> float:
-    count = len(block.host_ns)
-    spinning = SPIN_SECONDS * (threads - 1)
-    written = block.wrote / WRITTEN_PER_SECOND
-    around *= count + warmup_iterations(count)
-    allowed = BUSY_FACTOR * REQUEST_SECONDS + around + written + spinning
     busy = (block.busy_ns or 0) / 1e9
     # A single thread waits for its core in its iterations as it does outside of them. Of several
     # it is not known which of them an iteration waited for.
     waited = (block.wait_share or 0.0) * block.wall_ns / 1e9 if threads == 1 else 0.0
-    return max(0.0, busy - allowed) * (1 + waited / busy) if busy else 0.0
+    return _busy_seconds(block, threads, around) * (1 + waited / busy) if busy else 0.0
+
+
+def _busy_seconds(block: Block, threads: int, around: float) -> float:
+    """Processor time of a block beyond what is allowed for."""
+    spinning = SPIN_SECONDS * (threads - 1)
+    written = block.wrote / WRITTEN_PER_SECOND
+    allowed = BUSY_FACTOR * REQUEST_SECONDS + around * _iterations(block) + written + spinning
+    return max(0.0, (block.busy_ns or 0) / 1e9 - allowed)
+
+
+def _iterations(block: Block) -> int:
+    """Timed and untimed ones."""
+    count = len(block.host_ns)
+    return count + warmup_iterations(count)
 
 
 def _seconds_not_allowed_for(block: Block) -> float:

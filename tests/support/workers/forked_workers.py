@@ -75,7 +75,6 @@ class ForkServer:
         """The process id of a new child of this process."""
         request |= {"parent": os.getpid(), "affinity": [*os.sched_getaffinity(0)]}
         with self._turn:
-            self.start()
             socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
             return int(self._socket.recv(32))
 
@@ -163,6 +162,7 @@ def forked_workers(server: ForkServer) -> Iterator[None]:
             ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
             self._close_pipe_fds(*(asked[name] for name in ends))  # type: ignore[attr-defined]
 
+    server.start()  # in this thread: Linux ends it with the thread that started it
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", Forked)
         # Whoever is left by the one that forked it becomes a child of this process.
