@@ -115,7 +115,7 @@ def test_two_interrupts_while_workers_load(tmp_path: Path) -> None:
         assert child.stderr is not None
         assert any("capturing the graph" in line for line in child.stderr)
         time.sleep(0.5)
-        assert len(list(tmp_path.glob("golow-*"))) == 2  # the folder and its lock
+        assert len(list(tmp_path.glob("golow-*"))) >= 2  # the folder and its lock
         interrupt(child)
         time.sleep(0.05)
         interrupt(child)
