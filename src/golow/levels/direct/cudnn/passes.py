@@ -17,6 +17,7 @@ from golow.lower.aten.empty_tensors import leave_out_empty
 from golow.lower.aten.functional import make_functional
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.aten.strided import stride_over_whole_memory
+from golow.lower.fuse.averaged_functions import average_before_scaling
 from golow.lower.fuse.common_subexpressions import merge_equal_nodes
 from golow.lower.fuse.epilogue_fission import release_activations
 from golow.lower.fuse.epilogue_fusion import (
@@ -182,6 +183,7 @@ INFERENCE: Order = (
     join_linear_layers,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    average_before_scaling,
     reduce_few_elementwise,
     eliminate_dead_code,
 )
@@ -231,6 +233,7 @@ TRAINING: Order = (
     add_rows_to_gradients,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    average_before_scaling,
     reduce_few_elementwise,
     update_parameters,
     eliminate_dead_code,
