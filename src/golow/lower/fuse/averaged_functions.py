@@ -14,7 +14,7 @@ import msgspec
 
 from golow.lower.fuse.pointwise_fusion import KINDS
 from golow.lower.ir.clean_up import eliminate_dead_code
-from golow.lower.ir.graph import Graph, Node, Ref, Value
+from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.operator import record_of, written
 from golow.lower.ir.rewriting import Links, Names, rewritten
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool

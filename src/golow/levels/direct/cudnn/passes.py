@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from golow.levels.direct.cudnn.operators.grouped_product import STEP
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
@@ -87,7 +89,7 @@ def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
     if precision in ("bf16", "fp16"):
         return CUDNN if mode == "infer" else CUDNN_IN_TRAINING
     if precision == "tf32":
-        return Kernels(width=128 if mode == "infer" else 64)
+        return Kernels(width=128 if mode == "infer" else 64, masked=sys.maxsize)
     return None
 
 
