@@ -112,6 +112,8 @@ TRANSFORMS: dict[str, Function] = {
         torch.fft.rfft2(a.real, dim=(2, 1))
     ),
     "two axes, back": lambda a, b: torch.fft.irfft2(a * b, s=(3, 6), norm="ortho"),
+    "all axes of real numbers": lambda a, b: torch.fft.fftn(a.real, dim=(0, 1)).real,
+    "converted": lambda a, b: torch.view_as_real(a.real.to(torch.complex64) * b),
     "all axes": lambda a, b: torch.view_as_real(torch.fft.fftn(a, norm="ortho")),
     "shifted": lambda a, b: torch.view_as_real(torch.fft.fftshift(torch.fft.fft(a))),
     "a convolution": lambda a, b: torch.fft.irfft(

@@ -30,12 +30,15 @@ def _same(pairs: Pairs, given: Given) -> Ref:
 
 
 def _converted(pairs: Pairs, given: Given) -> Ref:
-    """A conversion to complex numbers of complex ones."""
-    dtype = given["dtype"]
+    """A conversion to complex numbers, of complex or real ones."""
+    item, dtype = given["self"], given["dtype"]
     wanted = isinstance(dtype, Symbol) and dtype.name == COMPLEX
-    if not pairs.is_complex(given["self"]) or not (wanted or dtype is None):
+    if not isinstance(item, Ref) or not (wanted or dtype is None):
         raise UnknownError
-    return _same(pairs, given)
+    if pairs.is_complex(item):
+        return item
+    real = pairs.call("aten.to.dtype", item, Symbol(kind="dtype", name="float32"))
+    return pairs.pair(real, pairs.call("aten.zeros_like.default", real))
 
 
 def _product(pairs: Pairs, given: Given) -> Ref:

@@ -38,6 +38,7 @@ from golow.lower.fuse.norm_fusion import (
     fuse_gradient_sum,
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
+from golow.lower.fuse.product_sums import add_within_products
 from golow.lower.fuse.products import join_rows, scale_products
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
@@ -233,6 +234,7 @@ TRAINING: Order = (
     compute_before_joining,
     name_cross_entropy,
     add_rows_to_gradients,
+    add_within_products,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
     average_before_scaling,
