@@ -129,7 +129,13 @@ class _Inputs:
     # ------------------------------------------------------------ the inputs
 
     def _ids(self, generator: Generator) -> Tensor:
-        return self._below(self.text.vocab_size, (self.batch, self.sequence), generator)
+        size = getattr(self.text, "vocab_size", None)
+        if not isinstance(size, int):
+            raise GolowError(
+                f"{self.kind.__name__} reads tokens, but its configuration has no vocab_size",
+                "give example_inputs=; if it is a part of a model, name the whole model.",
+            )
+        return self._below(size, (self.batch, self.sequence), generator)
 
     def _below(self, size: int, shape: tuple[int, ...], generator: Generator) -> Tensor:
         """Integers below the size. Ids with a meaning, such as padding, are replaced."""

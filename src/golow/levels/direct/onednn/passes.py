@@ -135,6 +135,7 @@ TRAINING: Order = (
     leave_out_empty,
     join_rows,
     drop_conversions,
+    scale_products,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
