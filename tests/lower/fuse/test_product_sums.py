@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
 from support.direct.cuda_on_cpu import follow
@@ -62,6 +63,8 @@ def test_the_numbers_stay_and_sums_are_within_products() -> None:
     added = [r for r in records(graph, MatrixProduct) if r.added is not None]
     assert len(residuals) == 4  # two sums with the input of each block
     assert len(added) == 4  # the gradients of what three layers read
+    norms = records(graph, LayerNormBackward)
+    assert len(norms) == 4 and all(norm.added is not None for norm in norms)
 
 
 @pytest.mark.slow
@@ -70,6 +73,8 @@ def test_a_step_has_no_pass_for_a_sum_of_products() -> None:
     assert_sound(made)
     forward = [s.operation for s in made.plan.steps if s.phase == "forward"]
     assert forward.count("fused") == 4  # each block's functions
+    backward = made.plan.steps[len(forward) :]
+    assert not [s for s in backward if s.operation == "fused" and not any(s.modules)]
 
 
 @pytest.mark.slow

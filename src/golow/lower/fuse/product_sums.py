@@ -4,6 +4,7 @@ forward, and those of gradients of a value that several layers read."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import msgspec
@@ -57,12 +58,12 @@ def _term(
     known = [
         (term, other)
         for term, other in found
-        if term and term.position not in taken and _in_memory(links, other.name, taken)
+        if term and term.position not in taken and in_memory(links, other.name, taken)
     ]
     return max(known, key=lambda pair: pair[0].position, default=None)
 
 
-def _in_memory(links: Links, name: str, taken: dict[int, tuple[Node, ...]]) -> bool:
+def in_memory(links: Links, name: str, taken: Container[int] = ()) -> bool:
     """True if the value is written in any case: it is no function of elements that others alone
     read, which are one pass over memory with the sum. taken: sums that products compute now."""
     maker = links.maker.get(name)
@@ -71,7 +72,7 @@ def _in_memory(links: Links, name: str, taken: dict[int, tuple[Node, ...]]) -> b
     node = links.nodes[maker]
     view = Reshape.of(node)
     if view is not None:
-        return _in_memory(links, view.x.name, taken)
+        return in_memory(links, view.x.name, taken)
     readers = (links.nodes[position].op for position in links.readers[name])
     return node.op not in KINDS or not all(op in KINDS for op in readers)
 

@@ -33,6 +33,7 @@ from golow.lower.fuse.epilogue_fusion import (
 )
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
 from golow.lower.fuse.norm_fusion import (
+    add_within_norm_gradients,
     compact_strided_gradients,
     fuse_batch_norm_activation,
     fuse_gradient_sum,
@@ -235,6 +236,7 @@ TRAINING: Order = (
     compute_before_joining,
     name_cross_entropy,
     add_rows_to_gradients,
+    add_within_norm_gradients,
     add_within_products,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
