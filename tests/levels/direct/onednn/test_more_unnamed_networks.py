@@ -177,6 +177,23 @@ class GatedLinearAttention(nn.Module):
         return self.last(functional.rms_norm(torch.stack(found, 1), (4,)).flatten(2))
 
 
+class DeltaRule(nn.Module):
+    """A chunk of a delta network, whose updates solve a triangular system (Yang et al. 2024)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.strength = nn.Linear(8, 24), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.project(x).chunk(3, -1)
+        key, strength = functional.normalize(key, dim=-1), torch.sigmoid(self.strength(x))
+        system = (strength * key) @ key.mT
+        new = torch.linalg.solve_triangular(
+            system, strength * value, upper=False, unitriangular=True
+        )
+        return (query @ key.mT).tril() @ new
+
+
 class Retention(nn.Module):
     """Attention without softmax, with weights that decay by distance, and group norm of heads
     (Sun et al. 2023)."""
@@ -298,6 +315,7 @@ NETWORKS = {
     Switch: (2, 6, 8),
     Differential: (4, 6),
     GatedLinearAttention: (2, 6, 8),
+    DeltaRule: (2, 6, 8),
     Retention: (2, 6, 8),
     TimeMix: (2, 6, 8),
     GraphAttention: (6, 8),
