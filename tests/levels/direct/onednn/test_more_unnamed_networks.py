@@ -114,6 +114,21 @@ class Involution(nn.Module):
         return self.last((kernels * taps).sum(3).view(batch, channels, height, width).mean((2, 3)))
 
 
+class Pooling(nn.Module):
+    """Pixels mixed by averages of the normalised image less itself (Yu et al. 2022)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Conv2d(3, 8, 1), nn.GroupNorm(1, 8), nn.Linear(8, 3)
+        self.scale = nn.Parameter(torch.rand(8, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        y = self.norm(x)
+        x = x + self.scale * (functional.avg_pool2d(y, 3, 1, 1, count_include_pad=False) - y)
+        return self.last(x.relu().mean((2, 3)))
+
+
 class Switch(nn.Module):
     """One expert for each token, each with room for few (Fedus et al. 2021)."""
 
@@ -312,6 +327,7 @@ NETWORKS = {
     FourierMixer: (2, 8, 8),
     Deformable: (2, 3, 6, 6),
     Involution: (2, 3, 6, 6),
+    Pooling: (2, 3, 6, 6),
     Switch: (2, 6, 8),
     Differential: (4, 6),
     GatedLinearAttention: (2, 6, 8),
