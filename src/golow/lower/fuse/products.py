@@ -140,13 +140,16 @@ def read_through_views(links: Links, name: str) -> tuple[set[str], set[int]]:
 
 def _made_by(links: Links, reference: Ref) -> int | None:
     """The position of the node that makes the value, or whose elements are moved there; None if
-    something else reads one of them."""
+    something else reads one of them, or if they are repeated: what scales them writes them so."""
     name = reference.name
     while links.only_reader(name) is not None:
         maker = links.maker.get(name)
         moved = _moved(links, maker) if maker is not None else None
-        if moved is None:
+        if maker is None or moved is None:
             return maker
+        sizes = {math.prod(links.values[item].shape) for item in (name, moved)}
+        if Expand.of(links.nodes[maker]) and len(sizes) > 1:
+            return None
         name = moved
     return None
 
