@@ -13,9 +13,10 @@ the plan, the bytes that it moves for layout alone, and its predicted time, each
 its bytes and its operations at the machine's rates plus a launch; against the least of
 `survey_least.py`. The GPU is --gpu by its published figures, the CPU has nominal rates.
 
-Each network has a process of its own with one thread, --jobs at a time, each --seconds at most. Its
-record is appended to --records as a line of JSON; a network whose record has all modes and plans is
-left out, so that the survey can be stopped and continued. --show prints the tables of all records;
+Each network has a process of its own with one thread, --jobs at a time, each --seconds at most,
+forked from one that has imported the libraries. Its record is appended to --records as a line of
+JSON; a network whose record has all modes and plans is left out, so that the survey can be stopped
+and continued. Networks that failed before come last. --show prints the tables of all records;
 --page puts them between the marks of a page, ``<!-- survey: begin -->`` and its end.
 """
 
@@ -23,68 +24,44 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import multiprocessing
 import sys
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
+import torch
+import torch._dynamo  # each network's capture imports it: once, before the processes are forked
 
-from golow.levels import ladder
 from golow.levels.nvidia.known_gpus import named
-from golow.lower.analysis.arithmetic import step_operations
-from golow.lower.ir.clean_up import CLEAN_UP
-from golow.lower.ir.pass_runner import apply
-from golow.lower.plan.memory_traffic import layout_bytes, moved_bytes
-from golow.lower.plan.plan import Plan
-from golow.programs.explain.show_lowering import plan_of
-from golow.records.errors import GolowError, Unsupported
 from golow.storage.files import write_whole
-from golow.workload.graph_capture import capture
-from golow.workload.prepare import Prepared, prepare_for_absent
 from networks import listed
 from page_part import put_into
-from survey_least import Rates, least_seconds
-from survey_networks import names, request
+from survey_networks import names
 from survey_page import tables
+from survey_plans import PLANS, surveyed, words
 
 GROUPS = ("further", "timm", "torchvision", "transformers")
 MODES = ("infer", "train")
-# By name of a plan: level, device and precision.
-PLANS = {
-    "bf16": ("cudnn:autotune", "cuda", "bf16"),
-    "tf32": ("cudnn:autotune", "cuda", "tf32"),
-    "float32": ("onednn", "cpu", "default"),
-}
-# Bytes and operations per second of two cores with AVX2, and seconds of a call of the library.
-CPU = Rates(30e9, 150e9, 1e-6, 4)
-LAUNCH = 2e-6  # seconds of a launch within a CUDA graph
-WORST = 3  # operations that a record names
 
 
 def main() -> int:
     """Survey what has no record yet, or show the records."""
     options = arguments()
-    if options.one:
-        print(json.dumps(surveyed(options.one, options)), flush=True)
-        return 0
     if options.show:
         return show(options)
-    done = latest(records(options.records))
-    known = {record["network"] for record in done if covers(record, options)}
+    done = {record["network"]: record for record in latest(records(options.records))}
     wanted = dict.fromkeys(options.networks or names(options.groups, options.each, print))
-    left = [name for name in wanted if name not in known]
+    left = [name for name in wanted if name not in done or not covers(done[name], options)]
+    left.sort(key=lambda name: name in done)
     print(f"{len(wanted) - len(left)} networks have a record, {len(left)} have none", flush=True)
-    begun = time.monotonic()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for record in pool.map(lambda name: in_its_process(name, options, begun), left):
-            if record:
-                print(record["network"], record.get("failed", f"{record['took']} s"), flush=True)
+    for record in in_processes(left, options):
+        append(record, options.records)
+        print(record["network"], record.get("failed", f"{record['took']} s"), flush=True)
     return 0
 
 
@@ -102,7 +79,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=Path, default=Path("survey.jsonl"))
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--page", type=Path, help="with --show: put the tables into this page")
-    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     for name, known in (("groups", GROUPS), ("modes", MODES), ("plans", tuple(PLANS))):
         if unknown := set(getattr(options, name)) - set(known):
@@ -151,115 +127,78 @@ def covers(record: dict[str, Any], options: argparse.Namespace) -> bool:
     return all((mode, None) in known or (mode, plan) in known for mode, plan in asked)
 
 
-def in_its_process(name: str, options: argparse.Namespace, begun: float) -> dict[str, Any] | None:
-    """Survey one network and append its record; None if there was no time to begin."""
-    if time.monotonic() - begun > options.budget:
-        return None
-    command = [sys.executable, __file__, "--one", name, "--gpu", options.gpu]
-    command += ["--modes", ",".join(options.modes), "--plans", ",".join(options.plans)]
-    started = time.monotonic()
+def append(record: dict[str, Any], file: Path) -> None:
+    """Add a line to the records."""
+    with file.open("a+b") as open_file:  # the line before may have been cut short
+        open_file.seek(max(open_file.seek(0, 2) - 1, 0))
+        broken = open_file.read() not in (b"", b"\n")
+        open_file.write(b"\n" * broken + json.dumps(record).encode() + b"\n")
+
+
+# ---------------------------------------------------------------- processes
+
+
+class Running(NamedTuple):
+    """A network's process, and the end of the pipe at which its record arrives."""
+
+    network: str
+    process: BaseProcess
+    answer: Connection
+    begun: float
+
+
+def in_processes(left: Iterable[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Survey each network in a process of its own; yield records in the order in which they end."""
+    waiting, running = deque(left), list[Running]()
+    begun = time.monotonic()
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            if time.monotonic() - begun > options.budget:
+                waiting.clear()
+                break
+            running.append(started(waiting.popleft(), options))
+        ready = wait([item.answer for item in running], timeout=1.0)
+        for item in tuple(running):
+            late = time.monotonic() - item.begun > options.seconds
+            if item.answer in ready or late:
+                running.remove(item)
+                yield ended(item, options.seconds)
+
+
+def started(name: str, options: argparse.Namespace) -> Running:
+    """A process that surveys the network."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    given = (sender, name, options.modes, options.plans, options.gpu)
+    process = context.Process(target=answer, args=given, daemon=True)
+    process.start()
+    sender.close()
+    return Running(name, process, receiver, time.monotonic())
+
+
+def ended(item: Running, limit: float) -> dict[str, Any]:
+    """The record of a process that answered, or that took too long, and its end."""
+    found = {"failed": f"not ended within {limit:.0f} s"}
+    if item.answer.poll():
+        try:
+            found = item.answer.recv()
+        except EOFError:
+            item.process.join()
+            found = {"failed": f"its process ended with exit status {item.process.exitcode}"}
+    item.process.kill()
+    item.process.join()
+    item.answer.close()
+    return {"network": item.network, "took": round(time.monotonic() - item.begun), **found}
+
+
+def answer(sender: Connection, name: str, *asked: Any) -> None:
+    """Send the network's record."""
+    torch.set_num_threads(1)
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=options.seconds)
-        printed = ended.stdout.splitlines()
-        found = json.loads(printed[-1]) if printed else {"failed": ended.stderr[-300:]}
-    except subprocess.TimeoutExpired:
-        found = {"failed": f"not ended within {options.seconds:.0f} s"}
-    except json.JSONDecodeError:
-        found = {"failed": printed[-1][-300:]}
-    record = {"network": name, "took": round(time.monotonic() - started), **found}
-    with options.records.open("a+b") as file:  # the line before may have been cut short
-        file.seek(max(file.seek(0, 2) - 1, 0))
-        broken = file.read() not in (b"", b"\n")
-        file.write(b"\n" * broken + json.dumps(record).encode() + b"\n")
-    return record
-
-
-# ---------------------------------------------------------------- one network
-
-
-def surveyed(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What is known of one network: a result for each mode and plan."""
-    results = []
-    with TemporaryDirectory() as folder:
-        for mode in options.modes:
-            try:
-                prepared = prepared_for(name, mode, Path(folder))
-                graph = apply(capture(prepared).graph, CLEAN_UP)
-            except Exception as error:  # whatever a library's model does
-                results.append({"mode": mode, "missing": words(error)})
-                continue
-            for plan in options.plans:
-                found = result(graph, prepared, plan, options.gpu)
-                results.append({"mode": mode, "plan": plan, **found})
-    return {"results": results}
-
-
-def prepared_for(name: str, mode: str, folder: Path) -> Prepared:
-    """The workload; one whose output is no logits is trained by the mean of its squares."""
-    asked = request(name, mode, folder)
-    try:
-        return prepare_for_absent(asked)
-    except GolowError:
-        if mode == "infer":
-            raise
-        return prepare_for_absent(replace(asked, loss="mse_of_outputs"))
-
-
-def result(graph: Any, prepared: Prepared, name: str, gpu: str) -> dict[str, Any]:
-    """The plan's figures, or why there is none."""
-    level, device, precision = PLANS[name]
-    workload = msgspec.structs.replace(prepared.workload, device=device, precision=precision)
-    choice = ladder.choose(level, workload.mode, workload.device)
-    rates = rates_of(device, precision, gpu)
-    assert choice.level.refusals is not None
-    refused = Counter(str(item.words) for item in choice.level.refusals(graph, workload))
-    if refused:
-        return {"refused": dict(refused.most_common())}
-    try:
-        plan = plan_of(graph, workload, choice, gpu if device == "cuda" else "").plan
-    except Unsupported as error:
-        return {"refused": {error.words: 1}}
+        found = surveyed(name, *asked)
     except Exception as error:  # the next network is not to wait for it
-        return {"failed": words(error)}
-    assert plan is not None
-    times = step_seconds(plan, rates)
-    by_operation: Counter[str] = Counter()
-    for step, seconds in times:
-        by_operation[step] += seconds  # type: ignore[assignment]
-    return {
-        "steps": len(times),
-        "layout": layout_bytes(plan),
-        "predicted": sum(seconds for _, seconds in times),
-        "least": least_seconds(graph, rates, workload.mode == "train"),
-        "most": by_operation.most_common(WORST),
-    }
-
-
-def step_seconds(plan: Plan, rates: Rates) -> list[tuple[str, float]]:
-    """Of each step of an iteration, its operation and the predicted time."""
-    found = []
-    for step in plan.steps:
-        if not step.once:
-            moving = moved_bytes(plan, step) / rates.bytes
-            computing = step_operations(step) / rates.operations
-            found.append((step.operation, max(moving, computing) + rates.launch))
-    return found
-
-
-def rates_of(device: str, precision: Any, gpu: str) -> Rates:
-    """Of the CPU, or of the GPU by its published figures."""
-    if device == "cpu":
-        return CPU
-    known = named(gpu)
-    item = 2 if precision in ("bf16", "fp16") else 4
-    return Rates(known.bandwidth, known.operations(precision), LAUNCH, item)
-
-
-def words(error: Exception) -> str:
-    """The first line, with the kind of an error that is not golow's."""
-    text = (error.message if isinstance(error, GolowError) else str(error)).strip()
-    first = text.splitlines()[0][:160] if text else ""
-    return first if isinstance(error, GolowError) else f"{type(error).__name__}: {first}"
+        found = {"failed": words(error)}
+    sender.send(found)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,8 @@ def _missing(records: Sequence[Record]) -> Iterator[str]:
             reasons[record["failed"].splitlines()[-1][:120]][record["network"]] = None
         for result in _results(record):
             found = [result.get("missing") or result.get("failed"), *result.get("refused", ())]
-            for reason in filter(None, found):
+            # The operation is refused; the node is one of many that have it.
+            for reason in dict.fromkeys(text.partition(" (node ")[0] for text in found if text):
                 where = f" ({result['plan']})" if "plan" in result else ""
                 reasons[f"{reason[:120]}{where}"][record["network"]] = None
     counted = Counter({reason: len(networks) for reason, networks in reasons.items()})

@@ -118,6 +118,20 @@ def test_too_many_tokens_are_refused(folder: Path) -> None:
         prepared(folder, "bert", sequence=65)
 
 
+def test_several_tokens_may_end_a_text(folder: Path, tmp_path: Path) -> None:
+    ends = {"model_type": "gpt2", **CONFIGURATIONS["gpt2"], "eos_token_id": [0, 1, 2]}
+    (tmp_path / "ends.json").write_text(json.dumps(ends))
+    ids = prepared(tmp_path, "ends").batches[0].inputs[0]
+    assert isinstance(ids, torch.Tensor) and int(ids.min()) >= 3
+
+
+def test_a_part_of_a_model_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "part.json").write_text(json.dumps({"model_type": "canine"}))
+    with pytest.raises(GolowError, match="its configuration has no vocab_size"):
+        prepared(tmp_path, "part")
+
+
 def test_a_name_that_is_not_here_is_not_downloaded() -> None:
     pytest.importorskip("transformers")
     with pytest.raises(GolowError, match="is not on this machine") as refused:

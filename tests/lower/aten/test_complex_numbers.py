@@ -7,7 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 import golow
 from golow.levels.direct.bundle_arrays import in_pairs
@@ -87,6 +90,35 @@ FUNCTIONS: dict[str, Function] = {
     "shapes": lambda a, b: torch.view_as_real((a * b).reshape(2, -1)[:, None].expand(2, 3, 12)),
     "ranges": lambda a, b: torch.view_as_real(a[:, 1:, ::2] * b[:, -1:, :2]),
     "one of them": lambda a, b: torch.view_as_real(a[:, -1] * b.select(1, 0)),
+    "exponential": lambda a, b: torch.view_as_real(torch.exp(a) * b),
+    "matrices": lambda a, b: torch.view_as_real(a @ b.mT),
+    "matrices in letters": lambda a, b: torch.view_as_real(torch.einsum("bij,bkj->bik", a, b)),
+    "sums": lambda a, b: torch.view_as_real((a * b).sum(-1) + a.mean(2) + b.sum()),
+    "joined": lambda a, b: torch.view_as_real(torch.cat([a, b * a], -1)),
+    "padded": lambda a, b: torch.view_as_real(functional.pad(a, (1, 2, 0, 1))),
+    "moved": lambda a, b: torch.view_as_real(torch.roll(a, 1, -1) * b.flip(1)),
+}
+TRANSFORMS: dict[str, Function] = {
+    "fft": lambda a, b: torch.view_as_real(torch.fft.fft(a)),
+    "ifft": lambda a, b: torch.view_as_real(torch.fft.ifft(a, dim=1)),
+    "of real numbers": lambda a, b: torch.view_as_real(torch.fft.fft(a.real, norm="ortho")),
+    "rfft": lambda a, b: torch.view_as_real(torch.fft.rfft(b.real, dim=-2)),
+    "irfft": lambda a, b: torch.fft.irfft(a, norm="forward"),
+    "irfft of an odd length": lambda a, b: torch.fft.irfft(a, n=7, norm="ortho"),
+    "irfft of fewer frequencies": lambda a, b: torch.fft.irfft(a, n=4, dim=1),
+    "padded": lambda a, b: torch.view_as_real(torch.fft.rfft(a.real, n=9) * 0.5),
+    "two axes": lambda a, b: torch.view_as_real(torch.fft.fft2(a)),
+    "two axes of real numbers": lambda a, b: torch.view_as_real(
+        torch.fft.rfft2(a.real, dim=(2, 1))
+    ),
+    "two axes, back": lambda a, b: torch.fft.irfft2(a * b, s=(3, 6), norm="ortho"),
+    "all axes of real numbers": lambda a, b: torch.fft.fftn(a.real, dim=(0, 1)).real,
+    "converted": lambda a, b: torch.view_as_real(a.real.to(torch.complex64) * b),
+    "all axes": lambda a, b: torch.view_as_real(torch.fft.fftn(a, norm="ortho")),
+    "shifted": lambda a, b: torch.view_as_real(torch.fft.fftshift(torch.fft.fft(a))),
+    "a convolution": lambda a, b: torch.fft.irfft(
+        torch.fft.rfft(a.real) * torch.fft.rfft(b.real), 4
+    ),
 }
 
 
@@ -111,6 +143,32 @@ def test_functions_of_complex_numbers_are_right(name: str) -> None:
     assert graph is not case.graph
     assert not any(value.dtype == "complex64" for value in graph.values().values())
     assert_close(case.run(graph), case.run(case.graph), name)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_fourier_transforms_are_products(name: str) -> None:
+    torch.manual_seed(0)
+    case = Case(Complex(TRANSFORMS[name]), torch.randn(2, 2, 3, 4, 2))
+    graph = pair_complex_numbers(case.graph)
+    assert not any("fft" in node.op for node in graph.nodes)
+    assert_close(case.run(graph), case.run(case.graph), name)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.sampled_from(["backward", "ortho", "forward"]))
+def test_a_transform_of_any_length_is_right(points: int, norm: str) -> None:
+    def there_and_back(a: Tensor, b: Tensor) -> Tensor:
+        found = torch.fft.rfft(a.real, n=points, norm=norm)
+        return torch.fft.irfft(found * (1 + 2j), n=points, norm=norm)
+
+    case = Case(Complex(there_and_back), torch.randn(2, 2, 3, points, 2))
+    graph = pair_complex_numbers(case.graph)
+    assert_close(case.run(graph), case.run(case.graph), "a transform")
+
+
+def test_a_long_transform_is_refused_by_its_name() -> None:
+    case = Case(Complex(lambda a, b: torch.fft.fft(a).real), torch.randn(1, 2, 1, 4096, 2))
+    assert pair_complex_numbers(case.graph) is case.graph
 
 
 def test_what_is_not_known_is_left_as_it_is() -> None:

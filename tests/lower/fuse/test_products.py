@@ -19,7 +19,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.to_vocabulary import CANONICAL
 from support.direct.cudnn_plans import AskedEngines, lowered
-from support.graphs.lowering import Case, assert_close, count, records
+from support.graphs.lowering import Case, DirectLevel, assert_close, count, records
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.engines.engines import Engines
@@ -104,6 +104,31 @@ class Scaled(nn.Module):
         if self.where == "result":
             scaled = scores = scores / 3
         return scores + scaled.sum() if self.again else scores
+
+
+class Dropped(nn.Module):
+    """Attention with dropout, whose gradients read the scaled queries and keys again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 24), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            part.view(2, 3, 2, 4).transpose(1, 2) for part in self.inner(x).chunk(3, -1)
+        )
+        found = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1)
+        return self.outer(found.transpose(1, 2).flatten(2)).mean(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["onednn", "cudnn"])
+def test_a_scale_that_several_products_read_becomes_part_of_all(level: DirectLevel) -> None:
+    case = Case(Dropped(), torch.randn(2, 3, 8), mode="train")
+    graph = case.lowered(level)
+    assert_close(case.run(graph), case.run(case.graph), "scales")
+    scaled = [item.factor for item in records(graph, MatrixProduct) if item.factor != 1]
+    assert scaled == pytest.approx([0.5] * 3)  # 1 / sqrt(4): scores, and gradients of both factors
 
 
 @pytest.mark.parametrize("where", ["operand", "result"])

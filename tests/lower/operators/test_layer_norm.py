@@ -38,6 +38,10 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=limit, atol=limit)
 
 
+TYPES_BACK = ("bfloat16", "float32", "float32", "bfloat16")
+"""Of the gradient, x, what is added, and the result."""
+
+
 def exact(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.double()
 
@@ -46,12 +50,13 @@ def exact(tensor: Tensor | None) -> Tensor | None:
 @examples(16)
 @given(
     rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES, weighted=st.booleans(),
-    blocks=st.sampled_from([0, 1, 3]), seed=st.integers(0, 99),
+    blocks=st.sampled_from([0, 1, 3]), adds=st.booleans(), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_rows_against_float64(
-    rows: int, columns: int, dtype: str, weighted: bool, blocks: int, seed: int
+    rows: int, columns: int, dtype: str, weighted: bool, blocks: int, adds: bool, seed: int
 ) -> None:
-    """blocks: those that leave sums of weight's and bias's gradients, too."""
+    """blocks: those that leave sums of weight's and bias's gradients, too. adds: another gradient
+    to that of x."""
     assume(not blocks or columns < 2056)
     torch.manual_seed(seed)
     x, gradient = (torch.randn(rows, columns).to(torch_type(dtype)) for _ in range(2))
@@ -63,12 +68,14 @@ def test_rows_against_float64(
     for found, wanted in zip((y, mean, deviation), expected, strict=True):
         close(found, wanted.reshape(found.shape))
     of_x, parts = empty(rows, columns, dtype=dtype), empty(2, blocks, columns)
-    backward = kernels.backward_kernel(dtype, dtype, dtype, rows, columns, blocks)
+    backward = kernels.backward_kernel((dtype,) * 4, rows, columns, blocks)
     results = [of_x, parts] if blocks else [of_x]
-    run(backward, seen(gradient, x, mean, deviation, weight, *results))
+    added = torch.randn(rows, columns).to(torch_type(dtype)) if adds else None
+    run(backward, seen(gradient, x, mean, deviation, weight, added, *results))
     kept = (item.double()[:, None] for item in (mean, deviation))
     ones = torch.ones(columns).double() if weight is None else weight.double()
-    expected = LayerNormBackward.meaning(gradient.double(), x.double(), *kept, ones, ones, 1)
+    given = (gradient.double(), x.double(), *kept, ones, ones, 1, exact(added))
+    expected = LayerNormBackward.meaning(*given)
     close(of_x, expected[0])
     if blocks:
         vectors = empty(columns), empty(columns)
@@ -130,12 +137,11 @@ def test_kernels_compile() -> None:
     for columns in (6, 256, 4096):
         found = [
             kernels.forward_kernel("bfloat16", "bfloat16", 5, columns, 1e-5),
-            kernels.backward_kernel("bfloat16", "float32", "bfloat16", 5, columns),
+            kernels.backward_kernel(TYPES_BACK, 5, columns),
             kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
             kernels.parts_kernel(396, columns).kernel,
         ]
         if columns < 4096:
-            types = ("bfloat16", "float32", "bfloat16")
-            found.append(kernels.backward_kernel(*types, 5000, columns, blocks=9))
+            found.append(kernels.backward_kernel(TYPES_BACK, 5000, columns, blocks=9))
         for architecture in ("sm_75", "sm_90"):
             assert_compile(found, architecture)

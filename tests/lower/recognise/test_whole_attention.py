@@ -18,7 +18,8 @@ from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
-from golow.lower.recognise.whole_attention import CUDNN, keep_attention
+from golow.lower.operators.reduce import Reduce
+from golow.lower.recognise.whole_attention import CUDNN, Kernels, keep_attention
 from golow.records.workload import Mode, Precision
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound
@@ -74,6 +75,8 @@ def test_attention_is_one_operator(mode: Mode, causal: bool, groups: int) -> Non
 
 
 MASKS = ["padding", "rows", "numbers"]
+LIBRARY = CUDNN._replace(masked=0)
+"""Kernels that take no mask of truth values."""
 
 
 def masked(mask: str, mode: Mode, length: int = 8) -> Case:
@@ -109,7 +112,7 @@ def test_every_value_of_masked_attention_is_where_the_plan_says(
     assert len(problems) == (2 if mode == "train" else 1)
     for problem in problems:
         assert problem.added is not None and problem.added.shape[3] == length
-        assert problem.added.strides[2:] == (8, 1)
+        assert problem.added.strides[2:] == (length if problem.added_dtype == "bool" else 8, 1)
 
 
 class Twice(nn.Module):
@@ -123,9 +126,37 @@ class Twice(nn.Module):
 
 
 def test_layers_share_what_their_mask_becomes() -> None:
-    graph = kept(Case(Twice(), torch.randn(2, 3, 8, 16)))
+    case = Case(Twice(), torch.randn(2, 3, 8, 16))
+    graph = case.after(*CLEAN_UP, keep_attention(LIBRARY))
     assert count(graph, Attention) == 2
     assert count(graph, Expand) == 1
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mask", ["padding", "rows"])
+def test_a_mask_of_truth_values_needs_no_pass_over_the_result(mode: Mode, mask: str) -> None:
+    """Where a kernel hides scores by it and sets rows that see nothing to zero, as ALBERT needs."""
+    kernels = attention_kernels(mode, "tf32")
+    assert kernels is not None
+    case = masked(mask, mode)
+    graph = case.after(*CLEAN_UP, keep_attention(kernels))
+    assert count(graph, Attention) == 1
+    assert not [node for node in graph.nodes if ".seen" in node.name or ".sees" in node.name]
+    assert_close(case.run(graph), case.run(case.graph), "kept")
+    engines = AskedEngines()
+    lowered = apply(graph, passes(case.workload))
+    made = build_plan(lowered, cast("Engines", engines), TYPES["tf32"], 1)
+    assert_sound(made)
+    problems = [p for p in engines.operations if isinstance(p, AttentionProblem)]
+    assert [p.added_dtype for p in problems] == ["bool"] * (2 if mode == "train" else 1)
+
+
+def test_a_mask_of_many_keys_is_numbers_for_the_library() -> None:
+    for masked_keys, choices in ((8, 0), (7, 1)):
+        graph = masked("padding", "infer").after(
+            *CLEAN_UP, keep_attention(CUDNN._replace(masked=masked_keys))
+        )
+        assert count(graph, Reduce) == choices
 
 
 class OneLayer(nn.Module):
@@ -185,7 +216,7 @@ def test_a_mask_of_padding_stays_one_row(precision: Precision, mode: Mode, rows:
 
 
 def test_a_mask_is_repeated_where_only_all_rows_have_an_engine() -> None:
-    assert added_shapes(EveryRow(), "infer", "bf16") == [(2, 1, 8, 8)]
+    assert added_shapes(EveryRow(), "infer", "bf16", LIBRARY) == [(2, 1, 8, 8)]
 
 
 class EveryRow(AskedEngines):
@@ -196,10 +227,13 @@ class EveryRow(AskedEngines):
         return super().choose(operation) if added is None or added.shape[2] > 1 else None
 
 
-def added_shapes(engines: AskedEngines, mode: Mode, precision: Precision) -> list[tuple[int, ...]]:
-    """The shapes of what the engines of a sound plan add to scores, forward first."""
+def added_shapes(
+    engines: AskedEngines, mode: Mode, precision: Precision, kernels: Kernels | None = None
+) -> list[tuple[int, ...]]:
+    """The shapes of what the engines of a sound plan add to scores, forward first. kernels: by
+    default those of the precision."""
     case = masked("padding", mode)
-    kernels = attention_kernels(mode, precision)
+    kernels = kernels or attention_kernels(mode, precision)
     assert kernels is not None
     whole = case.after(*CLEAN_UP, keep_attention(kernels))
     graph = apply(whole, passes(case.workload))

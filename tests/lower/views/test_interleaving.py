@@ -77,7 +77,15 @@ def with_prefix(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat((heads[:, :, :1], whole(heads[:, :, 1:], *tables)), dim=2)
 
 
-KINDS = {"whole": whole, "with rest": with_rest, "with prefix": with_prefix}
+def in_pairs(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """As SAM 3, which takes neighbours out of an axis for pairs."""
+    first, second = x.view(*x.shape[:-1], -1, 2).unbind(-1)
+    return x * cosine + torch.stack((-second, first), dim=-1).flatten(-2) * sine
+
+
+KINDS = {
+    "whole": whole, "with rest": with_rest, "with prefix": with_prefix, "in pairs": in_pairs,
+}  # fmt: skip
 
 
 def planned(function: Callable[[Tensor, Tensor, Tensor], Any]) -> Counter[str]:
@@ -91,7 +99,8 @@ def planned(function: Callable[[Tensor, Tensor, Tensor], Any]) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("kind", "steps"),
-    [("whole", {"fused": 1}), ("with rest", {"fused": 1, "concatenate": 1}),
+    [("whole", {"fused": 1}), ("in pairs", {"fused": 1}),
+     ("with rest", {"fused": 1, "concatenate": 1}),
      ("with prefix", {"fused": 1, "concatenate": 1})],
 )  # fmt: skip
 def test_it_is_one_kernel(kind: str, steps: dict[str, int]) -> None:

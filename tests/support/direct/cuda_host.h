@@ -12,6 +12,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 // What each block has alone. Where blocks run at once, each is a thread of this processor.
 #ifdef SIDE_BY_SIDE
 #define BLOCK_LOCAL __thread
@@ -38,6 +39,13 @@ inline float __int_as_float(unsigned bits) { float f; memcpy(&f, &bits, 4); retu
 inline float __uint_as_float(unsigned bits) { return __int_as_float(bits); }
 inline unsigned __float_as_uint(float value) { unsigned b; memcpy(&b, &value, 4); return b; }
 // Threads and blocks run one after the other: what one wrote, the next one sees.
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
 template <typename T> inline T atomicAdd(T* at, T value) {
   const T before = *at;
   *at = before + value;

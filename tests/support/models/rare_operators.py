@@ -168,6 +168,16 @@ RARE: dict[str, Case] = {
         Function(lambda x: functional.grid_sample(x, grid_of(x, 1.2, 3), align_corners=True))
     ),
     # running products and the like
+    "a triangular system": function(
+        lambda x: torch.linalg.solve_triangular(
+            0.3 * x[..., :7], x, upper=False, unitriangular=True
+        )
+    ),
+    "an upper triangular system": function(
+        lambda x: torch.linalg.solve_triangular(
+            0.3 * x[..., :7] + 2 * torch.eye(7, device=x.device), x.mT, upper=True, left=False
+        ).mT
+    ),
     "running products": function(lambda x: (x * 0.1 + 1).cumprod(1)),
     "running maxima": function(lambda x: x.cummax(1)[0] + x.cummin(2)[0]),
     "running logarithms of sums": function(lambda x: x.logcumsumexp(1)),

@@ -4,22 +4,20 @@ parts. The vendor's libraries compute with real numbers alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from golow.lower.ir.graph import Argument, Graph, Node, Ref, Symbol, Value
-from golow.lower.ir.rewriting import Names, result
+from golow.lower.aten.complex_definitions import COMPLEX, DEFINITIONS, Parts, UnknownError
+from golow.lower.aten.decomposition import unfold
+from golow.lower.ir.graph import Argument, Graph, Node, Ref, Value
+from golow.lower.ir.rewriting import Links, Names, result
 from golow.lower.ir.spelling import bound
 from golow.lower.ir.verify import results_of
 
-COMPLEX = "complex64"
 PARTS = "float32"
 Shape = tuple[int, ...]
-Parts = tuple[Argument, Ref | None]
-"""The real part and the imaginary one; nothing in place of that of a real number."""
 
 
 def pair_complex_numbers(graph: Graph) -> Graph:
@@ -28,19 +26,23 @@ def pair_complex_numbers(graph: Graph) -> Graph:
     values = graph.values()
     if not any(value.dtype == COMPLEX for value in values.values()):
         return graph
+    unfolded = unfold(graph, _has_no_definition)
     try:
-        pairs = _Pairs(graph)
-        nodes = tuple(new for node in graph.nodes for new in pairs.of(node))
-    except _UnknownError:
+        pairs = Pairs(unfolded)
+        nodes = tuple(new for node in unfolded.nodes for new in pairs.of(node))
+    except UnknownError:
         return graph
     inputs = tuple(
         msgspec.structs.replace(item, value=_paired(item.value)) for item in graph.inputs
     )
-    return msgspec.structs.replace(graph, inputs=inputs, nodes=nodes)
+    return msgspec.structs.replace(unfolded, inputs=inputs, nodes=nodes)
 
 
-class _UnknownError(Exception):
-    """An operation on complex numbers that this pass does not know."""
+def _has_no_definition(node: Node, links: Links) -> bool:
+    """True for other calls on complex numbers, which may be made of simpler ones, as ``fft2``."""
+    read = any(links.values[name].dtype == COMPLEX for name in node.references())
+    made = any(value is not None and value.dtype == COMPLEX for value in node.outputs)
+    return (read or made) and node.op not in DEFINITIONS
 
 
 def _paired(value: Value) -> Value:
@@ -49,7 +51,7 @@ def _paired(value: Value) -> Value:
     return msgspec.structs.replace(value, shape=(*value.shape, 2), dtype=PARTS)
 
 
-class _Pairs:
+class Pairs:
     """The nodes that compute with pairs. Values keep their names."""
 
     def __init__(self, graph: Graph) -> None:
@@ -58,7 +60,7 @@ class _Pairs:
         self._new: list[Node] = []
         self._node = Node(name="", op="", arguments=())
         if any(self._is_complex(item.name) for item in graph.outputs if item.kind != "buffer"):
-            raise _UnknownError
+            raise UnknownError
 
     def of(self, node: Node) -> Sequence[Node]:
         """Nodes that replace a node."""
@@ -69,9 +71,11 @@ class _Pairs:
             return (node,)
         definition = DEFINITIONS.get(node.op)
         if definition is None or len(node.outputs) != 1:
-            raise _UnknownError
+            raise UnknownError
         self._new, self._node = [], node
         last = definition(self, bound(node))
+        if last is None:
+            raise UnknownError
         named = _paired(self._before[result(node)])
         if self._new and last.name == result(self._new[-1]):
             self._new[-1] = msgspec.structs.replace(self._new[-1], outputs=(named,))
@@ -95,8 +99,16 @@ class _Pairs:
 
     def rank(self, item: Argument) -> int:
         """How many axes a value had."""
+        return len(self.sizes(item))
+
+    def sizes(self, item: Argument) -> Shape:
+        """The shape that a value had."""
         assert isinstance(item, Ref)  # noqa: S101
-        return len(self._before[item.name].shape)
+        return self._before[item.name].shape
+
+    def shape_of(self, item: Ref) -> Shape:
+        """The shape of a value now, of pairs with their axis."""
+        return self._values[item.name].shape
 
     def shape(self) -> Shape:
         """The shape of the node's result before."""
@@ -141,178 +153,3 @@ class _Pairs:
             self._node, op=op, arguments=arguments, keywords={}, several=False,
             outputs=(value,) if value else (), absorbed=(),
         )  # fmt: skip
-
-
-Given = dict[str, Argument]
-Definition = Callable[[_Pairs, Given], Ref]
-
-# ---------------------------------------------------------------- definitions
-
-
-def _same(pairs: _Pairs, given: Given) -> Ref:
-    item = given["self"]
-    assert isinstance(item, Ref)  # noqa: S101
-    return item
-
-
-def _converted(pairs: _Pairs, given: Given) -> Ref:
-    """A conversion to complex numbers of complex ones."""
-    dtype = given["dtype"]
-    wanted = isinstance(dtype, Symbol) and dtype.name == COMPLEX
-    if not pairs.is_complex(given["self"]) or not (wanted or dtype is None):
-        raise _UnknownError
-    return _same(pairs, given)
-
-
-def _product(pairs: _Pairs, given: Given) -> Ref:
-    one, other = given["self"], given["other"]
-    if not (pairs.is_complex(one) and pairs.is_complex(other)):
-        real, pair = (one, other) if pairs.is_complex(other) else (other, one)
-        wide = pairs.call("aten.unsqueeze.default", real, -1) if isinstance(real, Ref) else real
-        if not isinstance(real, Ref | int | float):
-            raise _UnknownError
-        return pairs.call("aten.mul.Tensor", pair, wide)
-    return pairs.product(pairs.both_parts(one), pairs.both_parts(other))
-
-
-def _sum(op: str, pairs: _Pairs, given: Given) -> Ref:
-    one, other = given["self"], given["other"]
-    if given.get("alpha", 1) != 1:
-        raise _UnknownError
-    if pairs.is_complex(one) and pairs.is_complex(other):
-        return pairs.call(op, one, other)
-    (a, b), (c, d) = (pairs.both_parts(item) for item in (one, other))
-    real = pairs.call(op, a, c)
-    if d is None:
-        assert b is not None  # noqa: S101
-        return pairs.pair(real, pairs.like(b, real))
-    turned = d if op == "aten.add.Tensor" else pairs.call("aten.neg.default", d)
-    return pairs.pair(real, pairs.like(turned, real))
-
-
-def _quotient(pairs: _Pairs, given: Given) -> Ref:
-    one, other = given["self"], given["other"]
-    if not pairs.is_complex(other):
-        wide = pairs.call("aten.unsqueeze.default", other, -1) if isinstance(other, Ref) else other
-        return pairs.call("aten.div.Tensor", one, wide)
-    return pairs.product(pairs.both_parts(one), pairs.parts(_inverse(pairs, {"self": other})))
-
-
-def _inverse(pairs: _Pairs, given: Given) -> Ref:
-    squared = pairs.call("aten.mul.Tensor", given["self"], given["self"])
-    size = pairs.call("aten.sum.dim_IntList", squared, (-1,), True)
-    return pairs.call("aten.div.Tensor", _conjugate(pairs, given), size)
-
-
-def _subtracted(pairs: _Pairs, given: Given) -> Ref:
-    """Trace of ``other - self``."""
-    if pairs.is_complex(given["other"]) or given.get("alpha", 1) != 1:
-        raise _UnknownError
-    real, imaginary = pairs.parts(_negative(pairs, given))
-    real = pairs.call("aten.add.Tensor", real, given["other"])
-    return pairs.pair(real, pairs.like(imaginary, real))
-
-
-def _sign(pairs: _Pairs, given: Given) -> Ref:
-    """z / |z|, and 0 where z is 0."""
-    size = pairs.call("aten.unsqueeze.default", _size(pairs, given), -1)
-    none = pairs.call("aten.eq.Scalar", size, 0)
-    size = pairs.call("aten.masked_fill.Scalar", size, none, 1.0)
-    return pairs.call("aten.div.Tensor", given["self"], size)
-
-
-def _conjugate(pairs: _Pairs, given: Given) -> Ref:
-    real, imaginary = pairs.parts(given["self"])
-    return pairs.pair(real, pairs.call("aten.neg.default", imaginary))
-
-
-def _negative(pairs: _Pairs, given: Given) -> Ref:
-    return pairs.call("aten.neg.default", given["self"])
-
-
-def _size(pairs: _Pairs, given: Given) -> Ref:
-    squared = pairs.call("aten.mul.Tensor", given["self"], given["self"])
-    return pairs.call("aten.sqrt.default", pairs.call("aten.sum.dim_IntList", squared, (-1,)))
-
-
-def _part(index: int, pairs: _Pairs, given: Given) -> Ref:
-    return pairs.call("aten.select.int", given["self"], -1, index)
-
-
-def _polar(pairs: _Pairs, given: Given) -> Ref:
-    parts = (
-        pairs.call(
-            "aten.mul.Tensor", given["abs"], pairs.call(f"aten.{name}.default", given["angle"])
-        )
-        for name in ("cos", "sin")
-    )
-    return pairs.pair(*parts)
-
-
-def _of_parts(pairs: _Pairs, given: Given) -> Ref:
-    real, imaginary = given["real"], given["imag"]
-    assert isinstance(real, Ref) and isinstance(imaginary, Ref)  # noqa: S101
-    return pairs.pair(real, imaginary)
-
-
-def _reshaped(pairs: _Pairs, given: Given) -> Ref:
-    return pairs.call("aten.reshape.default", given["self"], (*pairs.shape(), 2))
-
-
-def _expanded(pairs: _Pairs, given: Given) -> Ref:
-    return pairs.call("aten.expand.default", given["self"], (*pairs.shape(), 2))
-
-
-def _along(op: str, names: Sequence[str], pairs: _Pairs, given: Given) -> Ref:
-    """An operation along axes, which are counted from the first one. A new axis counts as one."""
-    axes = pairs.rank(given["self"]) + (op == "aten.unsqueeze.default")
-
-    def counted(name: str, item: Any) -> Any:
-        if name not in ("dim", "dim0", "dim1", "dims"):
-            return item
-        return tuple(axis % axes for axis in item) if isinstance(item, tuple) else item % axes
-
-    found = [counted(name, given[name]) for name in names]
-    last = (axes,) if op == "aten.permute.default" else ()
-    return pairs.call(op, given["self"], *((*found[0], *last),) if last else found)
-
-
-ALONG = {
-    "aten.unsqueeze.default": ("dim",),
-    "aten.transpose.int": ("dim0", "dim1"),
-    "aten.permute.default": ("dims",),
-    "aten.slice.Tensor": ("dim", "start", "end", "step"),
-    "aten.select.int": ("dim", "index"),
-}
-DEFINITIONS: dict[str, Definition] = {
-    "aten.view_as_complex.default": _same,
-    "aten.view_as_real.default": _same,
-    "aten._conj.default": _conjugate,
-    "aten._conj_physical.default": _conjugate,
-    "aten.conj.default": _conjugate,
-    "aten.mul.Tensor": _product,
-    "aten.add.Tensor": partial(_sum, "aten.add.Tensor"),
-    "aten.sub.Tensor": partial(_sum, "aten.sub.Tensor"),
-    "aten.div.Tensor": _quotient,
-    "aten.rsub.Scalar": _subtracted,
-    "aten.rsub.Tensor": _subtracted,
-    "aten.reciprocal.default": _inverse,
-    "aten.sgn.default": _sign,
-    "aten.neg.default": _negative,
-    "aten.abs.default": _size,
-    "aten.real.default": partial(_part, 0),
-    "aten.imag.default": partial(_part, 1),
-    "aten.polar.default": _polar,
-    "aten.complex.default": _of_parts,
-    "aten.reshape.default": _reshaped,
-    "aten.view.default": _reshaped,
-    "aten._unsafe_view.default": _reshaped,
-    "aten.flatten.using_ints": _reshaped,
-    "aten.expand.default": _expanded,
-    "aten.to.dtype": _converted,
-    "aten.to.device": _converted,
-    "aten._to_copy.default": _converted,
-}
-DEFINITIONS.update({op: partial(_along, op, names) for op, names in ALONG.items()})
-KEPT = ("clone", "alias", "detach", "resolve_conj", "resolve_neg", "contiguous")
-DEFINITIONS.update(dict.fromkeys((f"aten.{name}.default" for name in KEPT), _same))

@@ -54,6 +54,11 @@ _MOST_TEMPLATES = 10_000  # some KB each; networks have dozens that differ
 
 def decompose(graph: Graph) -> Graph:
     """Unfold every call that the vocabulary does not know, as far as there are definitions."""
+    return unfold(graph, lambda node, links: operator_of(node, links) is None)
+
+
+def unfold(graph: Graph, chosen: Callable[[Node, Links], bool]) -> Graph:
+    """Unfold the calls of ATen that are chosen, as far as there are definitions."""
     names = Names(graph)
     graph = lenient(graph)
     for _ in range(MOST_ROUNDS):
@@ -61,11 +66,7 @@ def decompose(graph: Graph) -> Graph:
         replaced: dict[int, Sequence[Node]] = {}
         renamed: dict[str, str] = {}
         for position, node in enumerate(graph.nodes):
-            if (
-                node.op.startswith(PREFIX)
-                or changes_in_place(node)
-                or operator_of(node, links) is not None
-            ):
+            if node.op.startswith(PREFIX) or changes_in_place(node) or not chosen(node, links):
                 continue
             template = _template(node, links)
             if template is not None:

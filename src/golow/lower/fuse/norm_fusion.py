@@ -6,12 +6,16 @@ from __future__ import annotations
 import msgspec
 
 from golow.lower.fuse.epilogue_fusion import adds_alike
-from golow.lower.ir.graph import Activation, Graph, Ref
+from golow.lower.fuse.product_sums import in_memory
+from golow.lower.ir.graph import Activation, Graph, Node, Ref
+from golow.lower.ir.operator import written
 from golow.lower.ir.patterns import Fusion, Match, NodeMatch, Pattern, Rule, fuse, node
+from golow.lower.ir.rewriting import Links, rewritten
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import ConvolutionBackward
+from golow.lower.operators.layer_norm import LayerNormBackward
 
 
 def fuse_inference_relu(graph: Graph) -> Graph:
@@ -159,6 +163,35 @@ GRADIENT_SUM = Rule(
     ],
     _with_second,
 )
+
+
+def add_within_norm_gradients(graph: Graph) -> Graph:
+    """Let the gradient of a layer norm add another gradient of what the norm read, as that of the
+    branch around it, if that is there before and nothing else reads the norm's own."""
+    links = Links(graph)
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, this in enumerate(graph.nodes):
+        norm, made = LayerNormBackward.of(this), this.outputs[:1]
+        reader = links.only_reader(made[0].name) if norm is not None and made[0] else None
+        add = Binary.of(graph.nodes[reader]) if reader is not None else None
+        if norm is None or reader is None or add is None or not made[0]:
+            continue
+        other = add.b if add.a.name == made[0].name else add.a
+        if not _adds_two(links, add) or not isinstance(other, Ref):
+            continue
+        if links.maker.get(other.name, -1) < position and in_memory(links, other.name, replaced):
+            total = msgspec.structs.replace(norm, added=other)
+            outputs = (graph.nodes[reader].outputs[0], *this.outputs[1:])
+            replaced |= {position: (written(this, total, outputs=outputs),), reader: ()}
+    return rewritten(graph, replaced) if replaced else graph
+
+
+def _adds_two(links: Links, add: Binary) -> bool:
+    """True if it adds two different values of the same shape, and nothing follows."""
+    if add.function != "add" or add.activation is not None or not isinstance(add.b, Ref):
+        return False
+    one, other = links.values[add.a.name], links.values[add.b.name]
+    return one.name != other.name and (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 # ---------------------------------------------------------------- gradients of some pixels

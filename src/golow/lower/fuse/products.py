@@ -73,8 +73,8 @@ def _at_once(links: Links, node: Node, product: MatrixProduct, matrix: Ref) -> l
 
 
 def scale_products(graph: Graph) -> Graph:
-    """Let a product multiply its result by the number that multiplies an operand or the result now,
-    such as the scale of attention, where nothing else reads what is scaled."""
+    """Let products multiply their results by the number that multiplies an operand or the result
+    now, such as the scale of attention, where nothing but products reads what is scaled."""
     links = Links(graph)
     factors: dict[int, float] = {}
     gone: dict[str, str] = {}
@@ -82,33 +82,46 @@ def scale_products(graph: Graph) -> Graph:
         factor, source = _factor(node)
         if factor == 1:
             continue
-        after, before = _read_by(links, result(node)), _made_by(links, source)
-        found = next((p for p in (after, before) if _is_product(links, p)), None)
-        if found is not None:
-            factors[found] = factors.get(found, 1.0) * factor
+        found = _products_of(links, result(node))
+        before = _made_by(links, source)
+        if not found and before is not None and _scales(links, before):
+            found = [before]
+        for position in found:
+            factors[position] = factors.get(position, 1.0) * factor
+        if found:
             gone[result(node)] = gone.get(source.name, source.name)
     replaced: dict[int, tuple[Node, ...]] = {links.maker[name]: () for name in gone}
     for position, factor in factors.items():
         node = graph.nodes[position]
         product = MatrixProduct.of(node)
-        assert product is not None  # noqa: S101 - as _is_product states
+        assert product is not None  # noqa: S101 - as _scales states
         scaled = msgspec.structs.replace(product, factor=product.factor * factor)
         replaced[position] = (written(node, scaled),)
     return rewritten(graph, replaced, gone)
 
 
-def _is_product(links: Links, position: int | None) -> bool:
-    return position is not None and links.nodes[position].op == MatrixProduct.op()
+def _scales(links: Links, position: int) -> bool:
+    """True if the node is a product, and adds nothing that it would have to scale, too."""
+    product = MatrixProduct.of(links.nodes[position])
+    return product is not None and product.added is None
 
 
-def _read_by(links: Links, name: str) -> int | None:
-    """The position of the only node that reads the value, through what moves elements; None if
-    several do."""
-    reader = links.only_reader(name)
-    while reader is not None and _moved(links, reader) == name:
-        name = result(links.nodes[reader])
-        reader = links.only_reader(name)
-    return reader
+def _products_of(links: Links, name: str) -> list[int]:
+    """The positions of the products that read the value, through what moves elements, one for each
+    operand; empty if something else reads it."""
+    if name in links.returned:
+        return []
+    found: list[int] = []
+    for reader in links.readers[name]:
+        if _moved(links, reader) == name:
+            further = _products_of(links, result(links.nodes[reader]))
+        else:
+            operands = [ref == name for ref in links.nodes[reader].references()]
+            further = [reader] * sum(operands) if _scales(links, reader) else []
+        if not further:
+            return []
+        found += further
+    return found
 
 
 def read_through_views(links: Links, name: str) -> tuple[set[str], set[int]]:
@@ -127,13 +140,16 @@ def read_through_views(links: Links, name: str) -> tuple[set[str], set[int]]:
 
 def _made_by(links: Links, reference: Ref) -> int | None:
     """The position of the node that makes the value, or whose elements are moved there; None if
-    something else reads one of them."""
+    something else reads one of them, or if they are repeated: what scales them writes them so."""
     name = reference.name
     while links.only_reader(name) is not None:
         maker = links.maker.get(name)
         moved = _moved(links, maker) if maker is not None else None
-        if moved is None:
+        if maker is None or moved is None:
             return maker
+        sizes = {math.prod(links.values[item].shape) for item in (name, moved)}
+        if Expand.of(links.nodes[maker]) and len(sizes) > 1:
+            return None
         name = moved
     return None
 

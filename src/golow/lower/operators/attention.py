@@ -19,8 +19,9 @@ class Attention(Operator, frozen=True, kw_only=True):
 
     query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G; the
     results are [B, H, L, D] and [B, H, L]. causal: row i sees the first i + 1 keys. scale: None is
-    1 / sqrt(E). added: None, or four axes that broadcast to [B, H, L, S]. exact: what is added is
-    not rounded to 16 bits, as where a network adds it itself.
+    1 / sqrt(E). added: None, or four axes that broadcast to [B, H, L, S]: numbers, or truth values,
+    by which a score is seen or not. A row that sees nothing is zero, and so is its logarithm.
+    exact: what is added is not rounded to 16 bits, as where a network adds it itself.
     """
 
     query: Ref
@@ -53,7 +54,8 @@ class Attention(Operator, frozen=True, kw_only=True):
         scores = scores_of(query, key, added, causal, scale)
         sees_nothing = (scores == -math.inf).all(dim=-1, keepdim=True)
         weights = scores.softmax(dim=-1).masked_fill(sees_nothing, 0)
-        return weights @ value, scores.logsumexp(dim=-1)
+        logarithm = scores.logsumexp(dim=-1).masked_fill(sees_nothing.squeeze(-1), 0)
+        return weights @ value, logarithm
 
 
 class AttentionBackward(Operator, frozen=True, kw_only=True):

@@ -41,7 +41,8 @@ class LayerNorm(Operator, frozen=True, kw_only=True):
 
 
 class LayerNormBackward(Operator, frozen=True, kw_only=True):
-    """The gradients of x, weight and bias, from what `LayerNorm` returns."""
+    """The gradients of x, weight and bias, from what `LayerNorm` returns. added: another gradient
+    of x, which is added to the first result."""
 
     gradient_of = LayerNorm
 
@@ -52,6 +53,7 @@ class LayerNormBackward(Operator, frozen=True, kw_only=True):
     weight: Ref | None
     bias: Ref | None
     axes: int
+    added: Ref | None = None
 
     @property
     def results(self) -> int:
@@ -66,14 +68,15 @@ class LayerNormBackward(Operator, frozen=True, kw_only=True):
         weight: Tensor | None,
         bias: Tensor | None,
         axes: int,
+        added: Tensor | None = None,
     ) -> tuple[Any, ...]:
         import torch
 
         mask = [True, weight is not None, bias is not None]
-        result: tuple[Any, ...] = torch.ops.aten.native_layer_norm_backward.default(
+        of_x, *others = torch.ops.aten.native_layer_norm_backward.default(
             gradient, x, x.shape[x.dim() - axes :], mean, deviation, weight, bias, mask
         )
-        return result
+        return (of_x if added is None else of_x + added, *others)
 
 
 def layer_norm(call: Call) -> LayerNorm:

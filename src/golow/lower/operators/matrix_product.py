@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 
 class MatrixProduct(Operator, frozen=True, kw_only=True):
-    """a b factor. a: [M, K], b: [K, N]; or [B, M, K] and [B, K, N]."""
+    """a b factor + added. a: [M, K], b: [K, N]; or [B, M, K] and [B, K, N]. added: of the result's
+    shape; of two matrices alone."""
 
     a: Ref
     b: Ref
     factor: float = 1.0
+    added: Ref | None = None
 
     @staticmethod
-    def meaning(a: Tensor, b: Tensor, factor: float) -> Tensor:
-        return a @ b * factor if factor != 1 else a @ b
+    def meaning(a: Tensor, b: Tensor, factor: float, added: Tensor | None = None) -> Tensor:
+        found = a @ b * factor if factor != 1 else a @ b
+        return found if added is None else found + added
 
 
 def product(call: Call) -> MatrixProduct:

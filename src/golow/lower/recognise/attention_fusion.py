@@ -100,7 +100,7 @@ def _found(links: Links, node: Node) -> _Found | None:
     query, key, value = (_heads(links, ref) for ref in (product.a, of_key, second.b))
     after = links.only_reader(result(links.nodes[position]))
     joined = Reshape.of(links.nodes[after]) if after is not None else None
-    if second.factor != 1 or not _typed(links, terms):
+    if second.factor != 1 or product.added or second.added or not _typed(links, terms):
         return None
     outer = query.shape[:-2]
     if len(outer) == 2 and key.shape[:2] == value.shape[:2] == outer:

@@ -9,7 +9,7 @@ import msgspec
 
 from golow.lower.aten.attention_calls import BACKWARD, FORWARD, WHOLE
 from golow.lower.aten.decomposition import lenient
-from golow.lower.ir.graph import Graph, Node, Pass, Ref, Value
+from golow.lower.ir.graph import Argument, Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, written
 from golow.lower.ir.rewriting import Links, Names, rewritten
 from golow.lower.ir.spelling import Call
@@ -17,6 +17,7 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
+from golow.lower.operators.reshape import Reshape
 
 Shape = tuple[int, ...]
 
@@ -25,7 +26,8 @@ class Kernels(NamedTuple):
     """Attention that the kernels support. width: of a head at most, a multiple of step. rows: of
     the query, at least. every_row: each row of scores has its own of what is added, even if all
     are the same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention,
-    but not where a network adds it itself.
+    but not where a network adds it itself. masked: keys at most of a mask of truth values that they
+    take as it is, and set rows that see nothing to zero.
     """
 
     width: int
@@ -33,6 +35,7 @@ class Kernels(NamedTuple):
     rows: int = 1
     every_row: bool = False
     rounds: bool = False
+    masked: int = 0
 
     def take(self, query: Shape, key: Shape, value: Shape) -> bool:
         """True if they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
@@ -47,9 +50,11 @@ class Kernels(NamedTuple):
         )
 
 
-CUDNN = Kernels(width=128, rounds=True)
-"""On every GPU since Ampere, in both directions."""
-CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
+CUDNN = Kernels(width=128, rounds=True, masked=256)
+"""On every GPU since Ampere, in both directions. It takes no masks of truth values; golow's kernel,
+which does, is slower for more keys by more than what the library's needs beside it: by published
+rates, a launch and a pass over the result."""
+CUDNN_IN_TRAINING = CUDNN._replace(every_row=True, masked=0)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%
 of their size then."""
 LOWEST = -1e30
@@ -73,10 +78,8 @@ def keep_attention(kernels: Kernels) -> Pass:
         replaced: dict[int, tuple[Node, ...]] = {}
         masks: dict[tuple[str, int], _Mask] = {}
         for position, node in enumerate(graph.nodes):
-            if node.op in (WHOLE, FORWARD, BACKWARD):
-                call = Call(node, links)
-                if _fits(call, kernels):
-                    replaced[position] = _kept(node, call, masks, kernels.every_row, names)
+            if node.op in (WHOLE, FORWARD, BACKWARD) and _fits(Call(node, links), kernels):
+                replaced[position] = _kept(links, position, masks, kernels, names)
         return rewritten(graph, replaced)
 
     return keep_attention_whole
@@ -118,13 +121,17 @@ class _Mask:
 
 
 def _kept(
-    node: Node, call: Call, masks: dict[tuple[str, int], _Mask], every_row: bool, names: Names
+    links: Links, position: int, masks: dict[tuple[str, int], _Mask], kernels: Kernels, names: Names
 ) -> tuple[Node, ...]:
     """The operator, with what its mask needs before and after it."""
+    node, call = links.nodes[position], Call(links.nodes[position], links)
     if call.ref_or_none("attn_mask") is None:
         return (_operator(node, call, None),)
     given = call.value("attn_mask")
-    rows = call.value("query").shape[2] if every_row else given.shape[-2]
+    truth = _truth_values(links, given)
+    if truth is not None and given.shape[-1] <= kernels.masked:
+        return _hiding(node, call, truth, names)
+    rows = call.value("query").shape[2] if kernels.every_row else given.shape[-2]
     found = masks.get((given.name, rows))
     mask = found or masks.setdefault((given.name, rows), _Mask(node, given, rows))
     before = [] if found else mask.nodes
@@ -141,6 +148,43 @@ def _kept(
     every = msgspec.structs.replace(output, name=f"{output.name}.all")
     seen = mask.only_seen(node, Ref(name=every.name), output.name, output.shape)
     return (*before, msgspec.structs.replace(kept, outputs=(every, *others)), seen)
+
+
+def _truth_values(links: Links, mask: Value) -> Value | None:
+    """The mask, or the one of which its numbers are made, 0 and minus infinity, as PyTorch makes
+    them in training; None for other numbers."""
+    if mask.dtype == "bool":
+        return mask
+    maker = links.made_by(Ref(name=mask.name), "aten.where.self")
+    if maker is None:
+        return None
+    seen, zero, hidden = links.nodes[maker].arguments
+    if not isinstance(seen, Ref) or (_number(links, zero), _number(links, hidden)) != (
+        0,
+        -math.inf,
+    ):
+        return None
+    found = links.values[seen.name]
+    return found if found.shape == mask.shape else None
+
+
+def _number(links: Links, argument: Argument) -> float | None:
+    """The number that a tensor of one element is made of."""
+    maker = links.made_by(argument, "aten.scalar_tensor.default")
+    return None if maker is None else Call(links.nodes[maker], links).number("s")
+
+
+def _hiding(node: Node, call: Call, mask: Value, names: Names) -> tuple[Node, ...]:
+    """The operator with the mask of truth values, as four axes."""
+    shape = (*(1,) * (4 - len(mask.shape)), *mask.shape)
+    if shape == mask.shape:
+        return (_operator(node, call, Ref(name=mask.name)),)
+    wide = Value(name=names.free(f"{mask.name}.wide"), shape=shape, dtype="bool")
+    view = Reshape(x=Ref(name=mask.name), shape=shape)
+    before = written(
+        msgspec.structs.replace(node, absorbed=()), view, name=wide.name, outputs=(wide,)
+    )
+    return (before, _operator(node, call, Ref(name=wide.name)))
 
 
 def _operator(node: Node, call: Call, added: Ref | None) -> Node:

@@ -88,6 +88,8 @@ class _Apart:
         if maker is None:
             return False
         node = self._links.nodes[maker]
+        if self._element(node) is not None:
+            return True
         cut = Slice.of(node)
         if cut is not None:
             size = self._shape(cut.x.name)[-1]
@@ -96,6 +98,18 @@ class _Apart:
             return whole and last and cut.step == self._k
         wide = [n for n in node.references() if self._shape(n) == self._shape(name)]
         return node.op in FUNCTIONS and bool(wide) and all(map(self._is_every_kth, wide))
+
+    def _element(self, node: Node) -> str | None:
+        """The value [..., n, 1] of which a node removes the last axis, if it is one element of that
+        axis of [..., n, k]: another spelling of every k-th element."""
+        view = Reshape.of(node)
+        if view is None or self._shape(view.x.name) != (*view.shape, 1):
+            return None
+        maker = self._links.maker.get(view.x.name)
+        cut = Slice.of(self._links.nodes[maker]) if maker is not None else None
+        whole = self._shape(cut.x.name) if cut is not None else ()
+        taken = cut is not None and cut.axis == len(view.shape) and whole[-1] == self._k
+        return view.x.name if taken else None
 
     def nodes_for(
         self,
@@ -124,6 +138,8 @@ class _Apart:
         """A part [..., n] as [..., n, 1]."""
         maker = self._links.maker[name]
         node = self._links.nodes[maker]
+        if (element := self._element(node)) is not None:
+            return element
         cut = Slice.of(node)
         if cut is None:
             names = {

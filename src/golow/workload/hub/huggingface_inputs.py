@@ -129,13 +129,20 @@ class _Inputs:
     # ------------------------------------------------------------ the inputs
 
     def _ids(self, generator: Generator) -> Tensor:
-        return self._below(self.text.vocab_size, (self.batch, self.sequence), generator)
+        size = getattr(self.text, "vocab_size", None)
+        if not isinstance(size, int):
+            raise GolowError(
+                f"{self.kind.__name__} reads tokens, but its configuration has no vocab_size",
+                "give example_inputs=; if it is a part of a model, name the whole model.",
+            )
+        return self._below(size, (self.batch, self.sequence), generator)
 
     def _below(self, size: int, shape: tuple[int, ...], generator: Generator) -> Tensor:
         """Integers below the size. Ids with a meaning, such as padding, are replaced."""
         ids = torch.randint(size, shape, generator=generator)
-        special = {getattr(self.text, f"{name}_token_id", None) for name in ("pad", "bos", "eos")}
-        known = {s for s in special if isinstance(s, int)}
+        special = (getattr(self.text, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
+        several = (item if isinstance(item, list) else [item] for item in special)
+        known = {token for tokens in several for token in tokens if isinstance(token, int)}
         usual = next((i for i in range(size) if i not in known), 0)
         for token in known:
             ids[ids == token] = usual

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from golow.levels.direct.cudnn.operators.grouped_product import STEP
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
@@ -17,6 +19,7 @@ from golow.lower.aten.empty_tensors import leave_out_empty
 from golow.lower.aten.functional import make_functional
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.aten.strided import stride_over_whole_memory
+from golow.lower.fuse.averaged_functions import average_before_scaling
 from golow.lower.fuse.common_subexpressions import merge_equal_nodes
 from golow.lower.fuse.epilogue_fission import release_activations
 from golow.lower.fuse.epilogue_fusion import (
@@ -30,11 +33,13 @@ from golow.lower.fuse.epilogue_fusion import (
 )
 from golow.lower.fuse.horizontal_fusion import join_linear_layers
 from golow.lower.fuse.norm_fusion import (
+    add_within_norm_gradients,
     compact_strided_gradients,
     fuse_batch_norm_activation,
     fuse_gradient_sum,
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
+from golow.lower.fuse.product_sums import add_within_products
 from golow.lower.fuse.products import join_rows, scale_products
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
@@ -86,7 +91,7 @@ def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
     if precision in ("bf16", "fp16"):
         return CUDNN if mode == "infer" else CUDNN_IN_TRAINING
     if precision == "tf32":
-        return Kernels(width=128 if mode == "infer" else 64)
+        return Kernels(width=128 if mode == "infer" else 64, masked=sys.maxsize)
     return None
 
 
@@ -182,6 +187,7 @@ INFERENCE: Order = (
     join_linear_layers,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    average_before_scaling,
     reduce_few_elementwise,
     eliminate_dead_code,
 )
@@ -209,6 +215,7 @@ TRAINING: Order = (
     leave_out_empty,
     join_rows,
     drop_conversions,
+    scale_products,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
@@ -229,8 +236,11 @@ TRAINING: Order = (
     compute_before_joining,
     name_cross_entropy,
     add_rows_to_gradients,
+    add_within_norm_gradients,
+    add_within_products,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    average_before_scaling,
     reduce_few_elementwise,
     update_parameters,
     eliminate_dead_code,

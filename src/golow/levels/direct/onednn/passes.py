@@ -16,6 +16,7 @@ from golow.lower.aten.empty_tensors import leave_out_empty
 from golow.lower.aten.functional import make_functional
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.aten.strided import stride_over_whole_memory
+from golow.lower.fuse.averaged_functions import average_before_scaling
 from golow.lower.fuse.common_subexpressions import merge_equal_nodes
 from golow.lower.fuse.epilogue_fusion import (
     drop_conversions,
@@ -105,6 +106,7 @@ INFERENCE: Order = (
     pool_images,
     order_rows_first,
     fuse_residual,
+    average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
     eliminate_dead_code,
@@ -133,6 +135,7 @@ TRAINING: Order = (
     leave_out_empty,
     join_rows,
     drop_conversions,
+    scale_products,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
@@ -145,6 +148,7 @@ TRAINING: Order = (
     take_gradients_from_results,
     fuse_activation,
     fuse_batch_norm_relu,
+    average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
     update_parameters,

@@ -21,8 +21,10 @@ def linear(writer: Writer, given: Linear) -> None:
 
 
 def product(writer: Writer, given: MatrixProduct) -> None:
-    """``a b``."""
-    writer.put(writer.dialect.product(writer.plain(given.a), writer.plain(given.b)))
+    """``a b``, and what is added."""
+    result = writer.dialect.product(writer.plain(given.a), writer.plain(given.b))
+    added = "" if given.added is None else f" + {writer.plain(given.added)}"
+    writer.put(f"{result}{added}")
 
 
 IMPLEMENTATIONS = (Implementation(Linear, linear), Implementation(MatrixProduct, product))

@@ -86,14 +86,15 @@ def test_gradients_of_the_vectors_of_norms(gpu: Any, rows: int, columns: int) ->
 def test_vectors_of_a_layer_norm_beside_its_x(
     gpu: Any, rows: int, columns: int, blocks: int
 ) -> None:
-    types, weight = ("bfloat16",) * 3, drawn(columns)
+    types, weight = ("bfloat16",) * 4, drawn(columns)
     gradient, x = (drawn(rows, columns, dtype="bfloat16", seed=seed) for seed in (0, 1))
     mean, deviation = drawn(rows), drawn(rows, seed=1).abs() + 0.5
-    given = [gradient, x, mean, deviation, weight]
+    added = drawn(rows, columns, dtype="bfloat16", seed=2)
+    given = [gradient, x, mean, deviation, weight, added]
     alone, beside = torch.empty_like(x), torch.empty_like(x)
     parts = torch.empty(2, blocks, columns)
-    run(gpu, layer_norm.backward_kernel(*types, rows, columns), given, [alone])
-    run(gpu, layer_norm.backward_kernel(*types, rows, columns, blocks), given, [beside, parts])
+    run(gpu, layer_norm.backward_kernel(types, rows, columns), given, [alone])
+    run(gpu, layer_norm.backward_kernel(types, rows, columns, blocks), given, [beside, parts])
     assert_close(beside, alone)
     sums = layer_norm.parts_kernel(blocks, columns)
     of_weight, of_bias = launched(gpu, sums, [parts], 2, columns)

@@ -42,9 +42,7 @@ def attention(build: Builder, arguments: Attention) -> None:
         keeps=keeps,
     )
     if arguments.exact and arguments.added is not None:
-        added = [_as_it_lies(build, arguments.added)]
-        dtype = added[0].dtype
-        engine = build.engine_for(replace(problem, added=_placed(added[0]), added_dtype=dtype))
+        engine, added = _exact_engine(build, arguments.added, problem)
     else:
         engine, added = _engine(build, arguments.added, problem)
     build.steps.engine(engine, [query, key, value, *added], written)
@@ -87,6 +85,8 @@ def _engine(
     the same, unless only all of them have an engine."""
     if reference is None:
         return build.engine_for(of), []
+    if build.current.value(reference).dtype == "bool":
+        return _exact_engine(build, reference, of)
     rows = _in_rows(build.types.computed, build.current.value(reference).shape)
     added = build.values.wanted(reference, rows)
     engine = build.engines.choose(replace(of, added=_placed(added)))
@@ -96,10 +96,18 @@ def _engine(
     return engine, [added]
 
 
+def _exact_engine(
+    build: Builder, reference: Ref, of: AttentionProblem
+) -> tuple[Engine, list[Tensor]]:
+    """The engine that adds without rounding, or hides by truth values, and its operand."""
+    added = _as_it_lies(build, reference)
+    return build.engine_for(replace(of, added=_placed(added), added_dtype=added.dtype)), [added]
+
+
 def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
     """View of a term that is added without being rounded, if its last axis is contiguous."""
     tensor = build.values.view(reference)
-    known = tensor.dtype in ("float32", build.types.computed)
+    known = tensor.dtype in ("float32", "bool", build.types.computed)
     if known and is_aligned(tensor) and tensor.layout.strides(tensor.shape)[-1] == 1:
         return tensor
     return build.values.wanted(reference, Layout(tensor.dtype if known else "float32"))

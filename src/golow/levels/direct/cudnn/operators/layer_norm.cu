@@ -4,9 +4,10 @@
 //
 // and, with g the gradient of y, n = (x - m) d and c = g w:
 //
-//   dx = d (c - mean c - n mean(c n)),   dw = sum over rows of g n,   db = sum over rows of g
+//   dx = d (c - mean c - n mean(c n)) + a,   dw = sum over rows of g n,   db = sum over rows of g
 //
-// w and b are absent if their pointers are zero, and the results m and d are not wanted then. The variance is that of the centred row.
+// w, b and what is added (a) are absent if their pointers are zero, and the results m and d are not
+// wanted then. The variance is that of the centred row.
 
 template <typename T, typename Y, int THREADS>
 __global__ void layer_norm(const T* x, const float* weight, const float* bias, Y* y, float* means,
@@ -63,10 +64,10 @@ __global__ void layer_norm_held(const T* x, const float* weight, const float* bi
   }
 }
 
-// Turns g of a row, which is held, into dx. n: the row's normalised values.
-template <int V, int LANES, int ITEMS>
+// Turns g of a row, which is held, into dx. n: the row's normalised values; added: a row, or absent.
+template <typename A, int V, int LANES, int ITEMS>
 __device__ void turn_back(Held<V, LANES, ITEMS>& g, const Held<V, LANES, ITEMS>& n,
-                          const float* weight, float deviation, int columns) {
+                          const float* weight, const A* added, float deviation, int columns) {
   if (weight) {
     Held<V, LANES, ITEMS> factor;
     factor.read(weight, columns);
@@ -79,12 +80,17 @@ __device__ void turn_back(Held<V, LANES, ITEMS>& g, const Held<V, LANES, ITEMS>&
   g.apply(columns, [&](float value, int k, int v, int) {
     return deviation * (value - sum - n.item[k][v] * product);
   });
+  if (added) {
+    Held<V, LANES, ITEMS> other;
+    other.read(added, columns);
+    g.apply(columns, [&](float value, int k, int v, int) { return value + other.item[k][v]; });
+  }
 }
 
-template <typename G, typename T, typename Y, int V, int LANES, int ITEMS>
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
 __global__ void layer_norm_backward_held(const G* gradient, const T* x, const float* means,
-                                         const float* deviations, const float* weight, Y* dx,
-                                         int rows, int columns) {
+                                         const float* deviations, const float* weight,
+                                         const A* added, Y* dx, int rows, int columns) {
   Held<V, LANES, ITEMS> g, n;
   const int row = g.row(rows);
   const size_t start = static_cast<size_t>(row) * columns;
@@ -92,16 +98,16 @@ __global__ void layer_norm_backward_held(const G* gradient, const T* x, const fl
   g.read(gradient + start, columns);
   n.read(x + start, columns);
   n.apply(columns, [=](float value, int, int, int) { return (value - mean) * deviation; });
-  turn_back(g, n, weight, deviation, columns);
+  turn_back(g, n, weight, added ? added + start : nullptr, deviation, columns);
   g.write(dx + start, columns);
 }
 
 // The same, and each block's part of dw and db: partial is [2, blocks, columns].
-template <typename G, typename T, typename Y, int V, int LANES, int ITEMS>
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
 __global__ void __launch_bounds__(GROUPED_THREADS)
     layer_norm_backward_summed(const G* gradient, const T* x, const float* means,
-                               const float* deviations, const float* weight, Y* dx, float* partial,
-                               int rows, int columns) {
+                               const float* deviations, const float* weight, const A* added, Y* dx,
+                               float* partial, int rows, int columns) {
   Held<V, LANES, ITEMS> of_weight = {}, of_bias = {};
   each_row<LANES>(rows, [&](int row, bool is_new) {
     Held<V, LANES, ITEMS> g, n;
@@ -116,7 +122,7 @@ __global__ void __launch_bounds__(GROUPED_THREADS)
       });
       of_bias.apply(columns, [&](float sum, int k, int v, int) { return sum + g.item[k][v]; });
     }
-    turn_back(g, n, weight, deviation, columns);
+    turn_back(g, n, weight, added ? added + start : nullptr, deviation, columns);
     g.write(dx + start, columns);
   });
   float* sums = partial + static_cast<size_t>(blockIdx.x) * columns;
@@ -124,10 +130,10 @@ __global__ void __launch_bounds__(GROUPED_THREADS)
   write_sums(of_bias, sums + static_cast<size_t>(gridDim.x) * columns, columns);
 }
 
-template <typename G, typename T, typename Y, int THREADS>
+template <typename G, typename T, typename A, typename Y, int THREADS>
 __global__ void layer_norm_backward(const G* gradient, const T* x, const float* means,
-                                    const float* deviations, const float* weight, Y* dx,
-                                    int columns) {
+                                    const float* deviations, const float* weight, const A* added,
+                                    Y* dx, int columns) {
   const size_t start = static_cast<size_t>(blockIdx.x) * columns;
   const float mean = means[blockIdx.x], deviation = deviations[blockIdx.x];
   float sum = 0, product = 0;
@@ -141,7 +147,8 @@ __global__ void layer_norm_backward(const G* gradient, const T* x, const float* 
   for (int i = threadIdx.x; i < columns; i += THREADS) {
     const float c = static_cast<float>(gradient[start + i]) * (weight ? weight[i] : 1.0f);
     const float n = (static_cast<float>(x[start + i]) - mean) * deviation;
-    dx[start + i] = static_cast<Y>(deviation * (c - sum - n * product));
+    const float other = added ? static_cast<float>(added[start + i]) : 0.0f;
+    dx[start + i] = static_cast<Y>(deviation * (c - sum - n * product) + other);
   }
 }
 

@@ -50,15 +50,17 @@ def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
     outer = build.values.rows(arguments.gradient)
     mean, deviation = (_exact(build, item) for item in (arguments.mean, arguments.deviation))
     weight = _exact(build, arguments.weight)
+    added = None if arguments.added is None else build.values.rows(arguments.added)
     of_vectors = build.current.is_read(1) or build.current.is_read(2)
     reads, blocks, partial = [outer, x, mean, deviation], 0, None
     if build.current.is_read(0):
         inner = build.values.result(0, Layout(build.types.computed))
-        types = (outer.dtype, x.dtype, inner.dtype)
+        types = (outer.dtype, x.dtype, (added or x).dtype, inner.dtype)
         blocks = blocks_of_sums(rows, columns, *types) if of_vectors else 0
         partial = build.memory.scratch(2 * blocks * columns) if blocks else None
-        kernel = backward_kernel(*types, rows, columns, blocks)
-        build.steps.kernel(kernel, [*reads, weight], [inner, *([partial] if partial else [])])
+        kernel = backward_kernel(types, rows, columns, blocks)
+        written = [inner, *([partial] if partial else [])]
+        build.steps.kernel(kernel, [*reads, weight, added], written)
         build.values.define(0, inner)
     if not of_vectors:
         return
@@ -101,11 +103,11 @@ def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: fl
 
 
 def backward_kernel(
-    gradient: str, source: str, dtype: str, rows: int, columns: int, blocks: int = 0
+    types: tuple[str, str, str, str], rows: int, columns: int, blocks: int = 0
 ) -> Kernel:
-    """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx and, if
-    blocks is not 0, sums of weight's and bias's gradients (float32 [2, blocks, columns])."""
-    types = (gradient, source, dtype)
+    """Pointers: gradient, x [rows, columns], means, deviations, weight or absent, what is added or
+    absent -> dx and, if blocks is not 0, sums of weight's and bias's gradients (float32 [2, blocks,
+    columns]). types: of gradient, x, what is added, and dx."""
     if blocks:
         return summed_rows(FILE, "layer_norm_backward", types, rows, columns, blocks)
     return by_rows(FILE, "layer_norm_backward", types, rows, columns)

@@ -43,15 +43,18 @@ class Operands(NamedTuple):
 
 
 def product(build: Builder, arguments: MatrixProduct) -> None:
-    """factor a b. Rows may have gaps between them; scores have some where only softmax or a loss
-    reads them, and their softmax and gradient, since the libraries load and store 16 bytes at a
-    time."""
+    """factor a b + added. Rows may have gaps between them; scores have some where only softmax or a
+    loss reads them, and their softmax and gradient, since the libraries load and store 16 bytes at
+    a time."""
     a, b, rows = _as_they_lie(build, arguments) or Operands(
         _matrix(build, arguments.a), _matrix(build, arguments.b)
     )
     *batch, m, n = build.current.output().shape
     dtype = build.types.computed
-    result = rows_for(build, dtype, *TAKE_GAPS)
+    added = [] if arguments.added is None else [build.values.wanted(arguments.added, Layout(dtype))]
+    result = (
+        rows_for(build, dtype, *TAKE_GAPS) if not added else build.values.result(0, Layout(dtype))
+    )
     problem = Problem(
         m=m,
         n=n,
@@ -61,6 +64,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
         arithmetic=build.types.products,
         transpose_a=a.turned,
         transpose_b=b.turned,
+        residual=bool(added),
         factor=arguments.factor,
         batch=math.prod(batch),
         alignment=TENSOR_ALIGNMENT,
@@ -68,7 +72,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
         b=b.strides,
         d=_strides(result, turned=False) or CONTIGUOUS,
     )
-    for part in in_parts(Product(problem, [a.tensor, b.tensor], result)):
+    for part in in_parts(Product(problem, [a.tensor, b.tensor, *added], result)):
         build.steps.engine(build.engine_for(part.problem), part.reads, [part.result])
     if rows is None:
         build.values.define(0, result)
@@ -89,6 +93,8 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
         first = a.tensor._replace(shape=_shape(a), layout=layout._replace(order="transposed"))
         second = b.tensor._replace(shape=_shape(b), layout=layout)
         return Operands(Matrix(first, True, CONTIGUOUS), Matrix(second, False, CONTIGUOUS))
+    if arguments.added is not None:  # its rows are in the graph's order
+        return None
     if _is_reordered(a, layout) and not build.training.is_gradient(build.current.output().name):
         first = a.tensor._replace(shape=_shape(a), layout=layout)
         return Operands(Matrix(first, False, CONTIGUOUS), _matrix(build, arguments.b), a)

@@ -137,9 +137,10 @@ class Placed(NamedTuple):
 class AttentionProblem(Record, frozen=True, kw_only=True):
     """Attention in one direction; dtype: of all tensors but the logarithms.
 
-    scale: of the scores; added: to them, of the dtype added_dtype if it has its own. keeps: whether
-    the forward direction also writes the logarithms of the rows' sums, float32 [B, H, L]. The
-    gradients are stored like query, key and value; gradient: where the output's is stored.
+    scale: of the scores; added: to them, of the dtype added_dtype if it has its own. By truth
+    values scores are seen or not, and a row that sees nothing is zero. keeps: whether the forward
+    direction also writes the logarithms of the rows' sums, float32 [B, H, L]. The gradients are
+    stored like query, key and value; gradient: where the output's is stored.
 
     Operands, in this order. Forward: query, key, value[, added] -> output[, logarithms]. Backward:
     query, key, value[, added], output, gradient, logarithms -> gradients of query, key and value.

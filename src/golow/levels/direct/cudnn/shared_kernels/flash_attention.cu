@@ -10,9 +10,10 @@
 //   dk[j]   = scale * sum over i of ds[i, j] q[i]
 
 // A block has 16 * WARPS rows of one head and takes KEYS keys at a time.
-template <int WARPS, int KEYS, int E, int D, bool CAUSAL, int ADDED>
+// A: type of what is added; by a mask of truth values, a row that sees nothing is zero.
+template <typename A, int WARPS, int KEYS, int E, int D, bool CAUSAL, int ADDED>
 __global__ void __launch_bounds__(32 * WARPS)
-    forward(const float* query, const float* key, const float* value, const float* added,
+    forward(const float* query, const float* key, const float* value, const A* added,
             float* output, float* logarithms, int rows, int keys, int query_width, int value_width,
             int group, PLACE(query), PLACE(key), PLACE(value), PLACE(added), PLACE(output),
             float scale) {
@@ -50,24 +51,24 @@ __global__ void __launch_bounds__(32 * WARPS)
     add_rows<KEYS, D>(o, score, value_tile);
   }
   total[0] = sum_of_four(total[0]), total[1] = sum_of_four(total[1]);
-  store_rows<D>(AT(output, image, head), output_row, row, rows, value_width, o, 1 / total[0],
-                1 / total[1]);
+  const bool nothing[2] = {Rows<A>::see_nothing(largest[0]), Rows<A>::see_nothing(largest[1])};
+  store_rows<D>(AT(output, image, head), output_row, row, rows, value_width, o,
+                nothing[0] ? 0 : 1 / total[0], nothing[1] ? 0 : 1 / total[1]);
   if (logarithms == nullptr || t > 0) return;
   float* own = logarithms + ((size_t)image * gridDim.y + head) * rows;
-  if (row < rows) own[row] = (largest[0] + log2f(total[0])) * LN2;
-  if (row + 8 < rows) own[row + 8] = (largest[1] + log2f(total[1])) * LN2;
+  if (row < rows) own[row] = nothing[0] ? 0 : (largest[0] + log2f(total[0])) * LN2;
+  if (row + 8 < rows) own[row + 8] = nothing[1] ? 0 : (largest[1] + log2f(total[1])) * LN2;
 }
 
 #define GRADIENT_ARGUMENTS                                                                         \
-  const float *query, const float *key, const float *value, const float *added,                    \
-      const float *output, const float *gradient, const float *logarithms, float *of_query,        \
-      float *of_key, float *of_value, float *delta, int heads, int rows, int keys,                 \
-      int query_width, int value_width, int group, PLACE(query), PLACE(key), PLACE(value),         \
-      PLACE(added), PLACE(output), PLACE(gradient), PLACE(of_query), PLACE(of_key),                \
-      PLACE(of_value), float scale
+  const float *query, const float *key, const float *value, const A *added, const float *output,   \
+      const float *gradient, const float *logarithms, float *of_query, float *of_key,              \
+      float *of_value, float *delta, int heads, int rows, int keys, int query_width,               \
+      int value_width, int group, PLACE(query), PLACE(key), PLACE(value), PLACE(added),            \
+      PLACE(output), PLACE(gradient), PLACE(of_query), PLACE(of_key), PLACE(of_value), float scale
 
 // The gradient of query, and delta [images, heads, rows]. A block has 64 rows of one head.
-template <int KEYS, int E, int D, bool CAUSAL, int ADDED>
+template <typename A, int KEYS, int E, int D, bool CAUSAL, int ADDED>
 __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
   __shared__ __align__(16) unsigned key_tile[KEYS * (E + 4)], value_tile[KEYS * (D + 4)];
   const int head = blockIdx.y, image = blockIdx.z;
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
 
 // The gradients of key and value, after `backward_query`. A block has 64 keys of one head of keys
 // and takes ROWS rows at a time of each of the heads that share them. Scores are transposed here.
-template <int ROWS, int E, int D, bool CAUSAL, int ADDED>
+template <typename A, int ROWS, int E, int D, bool CAUSAL, int ADDED>
 __global__ void __launch_bounds__(128) backward_keys(GRADIENT_ARGUMENTS) {
   __shared__ __align__(16) unsigned query_tile[ROWS * (E + 4)], gradient_tile[ROWS * (D + 4)];
   __shared__ float line_logarithms[ROWS], line_delta[ROWS];
@@ -180,8 +181,8 @@ __global__ void __launch_bounds__(128) backward_keys(GRADIENT_ARGUMENTS) {
           const int at = 8 * j + 2 * t + i % 2, row = start + at, column = own + i / 2 * 8;
           float score = weight[j][i];
           if (ADDED)
-            score = fmaf(AT(added, image, head)[(size_t)min(row, rows - 1) * added_row +
-                                                min(column, keys - 1)],
+            score = fmaf(added_number(AT(added, image, head)[(size_t)min(row, rows - 1) * added_row +
+                                                             min(column, keys - 1)]),
                          LOG2E, score);
           const bool seen = !CAUSAL || column <= row;
           weight[j][i] = seen ? power_of_two(score - line_logarithms[at]) : 0.f;

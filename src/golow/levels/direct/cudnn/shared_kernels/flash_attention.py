@@ -69,13 +69,12 @@ def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
     multiples of 16 bytes. Raises ValueError for what the kernel does not take."""
     _require(problem)
     images, heads, rows, _ = problem.query.shape
-    file, name, types, code = FILE, "forward", "", INCLUDED
+    file, name, code = FILE, "forward<", INCLUDED
     if problem.dtype != "float32":
-        file, name, code = HALF, "forward_half", SCORES
-        types = f"{C_TYPES[problem.dtype]}, {C_TYPES[problem.added_dtype or problem.dtype]}, "
+        file, name, code = HALF, f"forward_half<{C_TYPES[problem.dtype]}, ", SCORES
     return Kernel(
         file,
-        f"{name}<{types}{tiling.warps}, {tiling.keys}, {_sizes(problem)}>",
+        f"{name}{_added_type(problem)}, {tiling.warps}, {tiling.keys}, {_sizes(problem)}>",
         (ceiling(rows, ROWS_OF_WARP * tiling.warps), heads, images),
         (32 * tiling.warps, 1, 1),
         (*_scalars(problem), *floats(problem.scale)),
@@ -94,7 +93,7 @@ def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
     kernels = [
         Kernel(
             FILE,
-            f"{name}<{BACKWARD_TILE}, {_sizes(problem)}>",
+            f"{name}<{_added_type(problem)}, {BACKWARD_TILE}, {_sizes(problem)}>",
             grid,
             (32 * BACKWARD_WARPS, 1, 1),
             (*integers(heads), *_scalars(problem), *floats(problem.scale)),
@@ -137,6 +136,11 @@ def _steps(place: Placed) -> tuple[int, ...]:
     """Distances of images, heads and rows; 0 along an axis of one that all share."""
     axes = zip(place.shape[:3], place.strides[:3], strict=True)
     return tuple(stride if size > 1 else 0 for size, stride in axes)
+
+
+def _added_type(problem: AttentionProblem) -> str:
+    """The kernels' type of what is added: by truth values, scores are seen or not."""
+    return C_TYPES[problem.added_dtype or problem.dtype]
 
 
 def _sizes(problem: AttentionProblem) -> str:

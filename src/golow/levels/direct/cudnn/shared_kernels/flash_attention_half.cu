@@ -1,5 +1,6 @@
 // Flash attention of 16-bit tensors, forward (Dao, "FlashAttention-2", 2023, arXiv:2307.08691), for
-// what the library's does not take: numbers in float32 that are added to the scores.
+// what the library's does not take: numbers in float32 that are added to the scores, and masks of
+// truth values, by which a row that sees nothing is zero.
 //
 //   s[i, j] = scale * q[i] k[j] + added[i, j]      (only j <= i if CAUSAL)
 //   o[i]    = sum over j of p[i, j] v[j],  p[i, j] = exp(s[i, j]) / sum over j of exp(s[i, j])
@@ -129,7 +130,8 @@ __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int own = row + 8 * half;
-    const float share = 1 / sum_of_four(total[half]);
+    const float sum = sum_of_four(total[half]);
+    const float share = Rows<A>::see_nothing(largest[half]) ? 0 : 1 / sum;
     T* to = AT(output, image, head) + (size_t)own * output_row;
 #pragma unroll
     for (int c = 0; c < D / 8; ++c) {

@@ -24,9 +24,28 @@ __device__ inline float maximum_of_four(float x) {
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-// Adds to scores of rows `row` and `row + 8` and of columns from `start`. What is lower than LOWEST
-// counts as LOWEST, so that a row of minus infinity has equal weights. IN_PAIRS: the number of columns
-// is even, and pairs are aligned.
+// What is added to a score. What is lower than LOWEST counts as LOWEST, so that a row of minus
+// infinity has equal weights. By a truth value, a score is seen or not.
+template <typename A>
+__device__ inline float added_number(A stored) {
+  const float number = convert<float>(stored);
+  return number < LOWEST ? LOWEST : number;
+}
+template <>
+__device__ inline float added_number<bool>(bool seen) {
+  return seen ? 0.f : LOWEST;
+}
+
+// Whether a row whose largest score is this one sees nothing. By numbers, every row sees something.
+template <typename A> struct Rows {
+  __device__ static bool see_nothing(float) { return false; }
+};
+template <> struct Rows<bool> {
+  __device__ static bool see_nothing(float largest) { return largest <= LOWEST; }
+};
+
+// Adds to scores of rows `row` and `row + 8` and of columns from `start`. IN_PAIRS: the number of
+// columns is even, and pairs are aligned.
 template <bool IN_PAIRS, int COLUMNS, typename A>
 __device__ inline void add_to_scores(float (&score)[COLUMNS / 8][4], const A* added, int step,
                                      int row, int rows, int start, int columns) {
@@ -43,9 +62,8 @@ __device__ inline void add_to_scores(float (&score)[COLUMNS / 8][4], const A* ad
       if (!IN_PAIRS && column + 1 < columns) two.item[1] = own[column + 1];
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        const float number = convert<float>(two.item[k]);
         score[j][2 * half + k] =
-            fmaf(number < LOWEST ? LOWEST : number, LOG2E, score[j][2 * half + k]);
+            fmaf(added_number(two.item[k]), LOG2E, score[j][2 * half + k]);
       }
     }
   }

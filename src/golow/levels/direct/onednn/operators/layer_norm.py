@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from golow.levels.direct.formulas.literals import number as literal
-from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.onednn.bindings.constants import (
     BACKWARD,
     DIFF_DST,
@@ -146,7 +146,12 @@ def _scales(
     return flags, reads
 
 
+def _refuse(arguments: LayerNormBackward, question: Question) -> str:
+    added = "" if arguments.added is None else "a norm's gradient adds nothing here"
+    return added or refuse_integers(arguments, question)
+
+
 IMPLEMENTATIONS = (
     Implementation(LayerNorm, layer_norm, refuse_integers),
-    Implementation(LayerNormBackward, layer_norm_backward, refuse_integers),
+    Implementation(LayerNormBackward, layer_norm_backward, _refuse),
 )

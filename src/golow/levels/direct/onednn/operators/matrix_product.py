@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from golow.levels.direct.implementation import Implementation
+from golow.levels.direct.implementation import Implementation, Question
 from golow.levels.direct.onednn.bindings.constants import DST, SRC, WEIGHTS
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.bindings.primitive import PostOp, Primitive
@@ -110,4 +110,9 @@ def _is_as_fast(build: Builder, a: Descriptor, b: Descriptor) -> bool:
     return made[0] == made[1]
 
 
-IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)
+def _refuse(arguments: MatrixProduct, question: Question) -> str:
+    added = "" if arguments.added is None else "a product adds nothing here"
+    return added or refuse_integers(arguments, question)
+
+
+IMPLEMENTATIONS = (Implementation(MatrixProduct, product, _refuse),)
