@@ -12,7 +12,9 @@ are not, which is why runs are repeated.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,12 +47,16 @@ def allowed_over(count: int, share: float) -> int:
     return found
 
 
+def allowing_none(share: float) -> int:
+    """The fewest requests with which the percentile may be proved if none of them is over."""
+    return math.ceil(math.log(DOUBT) / math.log(share))
+
+
+@cache
 def needed(share: float) -> int:
     """The fewest requests with which the percentile may be quoted: of which one may be over."""
-    count = math.ceil(math.log(DOUBT) / math.log(share))
-    while allowed_over(count, share) < 1:
-        count += 1
-    return count
+    low = allowing_none(share)
+    return bisect_left(range(4 * low), 1, low, key=lambda count: allowed_over(count, share))
 
 
 def surely_over(over: int, count: int, share: float) -> bool:

@@ -27,7 +27,7 @@ from golow.workload.bundle import Bundle
 
 NO_LIMIT = 3600.0  # seconds; a latency that every run holds
 LONGER = 6.0  # times its length, until which a run goes on for more requests
-BACKLOG = 10.0  # latencies' worth of requests that may wait, or as many seconds
+BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
 LEAST_WAITING = 64
 CHECKED = 32  # answers of a run that golow's rule judges
 SHORTEST_ENERGY = 1.4  # seconds; the driver counts energy ten times a second
@@ -177,7 +177,7 @@ class LevelUnderLoad:
         server = asked.scenario == "server"
         least = needed(plan.percentile) if server and plan.latency and not asked.accuracy else 1
         longest = max(LONGER * asked.seconds, 1.0)
-        backlog = asked.rate * max(1.0, BACKLOG * (plan.latency or 1.0))
+        backlog = asked.rate * BACKLOG * (plan.latency or USUAL)
         return GeneratorRequest(
             socket=str(self._socket),
             folder=str(folder),
@@ -224,7 +224,9 @@ class LevelUnderLoad:
     def _found(self, asked: Run, folder: Path, served: Served) -> LoadRun:
         plan = self.place.plan
         said, measured = loadgen_logs.said(folder), loadgen_logs.measured(folder)
-        parts = _parts(measured.latencies, served)
+        parts, answered = _parts(measured.latencies, served), len(measured.latencies)
+        if asked.scenario == "multi-stream":
+            measured = measured.by_group()
         kind, reason = verdict.outcome_of(asked.scenario, said, measured.latencies, plan)
         return LoadRun(
             scenario=asked.scenario,
@@ -232,7 +234,7 @@ class LevelUnderLoad:
             round=asked.round,
             outcome=kind,
             reason=reason,
-            answered=len(measured.latencies),
+            answered=answered,
             seconds=loadgen_logs.seconds_of(measured),
             arrivals=measured.arrivals,
             latencies=measured.latencies,

@@ -17,8 +17,8 @@ DETAIL, TRACE, ACCURACY = (
 )
 MARK = ":::MLLOG "
 SAMPLE = re.compile(
-    rb'"name":"Sample".{0,40}?"ph":"b".{0,80}?"ts":([\d.]+).{0,20}?"sample_seq":(\d+)'
-    rb'.{0,60}?"issue_start_ns":(-?\d+),"complete_ns":(\d+)'
+    rb'"name":"Sample".{0,40}?"ph":"b".{0,80}?"ts":([\d.]+).{0,20}?"sample_seq":(\d+),"query_seq":(\d+)'
+    rb'.{0,40}?"issue_start_ns":(-?\d+),"complete_ns":(\d+)'
 )
 TOO_MANY = "Too many outstanding"
 
@@ -26,11 +26,23 @@ TOO_MANY = "Too many outstanding"
 class Measured(NamedTuple):
     """Latencies of the requests of a run, in the order in which they were issued: nanoseconds from
     the schedule to the answer. arrivals: nanoseconds of each one's schedule after the first. late:
-    nanoseconds from the schedule until it was issued."""
+    nanoseconds from the schedule until it was issued. groups: the number of the query that each
+    belongs to.
+    """
 
     arrivals: tuple[int, ...]
     latencies: tuple[int, ...]
     late: tuple[int, ...]
+    groups: tuple[int, ...]
+
+    def by_group(self) -> Measured:
+        """The same for whole queries: a group of streams is answered when its last sample is."""
+        last: dict[int, int] = {}
+        for place, group in enumerate(self.groups):
+            if group not in last or self.latencies[place] > self.latencies[last[group]]:
+                last[group] = place
+        places = list(last.values())
+        return Measured(*(tuple(values[place] for place in places) for values in self))
 
 
 class Said(NamedTuple):
@@ -80,8 +92,8 @@ def _entries(file: Path) -> Iterator[dict[str, Any]]:
 def measured(folder: Path) -> Measured:
     """The latencies in the trace of a run."""
     rows = [
-        (int(number), float(at) * 1e3, int(complete), int(late))
-        for at, number, late, complete in SAMPLE.findall((folder / TRACE).read_bytes())
+        (int(number), float(at) * 1e3, int(complete), int(late), int(group))
+        for at, number, group, late, complete in SAMPLE.findall((folder / TRACE).read_bytes())
     ]
     rows.sort()
     first = min((row[1] for row in rows), default=0.0)
@@ -89,6 +101,7 @@ def measured(folder: Path) -> Measured:
         tuple(round(row[1] - first) for row in rows),
         tuple(row[2] for row in rows),
         tuple(row[3] for row in rows),
+        tuple(row[4] for row in rows),
     )
 
 

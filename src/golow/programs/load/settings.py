@@ -14,6 +14,7 @@ from golow.programs.load.load_record import LoadPlan, Scenario
 from golow.records.errors import GolowError
 
 MODULE, EXTRA = "mlperf_loadgen", "pip install 'golow[load]'"
+LARGEST, LONGEST = 1024, 60.0  # samples in a batch, and seconds of its delay
 ALONE: tuple[Scenario, ...] = ("single-stream", "offline")
 
 
@@ -56,8 +57,7 @@ def plan_of(settings: LoadSettings, seed: int) -> LoadPlan:
         patience=settings.patience,
         seed=seed,
     )
-    for problem, hint in _problems(plan):
-        raise GolowError(problem, hint)
+    _require_sense(plan)
     return plan
 
 
@@ -81,30 +81,31 @@ def _scenario(name: str) -> Scenario:
     raise GolowError(f"there is no scenario {name!r}", f"scenarios are {', '.join(known)}.")
 
 
-def _problems(plan: LoadPlan) -> list[tuple[str, str]]:
-    """What makes no sense, and what to type instead."""
+def _require_sense(plan: LoadPlan) -> None:
+    """Raise `GolowError` for numbers that make no sense, with what to type instead."""
     cores = len(os.sched_getaffinity(0))
-    checks = [
-        (plan.latency is not None and not 0 < plan.latency < math.inf, "--latency", "20ms"),
-        (not 0.5 <= plan.percentile < 1, "--percentile", "99"),
-        (not all(0 < rate < math.inf for rate in plan.rates), "--rate", "50,100,200"),
-        (not 1 <= plan.most <= 1024, "--max-batch", "8"),
-        (not 0 <= plan.delay < 60, "--delay", "2ms"),
-        (not 1 <= plan.contexts <= cores, "--contexts", "1"),
-        (not 0 < plan.seconds < math.inf, "--seconds", "5"),
-        (plan.repeats < 1, "--repeats", "3"),
-        (not 0 < plan.patience < math.inf, "--patience", "10s"),
-    ]
-    found = [
-        (f"{name} has a value that makes no sense", f"for example {name} {example}.")
-        for wrong, name, example in checks
-        if wrong
-    ]
-    if "server" in plan.scenarios and plan.latency is None and not plan.rates:
-        found.append(
-            (
-                "the server scenario needs a rate, or a latency that must be held",
-                "for example --latency 20ms, or --rate 50,100.",
+    latency = plan.latency if plan.latency is not None else 1.0
+    for sound, option, typed, python in (
+        (0 < latency < math.inf, "--latency", "20ms", "0.02"),
+        (0.5 <= plan.percentile < 1, "--percentile", "99", "99"),
+        (all(0 < rate < math.inf for rate in plan.rates), "--rate", "50,100", "[50, 100]"),
+        (1 <= plan.most <= LARGEST, "--max-batch", "8", "8"),
+        (0 <= plan.delay < LONGEST, "--delay", "2ms", "0.002"),
+        (1 <= plan.contexts <= cores, "--contexts", "1", "1"),
+        (0 < plan.seconds < math.inf, "--seconds", "5", "5"),
+        (plan.repeats >= 1, "--repeats", "3", "3"),
+        (0 < plan.patience < math.inf, "--patience", "10s", "10"),
+    ):
+        if not sound:
+            keyword = option.removeprefix("--").replace("-", "_").replace("rate", "rates")
+            raise GolowError(
+                f"the value of {option} makes no sense here",
+                f"for example {option} {typed}.",
+                python_hint=f"for example {keyword}={python}.",
             )
+    if "server" in plan.scenarios and plan.latency is None and not plan.rates:
+        raise GolowError(
+            "the server scenario needs a rate, or a latency that must be held",
+            "for example --latency 20ms, or --rate 50,100.",
+            python_hint="for example latency=0.02, or rates=[50, 100].",
         )
-    return found

@@ -8,6 +8,7 @@ from functools import partial
 
 from golow.observer import Observer
 from golow.programs.load import search
+from golow.programs.load.early_stopping import allowing_none
 from golow.programs.load.level_under_load import Run
 from golow.programs.load.load_record import LoadPlan, Peak, Scenario
 from golow.programs.load.tested_level import TestedLevel
@@ -16,11 +17,16 @@ from golow.programs.load.verdict import rate_of, rate_ratio
 LEAST_ROUNDS = 5  # of a search: `golow.measure.words.LEAST_ROUNDS`
 
 
+class _TooShort(Exception):
+    """A run had too few requests for any conclusion, and one at a lower rate has fewer."""
+
+
 class Turns:
     """Runs of all levels that are right, in random order in each round."""
 
     def __init__(self, levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> None:
         self._levels, self._plan, self._observer = levels, plan, observer
+        self._least = allowing_none(plan.percentile)
         self._random = random.Random(plan.seed)  # noqa: S311 - an order, not a secret
 
     def take(self) -> None:
@@ -37,29 +43,37 @@ class Turns:
         """The highest rate of every level that holds the latency: roughly, then in rounds."""
         near: dict[str, float] = {}
         for level in self._shuffled():
-            found = search.roughly(partial(self._holds, level), level.throughput)
-            if found is None:
-                level.peak = Peak(reason=self._why_none(level))
-            else:
+            found = self._searched(level, 0, level.throughput)
+            if found is not None:
                 near[level.name] = found
+            elif level.peak is None:
+                level.peak = Peak(reason=self._why_none(level))
         rounds: dict[str, list[float]] = {name: [] for name in near}
         try:
             for number in range(1, max(LEAST_ROUNDS, self._plan.repeats) + 1):
-                self._search_again(number, near, rounds)
+                for level in self._shuffled():
+                    if level.name in near:
+                        rate = self._searched(level, number, near[level.name])
+                        rounds[level.name] += [rate] if rate is not None else []
         finally:  # also what Ctrl-C leaves
             self._conclude(rounds)
 
     # ------------------------------------------------------------ implementation
 
-    def _search_again(
-        self, number: int, near: dict[str, float], rounds: dict[str, list[float]]
-    ) -> None:
-        for level in self._shuffled():
-            if level.name in near:
-                holds = partial(self._holds, level, number=number)
-                rate = search.again(holds, near[level.name])
-                if level.is_loaded:
-                    rounds[level.name].append(rate)
+    def _searched(self, level: TestedLevel, number: int, start: float) -> float | None:
+        """The highest rate of a level: roughly, or in a round. None if there is none, or if the
+        level failed meanwhile."""
+        holds = partial(self._holds, level, number=number)
+        try:
+            if number:
+                found = search.again(holds, start, self._random)
+            else:
+                found = search.roughly(holds, start)
+        except _TooShort as short:
+            if not number:
+                level.peak = Peak(reason=f"unclear: {short}")
+            return None
+        return found if level.is_loaded else None
 
     def _conclude(self, rounds: dict[str, list[float]]) -> None:
         """Set the levels' rates, with their ratios to the first level's."""
@@ -77,8 +91,11 @@ class Turns:
     def _holds(self, level: TestedLevel, rate: float, number: int = 0) -> bool:
         """Whether a level holds the latency at a rate; false where that is unclear."""
         asked = Run("server", rate, self._plan.seconds, number)
-        self._observer.stage(f"{level.name}: {_text(asked)}")
+        of = f"round {number} of the search: " if number else ""
+        self._observer.stage(f"{of}{level.name}, {_text(asked)}")
         found = level.run(asked)
+        if found is not None and found.outcome == "unclear" and found.answered < self._least:
+            raise _TooShort(found.reason)
         return found is not None and found.outcome == "held"
 
     def _why_none(self, level: TestedLevel) -> str:

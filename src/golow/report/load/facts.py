@@ -62,11 +62,14 @@ def rows(found: LoadTest, scenario: Scenario) -> Iterator[Row]:
 
 
 def best_runs(level: LevelLoad) -> list[LoadRun]:
-    """The runs of a search that held the latency, one a round: those at the rates of its rounds."""
-    if level.peak is None:
-        return []
-    wanted = set(enumerate(level.peak.rounds, 1))
-    return [run for run in level.runs if (run.round, run.rate) in wanted]
+    """The runs of a search that held the latency at the highest rate, one a round."""
+    highest: dict[int, LoadRun] = {}
+    for run in level.runs:
+        if run.scenario == "server" and run.round and run.outcome == "held":
+            before = highest.setdefault(run.round, run)
+            if (run.rate or 0.0) > (before.rate or 0.0):
+                highest[run.round] = run
+    return list(highest.values())
 
 
 def listed_batches(runs: Sequence[LoadRun]) -> list[ServedBatch]:

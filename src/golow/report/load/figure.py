@@ -98,7 +98,7 @@ def _draw_rates(panel: Axes, found: LoadTest, share: float) -> None:
 @drawing()
 def busy_figure(found: LoadTest) -> Figure:
     """Distribution, batch sizes and queue of each level at the highest rate that it bore."""
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
     figure = new_figure(3 * PANEL[0], PANEL[1])
     shares, sizes, waiting = figure.subplots(1, 3)
@@ -122,17 +122,15 @@ def busy_figure(found: LoadTest) -> Figure:
             linewidth=0.9,
         )
     _draw_sizes(sizes, shown)
-    shares.set(
-        xscale="log",
-        yscale="log",
-        xlabel="latency (ms)",
-        ylabel="share of requests that took longer",
-        title="latencies",
-    )
+    shares.set(xscale="log", yscale="log", title="latencies")
+    shares.set(xlabel="latency (ms)", ylabel="share of requests that took longer")
+    shares.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
     _plain_ticks(shares)
     sizes.set(xlabel="samples in a batch", ylabel="share of batches", title="batch sizes")
     sizes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     waiting.set(xlabel="time (s)", ylabel="requests behind a batch", title="queue")
+    waiting.set_ylim(bottom=0, top=max(1.0, waiting.get_ylim()[1]))
+    waiting.yaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, [level.level for level in shown])
     at = ", ".join(f"{one.level} at {rate_text(busiest(one)[0].rate or 0.0)}/s" for one in shown)
     what = "each level at the highest rate that it bore"
