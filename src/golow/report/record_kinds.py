@@ -140,7 +140,7 @@ KINDS = (
         by_file=True,
     ),
     RecordKind(
-        name="load test",
+        name="load",
         file="load.json",
         store="golow.programs.load.store",
         table="golow.report.load.table",
