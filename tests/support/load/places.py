@@ -33,7 +33,7 @@ def place_of(folder: Path, **settings: Any) -> Place:
 @contextmanager
 def planted(kind: str, folder: Path, **settings: Any) -> Iterator[LevelUnderLoad]:
     """A planted level that is ready for requests."""
-    command = (sys.executable, str(SCRIPT), kind)
-    with LevelUnderLoad(kind, place_of(folder, **settings), command) as level:
+    place = place_of(folder, **settings)._replace(command=(sys.executable, str(SCRIPT), kind))
+    with LevelUnderLoad(kind, place) as level:
         level.load()
         yield level

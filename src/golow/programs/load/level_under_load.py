@@ -36,7 +36,7 @@ Answers = list[tuple[int, bytes]]
 
 
 class Place(NamedTuple):
-    """What all levels of a load test share."""
+    """What all levels of a load test share. command: of a level's process."""
 
     bundle: Bundle
     folder: Path
@@ -46,6 +46,7 @@ class Place(NamedTuple):
     cache: Path
     limits: Limits
     card: Card | None = None
+    command: Sequence[str] = served_level.COMMAND
 
 
 class Run(NamedTuple):
@@ -73,16 +74,14 @@ class LevelUnderLoad:
 
     numbers = itertools.count()
 
-    def __init__(
-        self, name: str, place: Place, command: Sequence[str] = served_level.COMMAND
-    ) -> None:
+    def __init__(self, name: str, place: Place) -> None:
         self.name, self.place = name, place
         self.build: float | None = None
         self.resident = self.resident_peak = 0
         self._socket = place.folder / f"s{next(self.numbers)}"
         self._served = Conversation(
             name,
-            command,
+            place.command,
             threads=place.bundle.workload.threads,
             affinity=place.cores.level,
             limits=place.limits,

@@ -112,7 +112,6 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
     listed = ladder.listed(asked)
     names = ladder.default(*where) if listed is None else listed
     chosen = [ladder.choose(name, *where) for name in names]
-    require_any(listed, chosen, request.device)
     found = list(dict.fromkeys(one.name for one in chosen))
     if listed is None:
         return [name for name in found if _runs(name, request.device)]
@@ -124,6 +123,7 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
             )
     if not found:
         raise GolowError("there is no level to load", "name at least one level.")
+    require_any(listed, chosen, request.device)
     return found
 
 

@@ -13,6 +13,7 @@ from golow.programs.load.load_record import LevelLoad, LoadRun
 from golow.programs.load.verdict import pooled
 
 SHARES = 200  # points of a distribution
+MOMENTS = 100  # of a queue
 
 
 class Point(NamedTuple):
@@ -56,8 +57,16 @@ def batch_sizes(runs: Sequence[LoadRun]) -> dict[int, float]:
 
 
 def queue(run: LoadRun) -> list[tuple[float, int]]:
-    """Seconds since the run's first batch, and the requests that stayed in the queue."""
-    return [(batch.closed / 1e9, batch.left) for batch in run.batches]
+    """The most requests that stayed behind a batch, in each of a hundred equal parts of the run:
+    seconds since its first batch at which a part begins, and how many."""
+    end = max((batch.closed for batch in run.batches), default=0)
+    if not end:
+        return []
+    most = [0] * MOMENTS
+    for batch in run.batches:
+        part = min(MOMENTS - 1, MOMENTS * batch.closed // end)
+        most[part] = max(most[part], batch.left)
+    return [(part * end / MOMENTS / 1e9, left) for part, left in enumerate(most)]
 
 
 def busiest(level: LevelLoad) -> list[LoadRun]:

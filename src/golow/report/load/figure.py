@@ -98,50 +98,52 @@ def _draw_rates(panel: Axes, found: LoadTest, share: float) -> None:
 @drawing()
 def busy_figure(found: LoadTest) -> Figure:
     """Distribution, batch sizes and queue of each level at the highest rate that it bore."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
-
     figure = new_figure(3 * PANEL[0], PANEL[1])
     shares, sizes, waiting = figure.subplots(1, 3)
     shown = [level for level in found.levels if busiest(level)]
-    for level in shown:
-        colour, _, line = look(level.level)
-        runs = busiest(level)
-        drawn = distribution(runs)
-        shares.plot(
-            [1e3 * one for one, _ in drawn],
-            [share for _, share in drawn],
-            color=colour,
-            linestyle=line,
-        )
-        moments = queue(runs[-1])
-        waiting.plot(
-            [one for one, _ in moments],
-            [left for _, left in moments],
-            color=colour,
-            linestyle=line,
-            linewidth=0.9,
-        )
+    _draw_shares(shares, shown)
     _draw_sizes(sizes, shown)
-    shares.set(xscale="log", yscale="log", title="latencies")
-    shares.set(xlabel="latency (ms)", ylabel="share of requests that took longer")
-    shares.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
-    _plain_ticks(shares)
-    sizes.set(xlabel="samples in a batch", ylabel="share of batches", title="batch sizes")
-    sizes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    waiting.set(xlabel="time (s)", ylabel="requests behind a batch", title="queue")
-    waiting.set_ylim(bottom=0, top=max(1.0, waiting.get_ylim()[1]))
-    waiting.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _draw_queues(waiting, shown)
     legend(figure, [level.level for level in shown])
     at = ", ".join(f"{one.level} at {rate_text(busiest(one)[0].rate or 0.0)}/s" for one in shown)
-    what = "each level at the highest rate that it bore"
-    caption(
-        figure, Caption([*_lines(found, what), visible(at)], ["The queue is that of the last run."])
-    )
+    lines = [*_lines(found, "each level at the highest rate that it bore"), visible(at)]
+    caption(figure, Caption(lines, ["The queue is that of the last run, the most in each part."]))
     return figure
+
+
+def _draw_shares(panel: Axes, shown: Sequence[LevelLoad]) -> None:
+    """The share of requests that took longer, over the latency."""
+    from matplotlib.ticker import FuncFormatter
+
+    for level in shown:
+        colour, _, line = look(level.level)
+        drawn = distribution(busiest(level))
+        times = [1e3 * one for one, _ in drawn]
+        panel.plot(times, [share for _, share in drawn], color=colour, linestyle=line)
+    panel.set(xscale="log", yscale="log", title="latencies")
+    panel.set(xlabel="latency (ms)", ylabel="share of requests that took longer")
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+    _plain_ticks(panel)
+
+
+def _draw_queues(panel: Axes, shown: Sequence[LevelLoad]) -> None:
+    """The queue of each level's last run over time."""
+    from matplotlib.ticker import MaxNLocator
+
+    for level in shown:
+        colour, _, line = look(level.level)
+        moments = queue(busiest(level)[-1])
+        times, left = [one for one, _ in moments], [left for _, left in moments]
+        panel.plot(times, left, color=colour, linestyle=line, drawstyle="steps-post")
+    panel.set(xlabel="time (s)", ylabel="requests behind a batch", title="queue")
+    panel.set_ylim(bottom=0, top=max(1.0, panel.get_ylim()[1]))
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _draw_sizes(panel: Axes, shown: Sequence[LevelLoad]) -> None:
     """Bars side by side for each batch size."""
+    from matplotlib.ticker import PercentFormatter
+
     width = 0.8 / max(1, len(shown))
     every = sorted({size for level in shown for size in batch_sizes(busiest(level))})
     for number, level in enumerate(shown):
@@ -149,6 +151,8 @@ def _draw_sizes(panel: Axes, shown: Sequence[LevelLoad]) -> None:
         places = [every.index(size) + (number + 0.5) * width - 0.4 for size in found]
         panel.bar(places, list(found.values()), width, color=look(level.level).colour)
     step = max(1, len(every) // FEW)
+    panel.set(xlabel="samples in a batch", ylabel="share of batches", title="batch sizes")
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     panel.set_xticks(range(0, len(every), step), [str(size) for size in every[::step]])
 
 
