@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -77,11 +78,14 @@ class GeneratorReport(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+End = Callable[[GeneratorReport], NoReturn]
+
+
 class Exchange:
     """Passes LoadGen's requests to the level, and its answers back."""
 
-    def __init__(self, asked: GeneratorRequest, loadgen: Any) -> None:
-        self._asked, self._loadgen = asked, loadgen
+    def __init__(self, asked: GeneratorRequest, loadgen: Any, end: End) -> None:
+        self._asked, self._loadgen, self._end = asked, loadgen, end
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(asked.socket)
         self._identities: dict[int, int] = {}  # of requests without an answer, by number
@@ -100,7 +104,7 @@ class Exchange:
         try:
             self._connection.sendall(requests(asked))
         except OSError:
-            self._give_up("died")
+            self._end(self.report("died"))
 
     def receive(self) -> None:
         """Take answers until LoadGen has all; never returns, as the process ends with the run."""
@@ -111,15 +115,15 @@ class Exchange:
             if ready:
                 data = self._connection.recv(PIECE)
                 if not data:
-                    self._give_up("died")
+                    self._end(self.report("died"))
                 heard = now
                 self._complete(list(answers.add(data)))
             elif not self._identities:
                 heard = now
             elif now - heard > self._asked.patience:
-                self._give_up("silent")
+                self._end(self.report("silent"))
             if now - self.began > self._asked.longest + self._asked.drain:
-                self._give_up("late")
+                self._end(self.report("late"))
 
     def _complete(self, found: list[tuple[int, bytes]]) -> None:
         response = self._loadgen.QuerySampleResponse
@@ -140,11 +144,6 @@ class Exchange:
             waiting=len(self._identities),
             seconds=time.monotonic() - self.began,
         )
-
-    def _give_up(self, ending: Ending) -> None:
-        """Report, and end the process: LoadGen cannot end a run whose answers do not come."""
-        _report(self.report(ending))
-        os._exit(0)
 
 
 def _address(content: bytes) -> int:
@@ -177,11 +176,12 @@ def settings_of(asked: GeneratorRequest, loadgen: Any) -> Any:
     return found
 
 
-def run(asked: GeneratorRequest) -> GeneratorReport:
-    """Run LoadGen; its logs are in the folder then."""
+def run(asked: GeneratorRequest, end: End) -> GeneratorReport:
+    """Run LoadGen; its logs are in the folder then. end: reports a run that cannot be completed, and
+    ends the process."""
     import mlperf_loadgen as loadgen
 
-    exchange = Exchange(asked, loadgen)
+    exchange = Exchange(asked, loadgen, end)
     threading.Thread(target=exchange.receive, daemon=True).start()
     logs = loadgen.LogSettings()
     logs.log_output.outdir = asked.folder
@@ -202,31 +202,26 @@ def _ignore(samples: list[int]) -> None:
     """The level's process holds all samples from the start."""
 
 
-def _report(found: GeneratorReport) -> None:
-    _write({"ok": True, **msgspec.to_builtins(found)})
-
-
-def _write(answer: dict[str, Any]) -> None:
-    _answers.write(line(answer))
-    _answers.flush()
-
-
-_answers: BinaryIO = sys.stdout.buffer
-
-
 def main() -> None:
-    """Run once, report, and wait for the end of the input."""
-    global _answers
+    """Run once, report, and end."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _answers = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+
+    def tell(answer: dict[str, Any]) -> None:
+        answers.write(line(answer))
+        answers.flush()
+
+    def end(found: GeneratorReport) -> NoReturn:
+        tell({"ok": True, **msgspec.to_builtins(found)})
+        os._exit(0)  # LoadGen's threads may wait for answers for ever
+
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=GeneratorRequest)
     try:
-        _report(run(asked))
+        end(run(asked, end))
     except Exception as error:
-        _write(refused(error))
-    os._exit(0)
+        tell(refused(error))
 
 
 if __name__ == "__main__":
