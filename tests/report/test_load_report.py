@@ -46,7 +46,7 @@ def test_the_table_shows_scenarios_rates_failures_and_what_is_unclear() -> None:
         "LoadGen ran on the levels' cores",
         "p99.9 6,636",
         "4 copies of the weights",
-        "no energy: golow reads",
+        "no energy: nobody may read RAPL",
         "note: the model changes input 0 in place",
     ):
         assert words in text, words

@@ -74,7 +74,7 @@ class SampleFlags:
     input: SampleShape = None
 
     def inputs(self) -> InputFlags:
-        """The same as the inputs of inference."""
+        """Inputs of inference with this sample."""
         return InputFlags(resolution=self.resolution, sequence=self.sequence, input=self.input)
 
 

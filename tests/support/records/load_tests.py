@@ -121,7 +121,7 @@ def load_test(*levels: LevelLoad, **changes: object) -> LoadTest:
         "generator": "LoadGen 6.0.17",
         "generator_cores": (0, 1),
         "shared": True,
-        "energy_missing": "golow reads the energy counters of GPUs",
+        "energy_missing": "nobody may read RAPL",
     }
     return LoadTest(**{**given, **changes})  # type: ignore[arg-type]
 

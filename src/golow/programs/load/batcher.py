@@ -55,7 +55,7 @@ class Batcher:
         self._hang_up: Callable[[], None] = _nothing
         self.batches: list[ServedBatch] = []
         self.timings: dict[int, tuple[int, int]] = {}
-        """Of each request, by its number: nanoseconds in the queue, and in the level."""
+        """Nanoseconds of each request, by its number, in the queue and in the level."""
         self.failure: Exception | None = None
         self._threads = [
             threading.Thread(target=self._serve, args=(one,), daemon=True) for one in contexts

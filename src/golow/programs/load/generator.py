@@ -177,8 +177,8 @@ def settings_of(asked: GeneratorRequest, loadgen: Any) -> Any:
 
 
 def run(asked: GeneratorRequest, end: End) -> GeneratorReport:
-    """Run LoadGen; its logs are in the folder then. end: reports a run that cannot be completed, and
-    ends the process."""
+    """Run LoadGen; its logs are in the folder then. end: reports a run that cannot be completed,
+    and ends the process."""
     import mlperf_loadgen as loadgen
 
     exchange = Exchange(asked, loadgen, end)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 import msgspec
 import numpy as np
 
+from golow.measure.gpu.joules import POWERCAP, Joules
 from golow.measure.gpu.nvml import Card
 from golow.programs.load import generator, loadgen_logs, served_level, verdict
 from golow.programs.load.cores import Cores
@@ -30,13 +31,14 @@ LONGER = 6.0  # times its length, until which a run goes on for more requests
 BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
 LEAST_WAITING = 64
 CHECKED = 32  # answers of a run that golow's rule judges
-SHORTEST_ENERGY = 1.4  # seconds; the driver counts energy ten times a second
+SHORTEST_ENERGY = 1.4  # seconds; the driver of a GPU counts ten times a second
 
 Answers = list[tuple[int, bytes]]
 
 
 class Place(NamedTuple):
-    """What all levels of a load test share. command: of a level's process."""
+    """Material that all levels of a load test share. command: of a level's process. powercap: where the
+    system's counters of energy are."""
 
     bundle: Bundle
     folder: Path
@@ -47,10 +49,11 @@ class Place(NamedTuple):
     limits: Limits
     card: Card | None = None
     command: Sequence[str] = served_level.COMMAND
+    powercap: Path = POWERCAP
 
 
 class Run(NamedTuple):
-    """What is asked of a run. rate: requests a second, or expected samples a second. accuracy:
+    """One run of LoadGen. rate: requests a second, or expected samples a second. accuracy:
     every sample once."""
 
     scenario: Scenario
@@ -125,9 +128,9 @@ class LevelUnderLoad:
         self._served.ask({"do": "begin"}, self.place.limits.memory)
         folder = self.place.folder / f"run{next(self.numbers)}"
         folder.mkdir()
-        joules = self._joules()
+        energy = Joules(self.place.card, self.place.powercap)
         report = self._generated(asked, folder)
-        joules = self._joules() - joules
+        joules = [item.value for item in energy.spent()]
         if report.ending == "silent":
             raise self._served.fail(
                 "hung",
@@ -143,8 +146,8 @@ class LevelUnderLoad:
             )
             return self._overloaded(asked, report, served, reason), []
         found = self._found(asked, folder, served)
-        if self.place.card is not None and found.answered and found.seconds > SHORTEST_ENERGY:
-            found = msgspec.structs.replace(found, joules=joules / found.answered)
+        if joules and found.answered and found.seconds > SHORTEST_ENERGY:
+            found = msgspec.structs.replace(found, joules=sum(joules) / found.answered)
         answers = loadgen_logs.answers(folder)
         shutil.rmtree(folder)  # a trace may be large
         return msgspec.structs.replace(found, checked=len(answers)), answers
@@ -198,7 +201,7 @@ class LevelUnderLoad:
         )
 
     def _left(self, folder: Path) -> Served:
-        """What the run left in the level's process."""
+        """Results that the run left in the level's process."""
         file = folder / "served.json"
         self._served.ask({"do": "served", "file": str(file)}, self.place.limits.memory)
         found = msgspec.json.decode(file.read_bytes(), type=Served)
@@ -244,9 +247,6 @@ class LevelUnderLoad:
             waiting=_middle(wait for wait, _ in parts),
             overhead=_middle(rest for _, rest in parts),
         )
-
-    def _joules(self) -> float:
-        return (self.place.card.energy_joules() or 0.0) if self.place.card is not None else 0.0
 
 
 def _from_first(served: Served) -> tuple[ServedBatch, ...]:

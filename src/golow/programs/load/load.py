@@ -36,7 +36,7 @@ from golow.workload.bundle import write_bundle
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 
-ENERGY_OF_GPUS = "golow reads the energy counters of GPUs; these levels ran on a processor"
+NO_ENERGY = "no run was long enough, or the system lets nobody read its counters (NVML, RAPL)"
 
 
 def load_test(request: Request, settings: LoadSettings, observer: Observer) -> LoadTest:
@@ -81,7 +81,7 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
             generator=f"LoadGen {version('mlcommons-loadgen')}",
             generator_cores=place.cores.generator,
             shared=place.cores.shared,
-            energy_missing=ENERGY_OF_GPUS if card is None else "",
+            energy_missing="" if any(level.has_energy for level in levels) else NO_ENERGY,
             notes=prepared.notes,
             interrupted=interrupted,
         )

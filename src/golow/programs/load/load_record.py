@@ -17,14 +17,14 @@ with several samples in a request; at random moments, whatever the level does (o
 once."""
 
 Outcome = Literal["held", "over", "unclear", "overload", "failed", "measured"]
-"""What a run shows. ``held``: LoadGen's early stopping is met, so the percentile is within the
+"""Outcome of a run. ``held``: LoadGen's early stopping is met, so the percentile is within the
 latency. ``over``: it is not, with the same confidence. ``unclear``: too few requests to tell.
 ``overload``: requests came faster than answers, until the run was ended. ``failed``: an answer is
 wrong or missing, or the level's process ended. ``measured``: the run had no latency to hold."""
 
 
 class LoadPlan(Record, frozen=True, kw_only=True):
-    """What was asked.
+    """Settings of a load test.
 
     latency: that must be held, in seconds; None without one. percentile: the share of requests that
     must hold it. rates: requests a second of the server scenario; without any, the highest rate

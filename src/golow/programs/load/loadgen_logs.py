@@ -1,4 +1,4 @@
-"""What LoadGen wrote about a run: its verdict, every request's latency, and the logged answers."""
+"""LoadGen's logs of a run: its verdict, every request's latency, and the logged answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     groups: tuple[int, ...]
 
     def by_group(self) -> Measured:
-        """The same for whole queries: a group of streams is answered when its last sample is."""
+        """Latencies of whole queries: a group of streams is answered when its last sample is."""
         last: dict[int, int] = {}
         for place, group in enumerate(self.groups):
             if group not in last or self.latencies[place] > self.latencies[last[group]]:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable
 
 Holds = Callable[[float], bool]
-"""Whether the latency is held at a rate."""
+"""True if the latency is held at a rate."""
 
 ROUGH_STEP, ROUGH_PRECISION = 2.0, 1.15
 STEP, PRECISION = 1.12, 1.04

@@ -51,6 +51,11 @@ class TestedLevel:
         """True as long as it is right and its process runs."""
         return self._check.verdict == "match" and self._under is not None
 
+    @property
+    def has_energy(self) -> bool:
+        """True if the energy of any run was measured."""
+        return any(run.joules is not None for run in self._runs)
+
     def prove(self, place: str, observer: Observer) -> None:
         """Build it, and judge all answers of LoadGen's accuracy mode in each scenario. place: for
         the observer, such as ``2 of 5``."""

@@ -89,7 +89,7 @@ class Turns:
                 )
 
     def _holds(self, level: TestedLevel, rate: float, number: int = 0) -> bool:
-        """Whether a level holds the latency at a rate; false where that is unclear."""
+        """Return True if a level holds the latency at a rate; false where that is unclear."""
         asked = Run("server", rate, self._plan.seconds, number)
         of = f"round {number} of the search: " if number else ""
         self._observer.stage(f"{of}{level.name}, {_text(asked)}")

@@ -1,4 +1,4 @@
-"""What a run under load shows, and whether two levels differ."""
+"""Conclusions from runs under load, and from the difference of two levels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def outcome_of(
 
 
 def told_apart(level: Quoted | None, baseline: Quoted | None) -> Apart:
-    """Whether a level's percentile differs from the baseline's, by their 99% ends: by more than
+    """Tell whether a level's percentile differs from the baseline's, by their 99% ends: by more than
     `MARGIN` for a difference, by less than twice that for ``same``."""
     if level is None or baseline is None or level.high is None or baseline.high is None:
         return "unclear"

@@ -168,7 +168,7 @@ def _plain_ticks(panel: Axes) -> None:
 
 
 def _lines(found: LoadTest, what: str) -> list[str]:
-    """What is shown, where and how it was measured."""
+    """Lines of a caption: what is shown, where and how it was measured."""
     sizes = " and ".join("x".join(map(str, item.shape[1:])) for item in found.workload.inputs)
     limit = f", limit {seconds_text(found.plan.latency)}" if found.plan.latency is not None else ""
     machine, *batcher = conditions(found).split("\n")

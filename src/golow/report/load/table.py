@@ -86,7 +86,7 @@ def conditions(found: LoadTest) -> str:
 
 
 def title(found: LoadTest, scenario: Scenario) -> str:
-    """What a scenario is."""
+    """Title of a scenario."""
     return TITLES[scenario].format(streams=found.plan.streams)
 
 
@@ -158,7 +158,7 @@ def _percentile(found: Quoted | None) -> str:
 
 
 def peak_title(found: LoadTest) -> str:
-    """What the search looked for."""
+    """Title of the search."""
     plan = found.plan
     return (
         f"The highest rate at which {percentile_text(plan.percentile)} is within "
