@@ -36,6 +36,7 @@ def test_the_table_shows_scenarios_rates_failures_and_what_is_unclear() -> None:
         "Single stream",
         "Offline",
         "Server",
+        "at 200/s, against eager: onednn p50 faster, p90 faster, p99 faster",
         "The highest rate at which p99 is within 20.0 ms",
         "higher",
         "held",

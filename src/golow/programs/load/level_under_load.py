@@ -37,8 +37,8 @@ Answers = list[tuple[int, bytes]]
 
 
 class Place(NamedTuple):
-    """Material that all levels of a load test share. command: of a level's process. powercap: where the
-    system's counters of energy are."""
+    """Material that all levels of a load test share. command: of a level's process. powercap:
+    where the system's counters of energy are."""
 
     bundle: Bundle
     folder: Path

@@ -69,25 +69,37 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
             card,
         )
         levels = [stack.enter_context(TestedLevel(name, place, proof)) for name in names]
-        interrupted = _loaded(levels, plan, observer)
-        return LoadTest(
-            id=f"{created:%Y%m%d-%H%M%S}-{file_name(prepared.workload.model, LONGEST_PART)}-load",
-            created=created.isoformat(timespec="seconds"),
-            workload=prepared.workload,
-            environment=environment_of(prepared.workload.source, request.threads),
-            plan=plan,
-            levels=tuple(level.record() for level in levels),
-            samples=proof.count,
-            generator=f"LoadGen {version('mlcommons-loadgen')}",
-            generator_cores=place.cores.generator,
-            shared=place.cores.shared,
-            energy_missing="" if any(level.has_energy for level in levels) else NO_ENERGY,
-            notes=prepared.notes,
-            interrupted=interrupted,
-        )
+        interrupted = loaded(levels, plan, observer)
+        return recorded(prepared, place, levels, created, interrupted)
 
 
-def _loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
+def recorded(
+    prepared: Prepared,
+    place: Place,
+    levels: Sequence[TestedLevel],
+    created: datetime,
+    interrupted: bool,
+) -> LoadTest:
+    """The record of the levels so far."""
+    workload = prepared.workload
+    return LoadTest(
+        id=f"{created:%Y%m%d-%H%M%S}-{file_name(workload.model, LONGEST_PART)}-load",
+        created=created.isoformat(timespec="seconds"),
+        workload=workload,
+        environment=environment_of(workload.source, workload.threads),
+        plan=place.plan,
+        levels=tuple(level.record() for level in levels),
+        samples=place.samples,
+        generator=f"LoadGen {version('mlcommons-loadgen')}",
+        generator_cores=place.cores.generator,
+        shared=place.cores.shared,
+        energy_missing="" if any(level.has_energy for level in levels) else NO_ENERGY,
+        notes=prepared.notes,
+        interrupted=interrupted,
+    )
+
+
+def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
     """Prove the levels, then load them in turn; true if Ctrl-C came."""
     try:
         for number, level in enumerate(levels, 1):

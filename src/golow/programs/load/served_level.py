@@ -46,8 +46,8 @@ class LoadRequest(Record, frozen=True, kw_only=True):
 
 
 class Served(Record, frozen=True, kw_only=True):
-    """Results of a run. waits, runs: nanoseconds of each request, by its number, in the queue and in
-    the level; -1 for one that was not served. resident, resident_peak: bytes."""
+    """Results of a run. waits, runs: nanoseconds of each request, by its number, in the queue and
+    in the level; -1 for one that was not served. resident, resident_peak: bytes."""
 
     batches: tuple[ServedBatch, ...]
     waits: tuple[int, ...]

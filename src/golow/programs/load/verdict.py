@@ -53,8 +53,8 @@ def outcome_of(
 
 
 def told_apart(level: Quoted | None, baseline: Quoted | None) -> Apart:
-    """Tell whether a level's percentile differs from the baseline's, by their 99% ends: by more than
-    `MARGIN` for a difference, by less than twice that for ``same``."""
+    """Tell whether a level's percentile differs from the baseline's by more than `MARGIN`, by their
+    99% ends. ``same``: the values are within it, and the ends near each other."""
     if level is None or baseline is None or level.high is None or baseline.high is None:
         return "unclear"
     if level.low is None or baseline.low is None:

@@ -1,5 +1,5 @@
-"""Messages between the load generator and a level's process: numbers of samples one way, answers the
-other."""
+"""Messages between the load generator and a level's process: numbers of samples one way, answers
+the other."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ rates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich import box
 from rich.console import Console
@@ -52,6 +53,8 @@ def render(found: LoadTest, console: Console | None = None) -> None:
         if listed:
             console.print(Text(title(found, scenario), style="bold"))
             console.print(scenario_table(found, scenario, listed))
+            for line in differences(listed):
+                console.print(Text(line))
     if any(level.peak for level in found.levels):
         console.print(Text(peak_title(found), style="bold"))
         console.print(peak_table(found))
@@ -155,6 +158,23 @@ def _percentile(found: Quoted | None) -> str:
     if found is None:
         return MISSING
     return milliseconds_text(found.value) if found.is_sure else UNCLEAR
+
+
+def differences(listed: Sequence[Row]) -> Iterator[str]:
+    """How latencies differ from the first level's, in a line for each rate."""
+    for rate, group in groupby(listed, key=lambda row: row.rate):
+        first, *others = group
+        parts = []
+        for row in others:
+            words = ", ".join(
+                f"{percentile_text(share)} {row.apart[share]}"
+                for share in PERCENTILES
+                if row.apart[share] != UNCLEAR
+            )
+            parts += [f"{row.level} {words}"] if words else []
+        if parts and first.scenario != "offline":
+            at = f"at {rate_text(rate)}/s, " if rate else ""
+            yield f"{at}against {first.level}: {'; '.join(parts)}"
 
 
 def peak_title(found: LoadTest) -> str:

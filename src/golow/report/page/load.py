@@ -11,6 +11,7 @@ from golow.report.load.facts import rows
 from golow.report.load.remarks import remarks
 from golow.report.load.table import (
     conditions,
+    differences,
     heading,
     level_table,
     peak_table,
@@ -48,6 +49,7 @@ def _load(found: LoadTest) -> Iterator[Block]:
         if listed:
             shown = scenario_table(found, scenario, listed)
             yield blocks.table_of(shown, scenario_title(found, scenario))
+            yield from map(blocks.paragraph, differences(listed))
     yield blocks.table_of(level_table(found), "Levels")
     for reason in reasons(found):
         yield blocks.paragraph(reason)
