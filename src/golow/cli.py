@@ -22,6 +22,7 @@ from golow.commands.data import data_app
 from golow.commands.doctor import doctor
 from golow.commands.emit import emit
 from golow.commands.levels import levels
+from golow.commands.load import load
 from golow.commands.lower import lower
 from golow.commands.models import models
 from golow.commands.profile import profile
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 # The groups of ``golow --help``.
 for panel, commands in {
-    "Measure": (compare, train, profile, audit),
+    "Measure": (compare, train, profile, audit, load),
     "Use": (build, run, emit),
     "Look": (show, report, lower, levels, choices, models),
     "Machine": (doctor, selftest),

@@ -13,6 +13,7 @@ from golow.levels.ladder import BASELINE
 from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
 from golow.programs.life import store as life_store
+from golow.programs.load import store as load_store
 from golow.programs.profiling import store as profile_store
 from golow.programs.training import store as training_store
 from golow.programs.training.training_record import CurveVerdict
@@ -23,7 +24,15 @@ from hostile.damage import (
     damaged_fields,
     nasty_value,
 )
-from support.records import audits, drawn_studies, drawn_trainings, lives, profiles, studies
+from support.records import (
+    audits,
+    drawn_studies,
+    drawn_trainings,
+    lives,
+    load_tests,
+    profiles,
+    studies,
+)
 
 Tree = dict[str, bytes]
 
@@ -111,6 +120,19 @@ def life_cycle(random: Random, folder: Path) -> Case:
         title=f"show life: {title}",
         folder=str(folder),
         arguments=("show", "it"),
+        statuses=EITHER,
+        without_power=powerless,
+    )
+
+
+def load_test(random: Random, folder: Path) -> Case:
+    """``golow show`` of a load test, damaged."""
+    write(load_tree(), folder / "it")
+    title, powerless = damage_one(folder / "it", random)
+    return Case(
+        title=f"show load test: {title}",
+        folder=str(folder),
+        arguments=("show", random.choice(("it", "it", "it/load.json"))),
         statuses=EITHER,
         without_power=powerless,
     )
@@ -312,6 +334,12 @@ def life_tree() -> Tree:
 def audit_tree() -> Tree:
     """An audit with all there may be in one."""
     return _tree(lambda parent: audit_store.save(audits.EVERYTHING, parent))
+
+
+@cache
+def load_tree() -> Tree:
+    """A load test with all there may be in one."""
+    return _tree(lambda parent: load_store.save(load_tests.everything(), parent))
 
 
 @cache

@@ -27,7 +27,10 @@ from support import command
 
 ALL = (*KINDS, LIFE)
 NAMES = [kind.name for kind in ALL]
-OWN_NAME = {"comparison": "load"}  # in golow's API; the others are load_audit and so on
+OWN_NAME = {
+    "comparison": "load",
+    "load": "load_load_test",
+}  # in golow's API; the others are load_audit and so on
 NOT_IN_API = {"exported study"}  # pandas reads the CSV file
 
 
@@ -50,6 +53,7 @@ EXAMPLES = {
     "comparison": tree(lambda: records.comparison_tree(False)),
     "life": tree(records.life_tree),
     "audit": tree(records.audit_tree),
+    "load": tree(records.load_tree),
     "training": tree(records.training_tree),
     "profile": tree(records.profile_tree),
     "study": tree(records.study_tree),

@@ -13,14 +13,14 @@ import pytest
 from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
 from golow.report.html_report import write_report
-from golow.report.page import audit, blocks, comparison, life, profile, study, training
+from golow.report.page import audit, blocks, comparison, life, load, profile, study, training
 from golow.report.page.file import write_page
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import rows_of
 from golow.report.style import LEVELS, VARIANTS, look
 from support.pages.browser import Browser
 from support.pages.pages import COMPARED, RUNS, in_a_browser, in_page, violations
-from support.records import audits, lives
+from support.records import audits, lives, load_tests
 from support.records.drawn_studies import levental_like
 from support.records.drawn_trainings import TWO_SEEDS
 from support.records.profiles import gpu_profiles
@@ -39,6 +39,7 @@ KINDS = {
     "comparison": ladder_of(NAMES),
     "life": life.sections(lives.whole(), "r0"),
     "audit": audit.sections(audits.EVERYTHING, "r0"),
+    "load": load.sections(load_tests.everything(), "r0"),
     "training": training.sections(TWO_SEEDS, "r0"),
     "profile": profile.sections(gpu_profiles(), "r0"),
     "study": study.sections(rows_of("one", levental_like()), "r0", levental2020_grid()),

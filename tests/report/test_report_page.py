@@ -20,7 +20,16 @@ from golow.programs.profiling.profile_record import LevelProfile, Profile
 from golow.records.comparison import Comparison, LayerTime, Run
 from golow.records.errors import GolowError
 from golow.report.html_report import write_report
-from golow.report.page import audit, comparison, life, profile, several, study, training
+from golow.report.page import (
+    audit,
+    comparison,
+    life,
+    profile,
+    several,
+    study,
+    training,
+)
+from golow.report.page import load as load_page
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
 from golow.report.published import levental2020_grid
@@ -29,7 +38,7 @@ from support.command import golow
 from support.examples import examples
 from support.pages.browser import Browser
 from support.pages.pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
-from support.records import audits, lives
+from support.records import audits, lives, load_tests
 from support.records.drawn_studies import levental_like, write
 from support.records.drawn_trainings import TWO_SEEDS, paper_like
 from support.records.profiles import gpu_profiles
@@ -192,6 +201,7 @@ def everything() -> dict[str, list[Any]]:
         "life": life.sections(lives.whole(), "r0"),
         "audit": audit.sections(audits.EVERYTHING, "r0"),
         "hostile audit": audit.sections(audits.HOSTILE, "r0"),
+        "load": load_page.sections(load_tests.everything(), "r0"),
         "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
         "two seeds": training.sections(TWO_SEEDS, "r0"),
         "several": several.sections([COMPARED, COMPARED, elsewhere(), another_workload()]),

@@ -13,6 +13,12 @@ from golow.api.comparisons import (
     load_life,
 )
 from golow.api.compiling import compile, compile_step
+from golow.api.load_tests import (
+    LoadTestInterrupted,
+    LoadTestResult,
+    load_load_test,
+    load_test,
+)
 from golow.api.partial import ErrorWithResult
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
 from golow.api.roofs import RoofResult, roof
@@ -32,6 +38,8 @@ __all__ = [
     "ErrorWithResult",
     "Interrupted",
     "LifeResult",
+    "LoadTestInterrupted",
+    "LoadTestResult",
     "ProfileDiff",
     "ProfileResult",
     "Result",
@@ -48,8 +56,10 @@ __all__ = [
     "load",
     "load_audit",
     "load_life",
+    "load_load_test",
     "load_profile",
     "load_study",
+    "load_test",
     "load_training",
     "profile",
     "resume",

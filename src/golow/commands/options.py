@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from enum import StrEnum
 from importlib.util import find_spec
@@ -139,6 +140,30 @@ ReportFile = Annotated[
 def names(text: str | None) -> list[str] | None:
     """Split comma-separated names; None when the option is not given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(option: str, text: str | None) -> list[float]:
+    """Split comma-separated numbers; empty when the option is not given. Raises `GolowError` for
+    anything else."""
+    try:
+        return [float(part) for part in names(text) or []]
+    except ValueError:
+        raise GolowError(
+            f"{option} {text} is not numbers", f"for example {option} 50,100."
+        ) from None
+
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds of a text such as 20ms or 1.5s. Raises `GolowError` for anything else."""
+    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(us|ms|s)\s*", text)
+    if found is None:
+        raise GolowError(
+            f"{option} {text} is not a time with a unit (us, ms, s)", f"for example {option} 20ms."
+        )
+    return float(found[1]) * UNITS[found[2]]
 
 
 def workers(given: list[str]) -> dict[str, list[str]]:

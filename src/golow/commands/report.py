@@ -15,7 +15,7 @@ def report(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, audit, profile, train or study run wrote, CSV "
+            help="Folders that golow compare, audit, load, profile, train or study run wrote, CSV "
             "files of golow study export, or pages of golow report."
         ),
     ],

@@ -66,6 +66,19 @@ class InputFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampleFlags:
+    """The size of one sample, for commands that make the batches themselves."""
+
+    resolution: Resolution = None
+    sequence: Sequence = None
+    input: SampleShape = None
+
+    def inputs(self) -> InputFlags:
+        """Inputs of inference with this sample."""
+        return InputFlags(resolution=self.resolution, sequence=self.sequence, input=self.input)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SizesFlags:
     """`InputFlags` with several batch sizes."""
 

@@ -17,9 +17,8 @@ from golow.check.reference import DRAWS
 from golow.check.rounding import Rounding
 from golow.check.rule import Reference, check, may_be_rounding, recheck
 from golow.check.trust import trusted
-from golow.compiled.working_precision import WorkingPrecision
+from golow.compiled.working_precision import Arithmetic, WorkingPrecision
 from golow.levels.called.in_double import copied_in_double, doubled
-from golow.levels.called.target import Target
 from golow.levels.torch.rounded_operations import RoundedKernels, RoundedOperations
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
@@ -55,38 +54,76 @@ def checked(
     state: Mapping[str, Tensor],
     output: Any,
     inputs: Sequence[Tensor],
-    target: Target,
+    target: Arithmetic,
 ) -> Checked:
     """Judge an output of a compiled module. module: takes these inputs by position; with these
     weights, in the target's precision, it is eager, and its copy in float64 the reference."""
-    eager = copy.deepcopy(module)
-    eager.load_state_dict(state)
-    double, working = copied_in_double(eager), WorkingPrecision(target, eager)
-    given = [doubled(item) for item in inputs]
-    with scratch_folder() as folder, torch.inference_mode():
-        files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager", "own")}
-        exact = double(*given)
-        _write(files["float64"], exact)
-        with working.arithmetic():
-            _write(files["eager"], working.module(eager)(*working.inputs(list(inputs))))
-        _write(files["own"], output)
-        moving = _Moving(double, given, folder, working)
-        reference = Reference(files["float64"], files["eager"], working.rounding)
-        with suppress(RuntimeError):  # an operation that cannot round proves nothing
-            reference = trusted(reference, moving.draws).reference
-        found = check(reference, files["own"])
+    with scratch_folder() as folder:
+        reference = CallReference(module, state, [inputs], target, folder)
+        return Checked(reference.judge(named([output])), reference.exact)
+
+
+class CallReference:
+    """The reference of calls of a module, and the judge of any level's outputs for them. What is
+    expensive is done once, for the first level that needs it.
+
+    exact: the outputs in float64, of all batches. named_exact: the same by the names of the check.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        state: Mapping[str, Tensor],
+        batches: Sequence[Sequence[Tensor]],
+        target: Arithmetic,
+        folder: Path,
+        *,
+        rows: bool = False,
+    ) -> None:
+        """batches: of inputs. folder: for files, as long as this is used. rows: judge each row of
+        the outputs by itself, as a sample."""
+        eager = copy.deepcopy(module)
+        eager.load_state_dict(state)
+        double, working = copied_in_double(eager), WorkingPrecision(target, eager)
+        given = [[doubled(item) for item in inputs] for inputs in batches]
+        self._folder, self._wider = folder, False
+        files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager")}
+        with torch.inference_mode():
+            exact = [double(*inputs) for inputs in given]
+            self.exact = tuple(leaf for output in exact for leaf in leaves_of(output))
+            self.named_exact = named(exact, rows=rows)
+            _write(files["float64"], self.named_exact)
+            with working.arithmetic():
+                half = working.module(eager)
+                found = [half(*working.inputs(list(inputs))) for inputs in batches]
+            _write(files["eager"], named(found, rows=rows))
+            self._moving = _Moving(double, given, folder, working, rows)
+            self._reference = Reference(files["float64"], files["eager"], working.rounding)
+            with suppress(RuntimeError):  # an operation that cannot round proves nothing
+                self._reference = trusted(self._reference, self._moving.draws).reference
+
+    def judge(self, tensors: Mapping[str, Tensor]) -> Check:
+        """The verdict on a level's outputs, named as by `named`."""
+        file = self._folder / "own.safetensors"
+        _write(file, tensors)
+        found = check(self._reference, file)
         if may_be_rounding(found):
-            found = recheck(reference.widened(moving.draws(rounded=False)), found)
-    return Checked(found, tuple(leaves_of(exact)))
+            if not self._wider:
+                with torch.inference_mode():
+                    draws = self._moving.draws(rounded=False)
+                    self._reference, self._wider = self._reference.widened(draws), True
+            found = recheck(self._reference, found)
+        return found
 
 
 class _Moving(NamedTuple):
     """The reference on weights and inputs that are moved by a few roundings."""
 
     double: nn.Module
-    inputs: Sequence[Tensor]
+    batches: Sequence[Sequence[Tensor]]
     folder: Path
     working: WorkingPrecision
+    rows: bool
 
     def draws(self, *, rounded: bool) -> Iterator[Path]:
         """The outputs of each draw. rounded: every operation rounds its result, too."""
@@ -96,12 +133,15 @@ class _Moving(NamedTuple):
             generator = torch.Generator().manual_seed(draw)
             weights = {k: _moved_by(working.rounding_of(v), v, generator) for k, v in state.items()}
             double.load_state_dict(weights)
-            inputs = [_moved_by(working.rounding, item, generator) for item in self.inputs]
+            batches = [
+                [_moved_by(working.rounding, item, generator) for item in inputs]
+                for inputs in self.batches
+            ]
             file = self.folder / f"moved-{draw}.safetensors"
             grid = working.rounding.grid._replace(seed=draw)
             with RoundedOperations(grid) if rounded else RoundedKernels(grid):
-                output = double(*inputs)
-            _write(file, output)
+                outputs = [double(*inputs) for inputs in batches]
+            _write(file, named(outputs, rows=self.rows))
             yield file
         double.load_state_dict(state)
 
@@ -110,6 +150,20 @@ def _moved_by(rounding: Rounding, tensor: Tensor, generator: torch.Generator) ->
     return moved(tensor.cpu(), rounding, generator).to(tensor.device)
 
 
-def _write(file: Path, output: Any) -> None:
-    tensors = {f"0/output/{k}": leaf.contiguous() for k, leaf in enumerate(leaves_of(output))}
-    save_file({name: item.clone() for name, item in tensors.items()}, file)
+def named(outputs: Sequence[Any], *, rows: bool = False) -> dict[str, Tensor]:
+    """The tensors of several outputs by the names of the check: ``0/output/1`` is the second tensor
+    of the first one. rows: take each row for an output."""
+    listed = [leaves_of(output) for output in outputs]
+    if rows:
+        listed = [
+            [leaf[row] for leaf in leaves] for leaves in listed for row in range(len(leaves[0]))
+        ]
+    return {
+        f"{number}/output/{place}": leaf
+        for number, leaves in enumerate(listed)
+        for place, leaf in enumerate(leaves)
+    }
+
+
+def _write(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    save_file({name: item.contiguous().clone() for name, item in tensors.items()}, file)

@@ -37,7 +37,7 @@ class HandedOver(Uncopied):
 
     def __init__(self, level: str, inputs: CallInputs, workload: Workload, built: Built) -> None:
         self.level, self.inputs, self.called = level, inputs, built.called
-        self._workload = workload
+        self._workload, self._built = workload, built
         self._run: Run | None = built.run
         self._lock = threading.Lock()
 
@@ -67,10 +67,16 @@ class HandedOver(Uncopied):
             hint = "compile the module again for other shapes."
             raise GolowError(error.message, hint) from None
 
+    def for_inputs(self, inputs: CallInputs) -> HandedOver:
+        """Return the same object for other inputs, such as another batch size, if the level takes
+        them. Another thread may call it."""
+        return HandedOver(self.level, inputs, self._workload, self._built)
+
     def close(self) -> None:
         """Give all memory back. A later call is an error."""
         with self._lock:
             self._run = self.called = None
+            self._built = Built(_closed, None)
 
     def __enter__(self) -> Self:
         return self
@@ -80,3 +86,7 @@ class HandedOver(Uncopied):
 
     def __repr__(self) -> str:
         return f"<module at the level {self.level}>"
+
+
+def _closed(inputs: tuple[Tensor, ...]) -> Any:
+    raise GolowError("the compiled module is closed")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
-from golow.levels.called.target import Target
 from golow.levels.torch.device import HALVES
 from golow.records.workload import Precision
 
@@ -25,10 +24,22 @@ ROUNDINGS: dict[Precision, tuple[Rounding, int]] = {
 products have two, those of convolutions at least three."""
 
 
+class Arithmetic(Protocol):
+    """Where and in which precision a level computes."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of inputs and weights."""
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic on it."""
+
+
 class WorkingPrecision:
     """The precision of a target. rounding: what it rounds of a module, float32 if nothing."""
 
-    def __init__(self, target: Target, module: nn.Module) -> None:
+    def __init__(self, target: Arithmetic, module: nn.Module) -> None:
         self._precision = target.precision
         on_gpu = target.device.type == "cuda"
         self._rounding, self._least = ROUNDINGS[target.precision] if on_gpu else (FLOAT32, 0)

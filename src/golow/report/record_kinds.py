@@ -140,6 +140,14 @@ KINDS = (
         by_file=True,
     ),
     RecordKind(
+        name="load",
+        file="load.json",
+        store="golow.programs.load.store",
+        table="golow.report.load.table",
+        page="golow.report.page.load",
+        by_file=True,
+    ),
+    RecordKind(
         name="training",
         file="plan.json",
         store="golow.programs.training.store",

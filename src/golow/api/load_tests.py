@@ -1,0 +1,165 @@
+"""Load tests, as Python users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Unpack
+
+from golow.api.frame import frame
+from golow.api.line import about, count, line
+from golow.api.options import with_options
+from golow.api.progress import shown_progress
+from golow.observer import Observer
+from golow.programs.load import store
+from golow.programs.load.load_record import LevelLoad, LoadTest
+from golow.records.workload import Precision
+from golow.storage.scratch import scratch_folder
+from golow.worker.cores import default_threads
+from golow.workload.request import Inputs, Request, WorkloadOptions
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import nn
+
+
+class LoadTestResult(NamedTuple):
+    """Result of `load_test`: the record, with methods to print, plot and save it."""
+
+    test: LoadTest
+
+    def table(self) -> None:
+        """Print each scenario, and the highest rates."""
+        from golow.report.load.table import render
+
+        render(self.test)
+
+    def __repr__(self) -> str:
+        return line(self, about(self.test.workload), count(len(self.test.levels), "level"))
+
+    def _repr_html_(self) -> str:
+        """HTML for a notebook."""
+        from golow.report.load.table import render
+        from golow.report.notebook import as_html
+
+        return as_html(lambda console: render(self.test, console))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a level, scenario and rate; times in seconds. Needs
+        ``pip install golow[pandas]``."""
+        from golow.report.load.export import rows
+
+        return frame(rows(self.test))
+
+    def report(self, file: str | Path) -> Path:
+        """Write one HTML page that shows it all and contains the record."""
+        from golow.report.html_report import write_report
+
+        with scratch_folder() as folder:
+            return write_report([self.save(folder)], Path(file))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the record and its table into a new folder under this one; returns that folder."""
+        from golow.report.load.export import write_tables
+
+        saved = store.save(self.test, Path(folder))
+        write_tables(self.test, saved)
+        return saved
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.load.figure import write_figures
+
+        return write_figures(self.test, Path(folder))
+
+    def level(self, name: str) -> LevelLoad:
+        """The record of one level; raises KeyError for one that was not loaded."""
+        for level in self.test.levels:
+            if level.level == name:
+                return level
+        raise KeyError(name)
+
+
+class LoadTestInterrupted(KeyboardInterrupt):
+    """Ctrl-C came; ``result`` holds what had been measured by then."""
+
+    def __init__(self, result: LoadTestResult) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+@with_options(WorkloadOptions, Request)
+def load_test(
+    model: str | nn.Module,
+    example_inputs: Inputs | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    scenarios: Sequence[str] | None = None,
+    latency: float | None = None,
+    percentile: float = 99.0,
+    rates: Sequence[float] = (),
+    max_batch: int = 8,
+    delay: float = 0.002,
+    contexts: int = 1,
+    seconds: float = 5.0,
+    repeats: int = 3,
+    patience: float = 10.0,
+    threads: int | None = None,
+    precision: Precision = "default",
+    cache: Path | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+    **workload: Unpack[WorkloadOptions],
+) -> LoadTestResult:
+    """Send requests to levels by MLPerf's LoadGen, and state which latency each holds at which
+    rate. Needs ``pip install golow[load]``.
+
+    The workload and levels are those of `compare`, of the levels that `compile` hands over.
+    scenarios: of ``single-stream``, ``multi-stream``, ``server`` and ``offline``; by default the
+    first and the last, and ``server`` if there is a latency or a rate. latency: seconds that must
+    hold at the percentile (99 is 99%). rates: requests a second of the server scenario; without
+    any, the highest that holds the latency is searched. max_batch, delay: samples in a batch, and
+    seconds that a request waits for others, at most. contexts: batches that run at a time. seconds,
+    repeats: of each run, which goes on for up to six times that if the percentile needs more
+    requests; rounds in turn between levels. patience: seconds without an answer after which a level
+    is given up.
+
+    Every level is proved first: all answers of LoadGen's accuracy mode agree with float64 by the
+    rule of `compare`. Raises `GolowError` for errors that the caller can fix,
+    `LoadTestInterrupted` (with what was measured) on Ctrl-C. What goes wrong at a level is its
+    result.
+    """
+    from golow.programs.load.load import load_test as run
+    from golow.programs.load.settings import LoadSettings
+
+    request = Request(
+        model,
+        example_inputs,
+        threads=default_threads() if threads is None else threads,
+        precision=precision,
+        **workload,
+    )
+    settings = LoadSettings(
+        levels=levels,
+        scenarios=scenarios,
+        latency=latency,
+        percentile=percentile,
+        rates=rates,
+        max_batch=max_batch,
+        delay=delay,
+        contexts=contexts,
+        seconds=seconds,
+        repeats=repeats,
+        patience=patience,
+        cache=cache,
+    )
+    with shown_progress("comparison", observer, quiet) as display:
+        result = LoadTestResult(run(request, settings, display))
+    if result.test.interrupted:
+        raise LoadTestInterrupted(result)
+    return result
+
+
+def load_load_test(place: str | Path) -> LoadTestResult:
+    """The load test in a folder that ``golow load`` wrote. Raises `GolowError` for any other."""
+    return LoadTestResult(store.load(Path(place)))

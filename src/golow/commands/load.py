@@ -1,0 +1,160 @@
+"""``golow load``: which level holds a latency at which rate."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from golow.commands.keeping import shown_and_saved
+from golow.commands.options import (
+    JsonFile,
+    LevelNames,
+    Model,
+    Out,
+    PrecisionName,
+    PrecisionOption,
+    ReportFile,
+    duration,
+    names,
+    numbers,
+)
+from golow.commands.quiet import prints_to_stderr
+from golow.commands.workload_flags import (
+    ExecutionFlags,
+    NetworkFlags,
+    PublishedFlags,
+    SampleFlags,
+    workload_options,
+)
+from golow.report.console import PlainConsole, wide_console
+
+if TYPE_CHECKING:
+    from golow.api import LoadTestResult
+
+
+def load(
+    model: Model,
+    *,
+    inputs: SampleFlags,
+    levels: LevelNames = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated: single-stream, multi-stream, server, offline.  [default: "
+            "single-stream,offline, and server with --latency or --rate]",
+            show_default=False,
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            help="Latency that requests must hold, such as 20ms; without --rate, the highest rate "
+            "that holds it is searched."
+        ),
+    ] = None,
+    percentile: Annotated[
+        float, typer.Option(help="Percentage of requests that must hold the latency.")
+    ] = 99.0,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Requests a second of the server scenario, such as 50,100,200."),
+    ] = None,
+    max_batch: Annotated[int, typer.Option(help="Samples in a batch, at most.")] = 8,
+    delay: Annotated[
+        str, typer.Option(help="Time that a request waits for others in a batch, at most.")
+    ] = "2ms",
+    contexts: Annotated[int, typer.Option(help="Batches that run at a time.")] = 1,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="Seconds of each run; it goes on for up to six times that if the percentile needs "
+            "more requests."
+        ),
+    ] = 5.0,
+    repeats: Annotated[int, typer.Option(help="Rounds of runs in turn between the levels.")] = 3,
+    patience: Annotated[
+        str, typer.Option(help="Time without an answer after which a level is given up.")
+    ] = "10s",
+    network: NetworkFlags,
+    published: PublishedFlags,
+    execution: ExecutionFlags,
+    precision: PrecisionOption = PrecisionName.default,
+    out: Out = Path("runs"),
+    json: JsonFile = None,
+    report: ReportFile = None,
+) -> None:
+    """Send requests to each level by MLPerf's load generator: which one holds a latency at which
+    rate.
+
+    All answers of a level are checked before it is timed. The exit status is 1 when a level differs
+    or fails.
+    """
+    from golow import api
+    from golow.programs.comparison import store
+    from golow.report.progress import ProgressDisplay
+    from golow.storage.files import require_place
+
+    store.require_writable(out)
+    if json not in (None, "-"):
+        require_place(Path(json))
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        try:
+            with prints_to_stderr():
+                result = api.load_test(
+                    model,
+                    levels=names(levels),
+                    **workload_options(inputs.inputs(), network, published, execution),
+                    threads=execution.threads,
+                    precision=precision.value,
+                    scenarios=names(scenario),
+                    latency=None if latency is None else duration("--latency", latency),
+                    percentile=percentile,
+                    rates=numbers("--rate", rate),
+                    max_batch=max_batch,
+                    delay=duration("--delay", delay),
+                    contexts=contexts,
+                    seconds=seconds,
+                    repeats=repeats,
+                    patience=duration("--patience", patience),
+                    observer=display,
+                )
+        except api.LoadTestInterrupted as stopped:
+            display.close()
+            _show_and_save(stopped.result, out, json, report)
+            raise typer.Exit(130) from None
+    _show_and_save(result, out, json, report)
+    raise typer.Exit(1 if any(level.failed for level in result.test.levels) else 0)
+
+
+def _show(result: LoadTestResult, json: str | None) -> None:
+    from golow.records.record import encode
+    from golow.report.load.table import render
+    from golow.storage.files import write_whole, writing
+
+    to_pipe = json == "-"
+    render(result.test, wide_console(stderr=True) if to_pipe else None)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(result.test))
+        sys.stdout.flush()
+    elif json is not None:
+        with writing(json, "name another file."):
+            write_whole(Path(json), encode(result.test))
+
+
+def _show_and_save(
+    result: LoadTestResult, out: Path, json: str | None, report: Path | None
+) -> None:
+    """Show the results, save them, then write what else was asked for."""
+    from golow.report.html_report import write_report
+
+    folder = shown_and_saved(lambda: _show(result, json), result.save, out)
+    told = sys.stderr if json == "-" else sys.stdout
+    print(f"record: {folder}", file=told)
+    if find_spec("matplotlib") is not None:
+        result.figures(folder)
+    if report is not None:
+        print(f"report: {write_report([folder], report)}", file=told)

@@ -1,0 +1,268 @@
+"""One level under load: its process, and the runs of LoadGen against it."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple, Self
+
+import msgspec
+import numpy as np
+
+from golow.measure.gpu.joules import POWERCAP, Joules
+from golow.measure.gpu.nvml import Card
+from golow.programs.load import generator, loadgen_logs, served_level, verdict
+from golow.programs.load.cores import Cores
+from golow.programs.load.early_stopping import needed
+from golow.programs.load.generator import GeneratorReport, GeneratorRequest
+from golow.programs.load.load_record import LoadPlan, LoadRun, Scenario, ServedBatch
+from golow.programs.load.served_level import Served
+from golow.records.comparison import Quantity
+from golow.worker.conversation import Conversation
+from golow.worker.time_limits import Limits
+from golow.workload.bundle import Bundle
+
+NO_LIMIT = 3600.0  # seconds; a latency that every run holds
+LONGER = 6.0  # times its length, until which a run goes on for more requests
+BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
+LEAST_WAITING = 64
+CHECKED = 32  # answers of a run that golow's rule judges
+SHORTEST_ENERGY = 1.4  # seconds; the driver of a GPU counts ten times a second
+
+Answers = list[tuple[int, bytes]]
+
+
+class Place(NamedTuple):
+    """Material that all levels of a load test share. command: of a level's process. powercap:
+    where the system's counters of energy are."""
+
+    bundle: Bundle
+    folder: Path
+    plan: LoadPlan
+    cores: Cores
+    samples: int
+    cache: Path
+    limits: Limits
+    card: Card | None = None
+    command: Sequence[str] = served_level.COMMAND
+    powercap: Path = POWERCAP
+
+
+class Run(NamedTuple):
+    """One run of LoadGen. rate: requests a second, or expected samples a second. accuracy:
+    every sample once."""
+
+    scenario: Scenario
+    rate: float
+    seconds: float = 0.0
+    round: int = 0
+    accuracy: bool = False
+
+    @property
+    def asked_rate(self) -> float | None:
+        """The rate for the record."""
+        return self.rate if self.scenario == "server" else None
+
+
+class LevelUnderLoad:
+    """A level's process; leaving the ``with`` block ends it.
+
+    build: seconds until it was ready. Raises `WorkerFailure`, or `Unsupported`, for a level that
+    cannot run or fails under load; its process has ended then.
+    """
+
+    numbers = itertools.count()
+
+    def __init__(self, name: str, place: Place) -> None:
+        self.name, self.place = name, place
+        self.build: float | None = None
+        self.resident = self.resident_peak = 0
+        self._socket = place.folder / f"s{next(self.numbers)}"
+        self._served = Conversation(
+            name,
+            place.command,
+            threads=place.bundle.workload.threads,
+            affinity=place.cores.level,
+            limits=place.limits,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._served.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the level."""
+        return self._served.pid
+
+    def log(self) -> str:
+        """The last lines that it printed."""
+        return self._served.log()
+
+    def load(self) -> None:
+        """Build the level for all buckets, and warm it up."""
+        began = time.monotonic()
+        plan = self.place.plan
+        request = {
+            "do": "load",
+            "bundle": str(self.place.bundle.folder),
+            "level": self.name,
+            "socket": str(self._socket),
+            "buckets": plan.buckets,
+            "contexts": plan.contexts,
+            "most": plan.most,
+            "delay": plan.delay,
+            "cache": str(self.place.cache),
+        }
+        self._served.ask(request, self.place.limits.load)
+        self.build = time.monotonic() - began
+
+    def run(self, asked: Run) -> tuple[LoadRun, Answers]:
+        """Run LoadGen once; returns the run, and the answers that are to be judged."""
+        self._served.ask({"do": "begin"}, self.place.limits.memory)
+        folder = self.place.folder / f"run{next(self.numbers)}"
+        folder.mkdir()
+        energy = Joules(self.place.card, self.place.powercap)
+        report = self._generated(asked, folder)
+        joules = [item.value for item in energy.spent()]
+        if report.ending == "silent":
+            raise self._served.fail(
+                "hung",
+                f"it gave no answer for {self.place.plan.patience:g} s while {report.waiting} "
+                f"requests waited, after {report.answered} answers",
+            )
+        served = self._left(folder)
+        if report.ending == "died":
+            raise self._served.fail("failed", "it closed the connection under load")
+        if report.ending == "late":
+            reason = (
+                f"{report.waiting} requests still waited {report.seconds:.0f} s after the start"
+            )
+            return self._overloaded(asked, report, served, reason), []
+        found = self._found(asked, folder, served)
+        if joules and found.answered and found.seconds > SHORTEST_ENERGY:
+            found = msgspec.structs.replace(found, joules=sum(joules) / found.answered)
+        answers = loadgen_logs.answers(folder)
+        shutil.rmtree(folder)  # a trace may be large
+        return msgspec.structs.replace(found, checked=len(answers)), answers
+
+    def memory(self) -> tuple[Quantity, ...]:
+        """Bytes of its process: before the load, and the most under it."""
+        sizes = {"resident": self.resident, "resident_peak": self.resident_peak}
+        return tuple(Quantity(name=n, unit="B", value=size) for n, size in sizes.items() if size)
+
+    # ------------------------------------------------------------ implementation
+
+    def _generated(self, asked: Run, folder: Path) -> GeneratorReport:
+        request = self._request(asked, folder)
+        limit = request.longest + request.drain + 2 * request.patience
+        limit += self.place.limits.block  # for its start and LoadGen's logs
+        message = {"do": "run", **msgspec.to_builtins(request)}
+        with Conversation(
+            "LoadGen",
+            generator.COMMAND,
+            threads=1,
+            affinity=self.place.cores.generator,
+            limits=self.place.limits,
+        ) as process:
+            return process.convert(process.ask(message, limit), GeneratorReport)
+
+    def _request(self, asked: Run, folder: Path) -> GeneratorRequest:
+        plan = self.place.plan
+        latency = plan.latency or NO_LIMIT
+        server = asked.scenario == "server"
+        least = needed(plan.percentile) if server and plan.latency and not asked.accuracy else 1
+        longest = max(LONGER * asked.seconds, 1.0)
+        backlog = asked.rate * BACKLOG * (plan.latency or USUAL)
+        return GeneratorRequest(
+            socket=str(self._socket),
+            folder=str(folder),
+            scenario=asked.scenario,
+            accuracy=asked.accuracy,
+            samples=self.place.samples,
+            rate=asked.rate,
+            latency=latency,
+            percentile=plan.percentile,
+            streams=plan.streams,
+            seconds=asked.seconds,
+            least=least,
+            longest=longest,
+            most_waiting=max(LEAST_WAITING, 4 * plan.most, int(backlog)) if server else 0,
+            checked=CHECKED,
+            seed=plan.seed + asked.round,
+            patience=plan.patience,
+            drain=max(plan.patience, longest),
+        )
+
+    def _left(self, folder: Path) -> Served:
+        """Results that the run left in the level's process."""
+        file = folder / "served.json"
+        self._served.ask({"do": "served", "file": str(file)}, self.place.limits.memory)
+        found = msgspec.json.decode(file.read_bytes(), type=Served)
+        self.resident = self.resident or found.resident
+        self.resident_peak = max(self.resident_peak, found.resident_peak)
+        return found
+
+    def _overloaded(
+        self, asked: Run, report: GeneratorReport, served: Served, reason: str
+    ) -> LoadRun:
+        return LoadRun(
+            scenario=asked.scenario,
+            rate=asked.asked_rate,
+            round=asked.round,
+            outcome="overload",
+            reason=reason,
+            answered=report.answered,
+            seconds=report.seconds,
+            batches=_from_first(served),
+        )
+
+    def _found(self, asked: Run, folder: Path, served: Served) -> LoadRun:
+        plan = self.place.plan
+        said, measured = loadgen_logs.said(folder), loadgen_logs.measured(folder)
+        parts, answered = _parts(measured.latencies, served), len(measured.latencies)
+        if asked.scenario == "multi-stream":
+            measured = measured.by_group()
+        kind, reason = verdict.outcome_of(asked.scenario, said, measured.latencies, plan)
+        return LoadRun(
+            scenario=asked.scenario,
+            rate=asked.asked_rate,
+            round=asked.round,
+            outcome=kind,
+            reason=reason,
+            answered=answered,
+            seconds=loadgen_logs.seconds_of(measured),
+            arrivals=measured.arrivals,
+            latencies=measured.latencies,
+            batches=_from_first(served),
+            late=float(np.percentile(measured.late, 99)) / 1e9 if measured.late else None,
+            valid=said.valid,
+            early_stopping=said.early_stopping,
+            waiting=_middle(wait for wait, _ in parts),
+            overhead=_middle(rest for _, rest in parts),
+        )
+
+
+def _from_first(served: Served) -> tuple[ServedBatch, ...]:
+    """The batches, with times after the first."""
+    first = min((one.closed for one in served.batches), default=0)
+    return tuple(msgspec.structs.replace(one, closed=one.closed - first) for one in served.batches)
+
+
+def _parts(latencies: Sequence[int], served: Served) -> list[tuple[int, int]]:
+    """Where the time of each request went: nanoseconds in the queue, and outside both the queue and
+    the level."""
+    rows = zip(latencies, served.waits, served.runs, strict=False)
+    return [(wait, latency - wait - run) for latency, wait, run in rows if run >= 0]
+
+
+def _middle(nanoseconds: Iterable[int]) -> float | None:
+    """The median in seconds; None of nothing."""
+    known = list(nanoseconds)
+    return median(known) / 1e9 if known else None

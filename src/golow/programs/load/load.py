@@ -1,0 +1,153 @@
+"""A load test as a whole: build and prove each level, then load them in turn.
+
+`load_test` reads as the table of contents. Ctrl-C keeps what was measured. What goes wrong at a
+level is its result, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from golow.compiled.callable_levels import LEVELS, is_callable
+from golow.levels import ladder
+from golow.levels.level_selection import require_any
+from golow.measure.environment import environment_of
+from golow.measure.gpu.nvml import Card
+from golow.observer import Observer
+from golow.programs.load.cores import divided
+from golow.programs.load.level_under_load import Place
+from golow.programs.load.load_record import LoadPlan, LoadTest
+from golow.programs.load.proof import Proof
+from golow.programs.load.settings import LoadSettings, plan_of, require_loadgen
+from golow.programs.load.tested_level import TestedLevel
+from golow.programs.load.turns import Turns
+from golow.records.errors import GolowError
+from golow.records.workload import Device
+from golow.storage.cache import open_cache
+from golow.storage.names import LONGEST_PART, file_name
+from golow.storage.scratch import scratch_folder
+from golow.worker.time_limits import Limits
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
+
+NO_ENERGY = "no run was long enough, or the system lets nobody read its counters (NVML, RAPL)"
+
+
+def load_test(request: Request, settings: LoadSettings, observer: Observer) -> LoadTest:
+    """Load the levels and record what each one holds.
+
+    After Ctrl-C the record has what was measured. Raises `GolowError` for errors that the caller
+    can fix.
+    """
+    plan = plan_of(settings, request.seed)
+    names = _names(settings.levels, request)
+    require_loadgen()
+    created = datetime.now(UTC)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        card = stack.enter_context(Card()) if request.device == "cuda" else None
+        observer.stage("preparing the workload")
+        prepared = prepare(replace(request, batch=plan.most))
+        _require_deterministic(prepared)
+        bundle, prepared = write_bundle(prepared, folder / "bundle")
+        observer.stage("computing the float64 reference")
+        proof = Proof(bundle, folder)
+        place = Place(
+            bundle,
+            folder,
+            plan,
+            divided(sorted(os.sched_getaffinity(0)), request.threads * plan.contexts),
+            proof.count,
+            open_cache(settings.cache),
+            Limits(),
+            card,
+        )
+        levels = [stack.enter_context(TestedLevel(name, place, proof)) for name in names]
+        interrupted = loaded(levels, plan, observer)
+        return recorded(prepared, place, levels, created, interrupted)
+
+
+def recorded(
+    prepared: Prepared,
+    place: Place,
+    levels: Sequence[TestedLevel],
+    created: datetime,
+    interrupted: bool,
+) -> LoadTest:
+    """The record of the levels so far."""
+    workload = prepared.workload
+    return LoadTest(
+        id=f"{created:%Y%m%d-%H%M%S}-{file_name(workload.model, LONGEST_PART)}-load",
+        created=created.isoformat(timespec="seconds"),
+        workload=workload,
+        environment=environment_of(workload.source, workload.threads),
+        plan=place.plan,
+        levels=tuple(level.record() for level in levels),
+        samples=place.samples,
+        generator=f"LoadGen {version('mlcommons-loadgen')}",
+        generator_cores=place.cores.generator,
+        shared=place.cores.shared,
+        energy_missing="" if any(level.has_energy for level in levels) else NO_ENERGY,
+        notes=prepared.notes,
+        interrupted=interrupted,
+    )
+
+
+def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
+    """Prove the levels, then load them in turn; true if Ctrl-C came."""
+    try:
+        for number, level in enumerate(levels, 1):
+            level.prove(f"{number} of {len(levels)}", observer)
+        turns = Turns(levels, plan, observer)
+        turns.take()
+        if "server" in plan.scenarios and not plan.rates:
+            turns.search()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
+    """The levels to load, by their own names. Raises `GolowError` for one that is not handed over,
+    or if none can run here."""
+    if request.mode != "infer":
+        raise GolowError("a load test is of inference", 'use mode="infer".')
+    where = request.mode, request.device
+    if request.batch is not None:
+        raise GolowError("a load test makes its batches itself", "use max_batch=, not batch=.")
+    listed = ladder.listed(asked)
+    names = ladder.default(*where) if listed is None else listed
+    chosen = [ladder.choose(name, *where) for name in names]
+    found = list(dict.fromkeys(one.name for one in chosen))
+    if listed is None:
+        return [name for name in found if _runs(name, request.device)]
+    for name in found:
+        if not is_callable(name, request.device):
+            raise GolowError(
+                f"{name} cannot be called from a program of one's own",
+                f"levels for a load test are {', '.join(LEVELS)}.",
+            )
+    if not found:
+        raise GolowError("there is no level to load", "name at least one level.")
+    require_any(listed, chosen, request.device)
+    return found
+
+
+def _runs(name: str, device: Device) -> bool:
+    """True for a default level that golow hands over and that can run here."""
+    available = ladder.choose(name, "infer", device).level.probe_on(device).available
+    return is_callable(name, device) and available
+
+
+def _require_deterministic(prepared: Prepared) -> None:
+    if prepared.workload.draws:
+        raise GolowError(
+            f"{prepared.workload.model} draws random numbers, so its answers cannot be checked",
+            "load a model without them.",
+        )

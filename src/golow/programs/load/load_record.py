@@ -1,0 +1,172 @@
+"""The record of a load test: what was asked, every run of the load generator with each request's
+latency, and the conclusions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from golow.records.comparison import Check, Environment, Quantity, Ratio
+from golow.records.record import Record
+from golow.records.workload import Workload
+
+FORMAT_VERSION = 1
+
+Scenario = Literal["single-stream", "multi-stream", "server", "offline"]
+"""Arrivals, as LoadGen defines them: the next request after the answer to the one before; the same
+with several samples in a request; at random moments, whatever the level does (open loop); all at
+once."""
+
+Outcome = Literal["held", "over", "unclear", "overload", "failed", "measured"]
+"""Outcome of a run. ``held``: LoadGen's early stopping is met, so the percentile is within the
+latency. ``over``: it is not, with the same confidence. ``unclear``: too few requests to tell.
+``overload``: requests came faster than answers, until the run was ended. ``failed``: an answer is
+wrong or missing, or the level's process ended. ``measured``: the run had no latency to hold."""
+
+
+class LoadPlan(Record, frozen=True, kw_only=True):
+    """Settings of a load test.
+
+    latency: that must be held, in seconds; None without one. percentile: the share of requests that
+    must hold it. rates: requests a second of the server scenario; without any, the highest rate
+    that holds the latency is searched. most: samples in a batch. delay: seconds that a request
+    waits for others at most. buckets: the batch sizes that levels are compiled for. contexts:
+    batches that run at a time. seconds: of a run. repeats: rounds of runs in turn between levels.
+    patience: seconds without an answer after which a run is given up. seed: of arrivals and of the
+    order of samples, the same for all levels.
+    """
+
+    scenarios: tuple[Scenario, ...]
+    latency: float | None = None
+    percentile: float = 0.99
+    rates: tuple[float, ...] = ()
+    most: int = 8
+    delay: float = 0.002
+    buckets: tuple[int, ...] = (1, 2, 4, 8)
+    contexts: int = 1
+    streams: int = 8
+    seconds: float = 5.0
+    repeats: int = 3
+    patience: float = 10.0
+    seed: int = 0
+
+
+class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
+    """One batch of a run, in nanoseconds.
+
+    closed: from the run's first batch until this one was closed. size: samples. bucket: the batch
+    size that ran. left: requests that stayed in the queue. waited: of its first request, in the
+    queue. assembling: copying the samples together, with padding. running: the level. answering:
+    taking the answers apart and sending them.
+    """
+
+    closed: int
+    size: int
+    bucket: int
+    left: int
+    waited: int
+    assembling: int
+    running: int
+    answering: int
+
+
+class LoadRun(Record, frozen=True, kw_only=True):
+    """One run of LoadGen at a level.
+
+    rate: requests a second that were asked for; None outside the server scenario. round: the turn
+    in which it ran; 0 while a rate is searched. answered: samples with an answer. seconds: from the
+    first arrival to the last answer. arrivals, latencies: of each request, in nanoseconds, from
+    LoadGen's schedule to its receipt of the answer. late: 99th percentile of the seconds by which
+    the generator itself was late. overhead: median seconds of a request outside the queue and the
+    level: transport, assembling, answering. waiting: median seconds in the queue. checked: answers
+    that golow's rule judged. valid, early_stopping: LoadGen's own words. joules: for a request.
+    """
+
+    scenario: Scenario
+    rate: float | None = None
+    round: int = 0
+    outcome: Outcome = "measured"
+    reason: str = ""
+    answered: int = 0
+    seconds: float = 0.0
+    arrivals: tuple[int, ...] = ()
+    latencies: tuple[int, ...] = ()
+    batches: tuple[ServedBatch, ...] = ()
+    late: float | None = None
+    overhead: float | None = None
+    waiting: float | None = None
+    checked: int = 0
+    valid: bool = False
+    early_stopping: str = ""
+    joules: float | None = None
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples a second; None where nothing was answered."""
+        return self.answered / self.seconds if self.answered and self.seconds > 0 else None
+
+
+class Peak(Record, frozen=True, kw_only=True):
+    """The highest rate at which a level holds the latency.
+
+    rate: requests a second, the median over the rounds, with its interval; None if none was found.
+    rounds: the rate of each round. ratio: to the first level's, by rounds. reason: why there is
+    none.
+    """
+
+    rate: Quantity | None = None
+    rounds: tuple[float, ...] = ()
+    ratio: Ratio | None = None
+    reason: str = ""
+
+
+class LevelLoad(Record, frozen=True, kw_only=True):
+    """One level under load.
+
+    check: of all answers of LoadGen's accuracy mode, by golow's rule. cores: that its process may
+    run on. build: seconds until it was ready. memory: bytes; ``resident`` before the load,
+    ``resident_peak`` under it. log: last lines of its process if that failed.
+    """
+
+    level: str
+    check: Check
+    runs: tuple[LoadRun, ...] = ()
+    peak: Peak | None = None
+    cores: tuple[int, ...] = ()
+    build: float | None = None
+    memory: tuple[Quantity, ...] = ()
+    notes: tuple[str, ...] = ()
+    log: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """True if it is wrong, or failed under load."""
+        bad = any(run.outcome == "failed" for run in self.runs)
+        return bad or self.check.verdict in ("differs", "failed")
+
+    def of(self, scenario: Scenario, rate: float | None = None) -> list[LoadRun]:
+        """Its runs in turn of this scenario, at this rate."""
+        return [r for r in self.runs if (r.scenario, r.rate) == (scenario, rate) and r.round]
+
+
+class LoadTest(Record, frozen=True, kw_only=True):
+    """Levels under load.
+
+    generator_cores: of LoadGen's process. shared: whether it shares them with the levels. samples:
+    how many differ. energy_missing: why no energy was measured. interrupted: by Ctrl-C; what was
+    measured before is here.
+    """
+
+    format_version: int = FORMAT_VERSION
+    id: str
+    created: str
+    workload: Workload
+    environment: Environment
+    plan: LoadPlan
+    levels: tuple[LevelLoad, ...]
+    samples: int
+    generator: str = ""
+    generator_cores: tuple[int, ...] = ()
+    shared: bool = False
+    energy_missing: str = ""
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False

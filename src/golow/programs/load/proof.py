@@ -1,0 +1,123 @@
+"""The proof of a level under load: all answers of LoadGen's accuracy mode against float64, by
+golow's rule, each sample by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from golow.compiled.checking import CallReference
+from golow.levels.torch import bundle as torch_bundle
+from golow.lower.capture.module_outputs import leaves_of
+from golow.programs.load.contexts import samples_of
+from golow.records.comparison import Check
+from golow.records.errors import GolowError
+from golow.records.workload import Precision, Workload
+from golow.workload.bundle import Bundle
+
+SHOWN = 3  # wrong samples that a verdict names
+
+
+class _Arithmetic(NamedTuple):
+    """Where the reference is computed, and what eager's precision is."""
+
+    device: torch.device
+    precision: Precision
+
+
+class Proof:
+    """The reference for every sample, and the judge of answers."""
+
+    def __init__(self, bundle: Bundle, folder: Path) -> None:
+        """folder: for files, as long as this is used. Raises `GolowError` for an output that has no
+        row for each sample."""
+        workload = bundle.workload
+        module = torch_bundle.module(bundle).to(workload.device)
+        samples = samples_of(bundle)
+        self.count = len(samples[0])
+        size = workload.batch
+        batches = [
+            [item[start : start + size].to(workload.device) for item in samples]
+            for start in range(0, self.count, size)
+        ]
+        _require_rows(module, batches[0], workload)
+        arithmetic = _Arithmetic(torch.device(workload.device), workload.precision)
+        state = module.state_dict()
+        self._reference = CallReference(module, state, batches, arithmetic, folder, rows=True)
+        self._exact = self._reference.named_exact
+        with torch.inference_mode():
+            self._forms = [leaf[0].cpu() for leaf in leaves_of(module(*batches[0]))]
+
+    def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on answers, by the index of their sample: each must be there, and right. All
+        answers to one sample are judged."""
+        missing = sorted(set(range(self.count)) - {index for index, _ in answers})
+        if missing:
+            listed = ", ".join(map(str, missing[:SHOWN]))
+            return Check(
+                verdict="differs",
+                reason=f"{len(missing)} of {self.count} answers are missing, such as of sample "
+                f"{listed}",
+            )
+        return self.judge_some(answers)
+
+    def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on these answers alone."""
+        found = Check(verdict="match")
+        for turn in _turns(answers):
+            found = self._judged(turn)
+            if found.verdict != "match":
+                return found
+        return found
+
+    def _judged(self, answers: Mapping[int, bytes]) -> Check:
+        """The verdict on at most one answer to each sample; the exact result stands for the
+        others."""
+        tensors = dict(self._exact)
+        wanted = sum(form.nbytes for form in self._forms)
+        for index, content in answers.items():
+            if len(content) != wanted:
+                reason = f"the answer to sample {index} has {len(content)} bytes, not {wanted}"
+                return Check(verdict="differs", reason=reason)
+            tensors |= self._tensors(index, content)
+        return self._reference.judge(tensors)
+
+    def _tensors(self, index: int, content: bytes) -> dict[str, Tensor]:
+        found, place = {}, 0
+        for number, form in enumerate(self._forms):
+            data = bytearray(content[place : place + form.nbytes])
+            place += form.nbytes
+            flat = torch.frombuffer(data, dtype=form.dtype) if data else form.flatten()
+            found[f"{index}/output/{number}"] = flat.reshape(form.shape)
+        return found
+
+
+def _turns(answers: Sequence[tuple[int, bytes]]) -> Iterator[dict[int, bytes]]:
+    """The answers, in groups with at most one to each sample."""
+    left = list(answers)
+    while left:
+        turn: dict[int, bytes] = {}
+        again = []
+        for index, content in left:
+            if index in turn:
+                again.append((index, content))
+            else:
+                turn[index] = content
+        yield turn
+        left = again
+
+
+def _require_rows(module: nn.Module, inputs: Sequence[Tensor], workload: Workload) -> None:
+    """Raise `GolowError` for an output that cannot be taken apart into samples."""
+    with torch.inference_mode():
+        found = leaves_of(module(*[item.clone() for item in inputs]))
+    for place, leaf in enumerate(found):
+        if leaf.dim() == 0 or leaf.shape[0] != workload.batch:
+            raise GolowError(
+                f"output {place} of {workload.model} has no row for each sample",
+                "a load test takes answers apart along the first axis of every output.",
+            )

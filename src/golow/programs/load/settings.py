@@ -1,0 +1,111 @@
+"""The settings of a load test, and the plan that they make."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+from golow.programs.load.load_record import LoadPlan, Scenario
+from golow.records.errors import GolowError
+
+MODULE, EXTRA = "mlperf_loadgen", "pip install 'golow[load]'"
+LARGEST, LONGEST = 1024, 60.0  # samples in a batch, and seconds of its delay
+ALONE: tuple[Scenario, ...] = ("single-stream", "offline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadSettings:
+    """levels: names; None means the default levels that `golow.compile` hands over. scenarios: None
+    means single-stream, offline, and server if there is a latency or a rate. latency: seconds. The
+    rest as of `LoadPlan`; cache: folder for what is built."""
+
+    levels: Sequence[str] | None = None
+    scenarios: Sequence[str] | None = None
+    latency: float | None = None
+    percentile: float = 99.0
+    rates: Sequence[float] = ()
+    max_batch: int = 8
+    delay: float = 0.002
+    contexts: int = 1
+    seconds: float = 5.0
+    repeats: int = 3
+    patience: float = 10.0
+    cache: Path | None = None
+
+
+def plan_of(settings: LoadSettings, seed: int) -> LoadPlan:
+    """The plan. Raises `GolowError` for settings that make no sense."""
+    asks_for_server = settings.latency is not None or bool(settings.rates)
+    named = settings.scenarios or (*ALONE, *(("server",) if asks_for_server else ()))
+    plan = LoadPlan(
+        scenarios=tuple(dict.fromkeys(_scenario(name) for name in named)),
+        latency=settings.latency,
+        percentile=settings.percentile / 100,
+        rates=tuple(sorted(set(settings.rates))),
+        most=settings.max_batch,
+        delay=settings.delay,
+        buckets=buckets(settings.max_batch),
+        contexts=settings.contexts,
+        streams=settings.max_batch,
+        seconds=settings.seconds,
+        repeats=settings.repeats,
+        patience=settings.patience,
+        seed=seed,
+    )
+    _require_sense(plan)
+    return plan
+
+
+def buckets(most: int) -> tuple[int, ...]:
+    """The batch sizes that levels are compiled for: powers of two, and the largest."""
+    powers = (2**power for power in range(max(1, most).bit_length()))
+    return tuple(sorted({*(size for size in powers if size < most), most}))
+
+
+def require_loadgen() -> None:
+    """Raise `GolowError` if MLPerf's LoadGen is not installed."""
+    if find_spec(MODULE) is None:
+        raise GolowError("MLPerf's LoadGen is not installed", EXTRA)
+
+
+def _scenario(name: str) -> Scenario:
+    known: tuple[Scenario, ...] = get_args(Scenario)
+    for one in known:
+        if one == name:
+            return one
+    raise GolowError(f"there is no scenario {name!r}", f"scenarios are {', '.join(known)}.")
+
+
+def _require_sense(plan: LoadPlan) -> None:
+    """Raise `GolowError` for numbers that make no sense, with what to type instead."""
+    cores = len(os.sched_getaffinity(0))
+    latency = plan.latency if plan.latency is not None else 1.0
+    for sound, option, typed, python in (
+        (0 < latency < math.inf, "--latency", "20ms", "0.02"),
+        (0.5 <= plan.percentile < 1, "--percentile", "99", "99"),
+        (all(0 < rate < math.inf for rate in plan.rates), "--rate", "50,100", "[50, 100]"),
+        (1 <= plan.most <= LARGEST, "--max-batch", "8", "8"),
+        (0 <= plan.delay < LONGEST, "--delay", "2ms", "0.002"),
+        (1 <= plan.contexts <= cores, "--contexts", "1", "1"),
+        (0 < plan.seconds < math.inf, "--seconds", "5", "5"),
+        (plan.repeats >= 1, "--repeats", "3", "3"),
+        (0 < plan.patience < math.inf, "--patience", "10s", "10"),
+    ):
+        if not sound:
+            keyword = option.removeprefix("--").replace("-", "_").replace("rate", "rates")
+            raise GolowError(
+                f"the value of {option} makes no sense here",
+                f"for example {option} {typed}.",
+                python_hint=f"for example {keyword}={python}.",
+            )
+    if "server" in plan.scenarios and plan.latency is None and not plan.rates:
+        raise GolowError(
+            "the server scenario needs a rate, or a latency that must be held",
+            "for example --latency 20ms, or --rate 50,100.",
+            python_hint="for example latency=0.02, or rates=[50, 100].",
+        )

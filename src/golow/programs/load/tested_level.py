@@ -1,0 +1,141 @@
+"""A level in the course of a load test: proved first, then loaded as long as it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import msgspec
+
+from golow.compiled.callable_levels import is_direct
+from golow.observer import Observer
+from golow.programs.load.contexts import ANY_BATCH
+from golow.programs.load.level_under_load import LevelUnderLoad, Place, Run
+from golow.programs.load.load_record import LevelLoad, LoadRun, Peak, Scenario
+from golow.programs.load.proof import Proof
+from golow.records.comparison import Check
+from golow.records.errors import Unsupported, WorkerFailure
+
+FIRST_RATE = 100.0  # samples a second, expected before anything is known
+
+
+class TestedLevel:
+    """A level, its verdict and its runs; leaving the ``with`` block ends its process.
+
+    throughput: samples a second of the offline scenario, as far as is known.
+    """
+
+    __test__ = False  # pytest takes the name for a test
+
+    def __init__(self, name: str, place: Place, proof: Proof) -> None:
+        self.name, self.peak = name, None
+        self.throughput = FIRST_RATE
+        self._place, self._proof = place, proof
+        self._under: LevelUnderLoad | None = None
+        self._check = Check(verdict="failed", reason="the run ended before this level")
+        self._runs: list[LoadRun] = []
+        self._ended: LevelUnderLoad | None = None
+        self._log = ""
+
+    peak: Peak | None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._close()
+
+    @property
+    def is_loaded(self) -> bool:
+        """True as long as it is right and its process runs."""
+        return self._check.verdict == "match" and self._under is not None
+
+    @property
+    def has_energy(self) -> bool:
+        """True if the energy of any run was measured."""
+        return any(run.joules is not None for run in self._runs)
+
+    def prove(self, place: str, observer: Observer) -> None:
+        """Build it, and judge all answers of LoadGen's accuracy mode in each scenario. place: for
+        the observer, such as ``2 of 5``."""
+        observer.stage(f"{self.name} ({place}): building")
+        with self._recorded():
+            self._under = LevelUnderLoad(self.name, self._place)
+            self._under.load()
+            observer.stage(f"{self.name} ({place}): checking all answers")
+            scenarios: dict[Scenario, None] = dict.fromkeys(
+                ("offline", *self._place.plan.scenarios)
+            )
+            for scenario in scenarios:
+                asked = Run(scenario, self.throughput, accuracy=True)
+                found, answers = self._under.run(asked)
+                self._check = self._proof.judge(answers)
+                if self._check.verdict != "match":
+                    break
+                if scenario == "offline":
+                    self.throughput = found.throughput or FIRST_RATE
+        if self._check.verdict != "match":
+            self._close()
+
+    def run(self, asked: Run) -> LoadRun | None:
+        """Run LoadGen once, and keep the run; None if the level is not loaded any more."""
+        if self._under is None:
+            return None
+        found = LoadRun(scenario=asked.scenario, rate=asked.asked_rate, round=asked.round)
+        try:
+            found, answers = self._under.run(asked)
+            wrong = self._proof.judge_some(answers)
+            if wrong.verdict != "match":
+                found = _failed(found, f"a wrong answer under load: {wrong.reason}")
+        except WorkerFailure as failure:
+            self._log = failure.log
+            found = _failed(found, failure.message)
+        self._runs.append(found)
+        if found.outcome == "failed":
+            self._close()
+        elif asked.scenario == "offline":
+            self.throughput = found.throughput or self.throughput
+        return found
+
+    def record(self) -> LevelLoad:
+        """Its record so far."""
+        under = self._under or self._ended
+        return LevelLoad(
+            level=self.name,
+            check=self._check,
+            runs=tuple(self._runs),
+            peak=self.peak,
+            cores=self._place.cores.level,
+            build=under.build if under is not None else None,
+            memory=under.memory() if under is not None else (),
+            notes=tuple(self._notes()),
+            log=self._log,
+        )
+
+    # ------------------------------------------------------------ implementation
+
+    def _notes(self) -> Iterator[str]:
+        copies = len(self._place.plan.buckets) * self._place.plan.contexts
+        if not is_direct(self.name) and self.name.partition(":")[0] not in ANY_BATCH and copies > 1:
+            yield f"compiled for each batch size and context: {copies} copies of the weights"
+
+    def _close(self) -> None:
+        if self._under is not None:
+            self._under.__exit__()
+            self._under, self._ended = None, self._under
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Turn what goes wrong in the block into the level's verdict."""
+        try:
+            yield
+        except Unsupported as error:
+            self._check = Check(verdict="unavailable", reason=error.words)
+        except WorkerFailure as failure:
+            self._log = failure.log
+            self._check = Check(verdict="failed", reason=failure.message)
+
+
+def _failed(run: LoadRun, reason: str) -> LoadRun:
+    return msgspec.structs.replace(run, outcome="failed", reason=reason)

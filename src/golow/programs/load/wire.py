@@ -1,0 +1,68 @@
+"""Messages between the load generator and a level's process: numbers of samples one way, answers
+the other."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+REQUEST = struct.Struct("<II")  # number of the request; index of its sample
+ANSWER = struct.Struct("<II")  # number of the request; bytes of the answer, which follow
+PIECE = 1 << 18  # bytes read at a time
+
+
+class Asked(NamedTuple):
+    """A request: its number in the run, and the sample that it is about."""
+
+    number: int
+    sample: int
+
+
+class Requests:
+    """The requests that arrive at a socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._rest = connection, b""
+
+    def received(self) -> list[Asked]:
+        """Those that have arrived, at least one; empty at the end."""
+        while len(self._rest) < REQUEST.size:
+            data = self._connection.recv(PIECE)
+            if not data:
+                return []
+            self._rest += data
+        whole = len(self._rest) // REQUEST.size * REQUEST.size
+        data, self._rest = self._rest[:whole], self._rest[whole:]
+        return [Asked(*pair) for pair in REQUEST.iter_unpack(data)]
+
+
+class Answers:
+    """Puts answers together that arrive in pieces."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def add(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the answers that are whole now: the request's number, and its bytes."""
+        self._rest += data
+        place = 0
+        while len(self._rest) - place >= ANSWER.size:
+            number, size = ANSWER.unpack_from(self._rest, place)
+            end = place + ANSWER.size + size
+            if len(self._rest) < end:
+                break
+            yield number, bytes(self._rest[place + ANSWER.size : end])
+            place = end
+        del self._rest[:place]
+
+
+def requests(asked: Sequence[Asked]) -> bytes:
+    """The bytes of requests."""
+    return b"".join(REQUEST.pack(*one) for one in asked)
+
+
+def answer(number: int, content: bytes) -> bytes:
+    """The bytes of an answer."""
+    return ANSWER.pack(number, len(content)) + content

@@ -1,0 +1,1 @@
+"""Load tests as tables, figures, sections of a page and rows."""

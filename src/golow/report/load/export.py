@@ -1,0 +1,102 @@
+"""A load test as flat rows for spreadsheets and data frames: a row a level, scenario and rate.
+
+docs/use/load.md lists the columns. A missing value is None: an empty cell in CSV. Times are
+seconds, rates a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from golow.programs.load.load_record import LoadTest, Scenario
+from golow.records.record import Record
+from golow.report.load.facts import rows as fact_rows
+from golow.storage.files import write_whole, writing
+from golow.storage.spreadsheet import to_csv
+
+FILE = "load.csv"
+
+
+class Row(Record, frozen=True, kw_only=True):
+    """The columns."""
+
+    model: str
+    device: str
+    level: str
+    verdict: str
+    scenario: str = ""
+    rate: float | None = None
+    result: str = ""
+    requests: int | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    throughput: float | None = None
+    batch: float | None = None
+    queue: int | None = None
+    waiting: float | None = None
+    batcher: float | None = None
+    joules: float | None = None
+    highest_rate: float | None = None
+    highest_rate_low: float | None = None
+    highest_rate_high: float | None = None
+
+
+def rows(found: LoadTest) -> list[dict[str, object]]:
+    """A row a level, scenario and rate; then the highest rate of each level, where it was
+    searched."""
+    return [msgspec.to_builtins(row) for row in _rows(found)]
+
+
+def write_tables(found: LoadTest, folder: Path) -> None:
+    """Write ``load.csv`` into the folder; raises `GolowError` if that fails."""
+    with writing(folder, "free some space or name another folder."):
+        write_whole(folder / FILE, to_csv(rows(found), Row.__struct_fields__).encode())
+
+
+def _rows(found: LoadTest) -> Iterator[Row]:
+    verdicts = {level.level: level.check.verdict for level in found.levels}
+    scenarios: tuple[Scenario, ...] = get_args(Scenario)
+    base = Row(model=found.workload.model, device=found.workload.device, level="", verdict="failed")
+    for scenario in scenarios:
+        for row in fact_rows(found, scenario):
+            sure = {share: one for share, one in row.percentiles.items() if one and one.is_sure}
+            quoted = {share: one.value for share, one in sure.items()}
+            yield msgspec.structs.replace(
+                base,
+                level=row.level,
+                verdict=verdicts[row.level],
+                scenario=scenario,
+                rate=row.rate,
+                result=row.outcome,
+                requests=row.requests,
+                p50=quoted.get(0.5),
+                p90=quoted.get(0.9),
+                p99=quoted.get(0.99),
+                p999=quoted.get(0.999),
+                throughput=row.throughput,
+                batch=row.batch,
+                queue=row.queue,
+                waiting=row.waiting,
+                batcher=row.overhead,
+                joules=row.joules,
+            )
+    for level in found.levels:
+        if level.peak is not None and level.peak.rate is not None:
+            rate = level.peak.rate
+            yield msgspec.structs.replace(
+                base,
+                level=level.level,
+                verdict=level.check.verdict,
+                scenario="search",
+                highest_rate=rate.value,
+                highest_rate_low=rate.low,
+                highest_rate_high=rate.high,
+            )
+        elif level.check.verdict != "match":
+            yield msgspec.structs.replace(base, level=level.level, verdict=level.check.verdict)

@@ -1,0 +1,116 @@
+"""The figures of a load test's reports: a row for each level, scenario and rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+from golow.measure.stats import median_interval
+from golow.programs.load.early_stopping import PERCENTILES, Quoted
+from golow.programs.load.load_record import (
+    LevelLoad,
+    LoadRun,
+    LoadTest,
+    Outcome,
+    Scenario,
+    ServedBatch,
+)
+from golow.programs.load.verdict import Apart, pooled, together, told_apart
+
+
+class Row(NamedTuple):
+    """A level in a scenario, at a rate; of all its runs in turn together.
+
+    percentiles: by share; None where runs did not end. apart: from the first level, by share.
+    throughput: answers a second, with the ends of its interval if there are several rounds. batch:
+    mean samples in a batch. queue: most requests that stayed behind a batch. busy: the time in
+    which the level ran, as a share, of all contexts. waiting, overhead: median seconds in the
+    queue, and outside queue and level. late: 99th percentile of seconds by which the generator was
+    late.
+    """
+
+    level: str
+    scenario: Scenario
+    rate: float | None
+    outcome: Outcome
+    reason: str
+    requests: int
+    percentiles: dict[float, Quoted | None]
+    apart: dict[float, Apart]
+    throughput: float | None
+    throughput_ends: tuple[float, float] | None
+    batch: float | None
+    queue: int | None
+    busy: float | None
+    waiting: float | None
+    overhead: float | None
+    late: float | None
+    joules: float | None
+
+
+def rows(found: LoadTest, scenario: Scenario) -> Iterator[Row]:
+    """The rows of a scenario: by rate, then by level."""
+    rates: Sequence[float | None] = found.plan.rates if scenario == "server" else (None,)
+    for rate in rates:
+        first: list[LoadRun] | None = None
+        for level in found.levels:
+            runs = level.of(scenario, rate)
+            if runs:
+                first = runs if first is None else first
+                yield _row(level.level, runs, first, found.plan.seed)
+
+
+def best_runs(level: LevelLoad) -> list[LoadRun]:
+    """The runs of a search that held the latency at the highest rate, one a round."""
+    highest: dict[int, LoadRun] = {}
+    for run in level.runs:
+        if run.scenario == "server" and run.round and run.outcome == "held":
+            before = highest.setdefault(run.round, run)
+            if (run.rate or 0.0) > (before.rate or 0.0):
+                highest[run.round] = run
+    return list(highest.values())
+
+
+def listed_batches(runs: Sequence[LoadRun]) -> list[ServedBatch]:
+    """All batches of these runs."""
+    return [batch for run in runs for batch in run.batches]
+
+
+def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Row:
+    percentiles = {share: pooled(runs, share) for share in PERCENTILES}
+    throughputs = [run.throughput for run in runs if run.throughput is not None]
+    batches = listed_batches(runs)
+    lates = [run.late for run in runs if run.late is not None]
+    return Row(
+        level=level,
+        scenario=runs[0].scenario,
+        rate=runs[0].rate,
+        outcome=together(runs) or "unclear",
+        reason=next((run.reason for run in runs if run.reason), ""),
+        requests=sum(len(run.latencies) for run in runs),
+        percentiles=percentiles,
+        apart={
+            share: told_apart(percentiles[share], pooled(first, share)) for share in PERCENTILES
+        },
+        throughput=median(throughputs) if throughputs else None,
+        throughput_ends=median_interval(throughputs, seed),
+        batch=mean(batch.size for batch in batches) if batches else None,
+        queue=max(batch.left for batch in batches) if batches else None,
+        busy=_busy(runs),
+        waiting=_median(run.waiting for run in runs),
+        overhead=_median(run.overhead for run in runs),
+        late=max(lates) if lates else None,
+        joules=_median(run.joules for run in runs),
+    )
+
+
+def _busy(runs: list[LoadRun]) -> float | None:
+    seconds = sum(run.seconds for run in runs)
+    running = sum(batch.running for batch in listed_batches(runs)) / 1e9
+    return running / seconds if seconds else None
+
+
+def _median(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

@@ -1,0 +1,63 @@
+"""Remarks on a load test: what a reader must know of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from golow.programs.load.early_stopping import needed
+from golow.programs.load.load_record import LoadTest
+from golow.report.load.facts import rows
+from golow.report.units import share_text
+
+LATE = 0.1  # of the median latency: a generator that is later than that is named
+
+
+def remarks(found: LoadTest) -> Iterator[str]:
+    """Notes, the most important first."""
+    if found.interrupted:
+        yield "interrupted: partial results"
+    yield from found.notes
+    if found.shared:
+        yield (
+            "LoadGen ran on the levels' cores, as there were no others: it takes time from them, "
+            "and every latency has it"
+        )
+    if unclear := sorted(_unclear(found)):
+        least = ", ".join(f"p{100 * share:g} {needed(share):,}" for share in unclear)
+        yield f"unclear: too few requests for LoadGen's early stopping; at least: {least}"
+    yield from _late(found)
+    yield (
+        "wait: in the batcher's queue; batcher: transport, padding, and taking answers apart; "
+        "both are medians"
+    )
+    for level in found.levels:
+        yield from (f"{level.level}: {note}" for note in level.notes)
+    if found.energy_missing:
+        yield f"no energy: {found.energy_missing}"
+
+
+def _unclear(found: LoadTest) -> set[float]:
+    """The percentiles that are not quoted somewhere for want of requests."""
+    listed = (row for scenario in found.plan.scenarios for row in rows(found, scenario))
+    return {
+        share
+        for row in listed
+        if row.scenario != "offline"
+        for share, quoted in row.percentiles.items()
+        if quoted is not None and not quoted.is_sure
+    }
+
+
+def _late(found: LoadTest) -> Iterator[str]:
+    """Runs whose generator did not keep its own schedule."""
+    for level in found.levels:
+        worst = 0.0
+        for run in level.runs:
+            if run.late is not None and run.latencies and run.scenario == "server":
+                middle = sorted(run.latencies)[len(run.latencies) // 2] / 1e9
+                worst = max(worst, run.late / middle)
+        if worst > LATE:
+            yield (
+                f"{level.level}: LoadGen issued requests up to {share_text(worst)} of the median "
+                "latency late (99th percentile), which counts as latency"
+            )
