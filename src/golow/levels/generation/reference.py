@@ -1,0 +1,104 @@
+"""The reference: the step module in float64, which also judges the tokens that levels chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.generation.program import TextProgram
+from golow.levels.generation.static import Static
+from golow.levels.torch.in_double import InDouble
+from golow.levels.torch.rounded_operations import Grid, RoundedOperations
+from golow.worker.text_program import Draws, Moved, Tokens
+from golow.workload.generation.sampling import explaining_errors
+from golow.workload.generation.step_modules import is_own_step, step_of
+from golow.workload.generation.text_bundle import TextBundle
+
+MOST_TEXTS = 32  # that are replayed together
+
+
+class Reference(Static):
+    """The step module in float64. grid: to which operations round, if they do."""
+
+    def __init__(self, step: nn.Module, grid: Grid | None = None) -> None:
+        super().__init__(step.double())
+        self._grid = grid
+
+    def step(self, tokens: Tensor, position: int) -> Tensor:
+        """Logits after the next tokens, in float64."""
+        with self._arithmetic():
+            return super().step(tokens, position).double()
+
+    @contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        with ExitStack() as modes:
+            modes.enter_context(InDouble())
+            if self._grid is not None:
+                modes.enter_context(RoundedOperations(self._grid))
+            yield
+
+
+class ReferenceProgram(TextProgram):
+    """Serves the reference."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda bundle: self._built(bundle.workload.batch))
+        self._moved: Moved | None = None
+
+    def move(self, moved: Moved | None) -> None:
+        """Let the reference be moved from now on."""
+        self._moved = moved
+        self._generator = self._built(self._workload.batch)
+
+    def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
+        """The least errors that explain the tokens behind the prompt."""
+        given, drawn = torch.tensor(tokens), torch.tensor(draws, dtype=torch.float64)
+        own = is_own_step(self._bundle.module())
+        size = self._workload.batch if own else min(len(given), MOST_TEXTS)
+        generator = self._generator if own else self._built(size)
+        errors: list[list[float]] = []
+        for begin in range(0, len(given), size):
+            part = given[begin : begin + size]
+            # Texts that are missing in the last part repeat its first one.
+            texts = torch.cat([part, part[:1].expand(size - len(part), -1)])
+            its = drawn[:, begin : begin + size] if len(draws) else None
+            found = self._replayed(generator, texts, prompt, its, len(part))
+            errors += found.tolist()
+        return errors
+
+    def _replayed(
+        self, generator: Reference, texts: Tensor, prompt: int, draws: Tensor | None, count: int
+    ) -> Tensor:
+        sampling, found = self._workload.sampling, []
+        logits = generator.prefill(texts[:, :prompt])
+        for made, place in enumerate(range(prompt, texts.shape[1])):
+            if made:
+                logits = generator.step(texts[:, place - 1 : place], place - 1)
+            own = None if draws is None else draws[made]
+            found.append(explaining_errors(logits[:count], texts[:count, place], sampling, own))
+        return torch.stack(found, 1)
+
+    def _built(self, batch: int) -> Reference:
+        module = self._bundle.module().double()
+        grid = None
+        if self._moved is not None:
+            _move(module, self._moved)
+            if self._moved.digits:
+                grid = Grid(self._moved.digits, self._moved.least, self._moved.seed)
+        return Reference(step_of(module, batch, self._workload.longest), grid)
+
+
+def _move(module: nn.Module, moved: Moved) -> None:
+    """Move each weight by the share of itself, up or down."""
+    generator = torch.Generator().manual_seed(moved.seed)
+    for weight in module.parameters():
+        up = torch.randint(2, weight.shape, generator=generator).mul_(2).sub_(1)
+        weight.mul_(1 + moved.share * up)
+
+
+def program(variant: str) -> ReferenceProgram:
+    """The worker's side."""
+    return ReferenceProgram()
