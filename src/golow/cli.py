@@ -21,6 +21,7 @@ from golow.commands.compare import compare
 from golow.commands.data import data_app
 from golow.commands.doctor import doctor
 from golow.commands.emit import emit
+from golow.commands.generate import generate
 from golow.commands.levels import levels
 from golow.commands.lower import lower
 from golow.commands.models import models
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 # The groups of ``golow --help``.
 for panel, commands in {
-    "Measure": (compare, train, profile, audit),
+    "Measure": (compare, generate, train, profile, audit),
     "Use": (build, run, emit),
     "Look": (show, report, lower, levels, choices, models),
     "Machine": (doctor, selftest),

@@ -13,6 +13,12 @@ from golow.api.comparisons import (
     load_life,
 )
 from golow.api.compiling import compile, compile_step
+from golow.api.generations import (
+    GenerationInterrupted,
+    GenerationResult,
+    generate,
+    load_generation,
+)
 from golow.api.partial import ErrorWithResult
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
 from golow.api.roofs import RoofResult, roof
@@ -30,6 +36,8 @@ __all__ = [
     "AuditInterrupted",
     "AuditResult",
     "ErrorWithResult",
+    "GenerationInterrupted",
+    "GenerationResult",
     "Interrupted",
     "LifeResult",
     "ProfileDiff",
@@ -45,8 +53,10 @@ __all__ = [
     "compare",
     "compile",
     "compile_step",
+    "generate",
     "load",
     "load_audit",
+    "load_generation",
     "load_life",
     "load_profile",
     "load_study",

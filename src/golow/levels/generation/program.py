@@ -66,10 +66,10 @@ class TextProgram:
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
         """Write the logits after these positions."""
         given, wanted, found = torch.tensor(tokens), set(positions), {}
-        logits = self._generator.prefill(given[:, :prompt])
+        logits = self._generator.prefill(_whole(given[:, :prompt]))
         for place in range(prompt - 1, max(wanted) + 1):
             if place >= prompt:
-                logits = self._generator.step(given[:, place : place + 1], place)
+                logits = self._generator.step(_whole(given[:, place : place + 1]), place)
             if place in wanted:
                 found[f"output/{place}"] = logits.contiguous().clone()
         save_file(found, file)
@@ -77,7 +77,12 @@ class TextProgram:
     def _chosen(self, logits: Tensor) -> list[int]:
         draws = self._draws[self._made] if self._draws else None
         chosen = choose(logits, self._workload.sampling, draws)
-        self._last = chosen[:, None]
+        self._last = _whole(chosen[:, None])
         self._made += 1
         found: list[int] = chosen.tolist()
         return found
+
+
+def _whole(part: Tensor) -> Tensor:
+    """A tensor of its own: torch.compile would compile anew for the strides of a part."""
+    return part.clone(memory_format=torch.contiguous_format)

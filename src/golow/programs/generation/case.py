@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from golow.levels.generation.table import BASELINE, REFERENCE
 from golow.levels.level import python_worker
 from golow.measure.block import MOST_ATTEMPTS
@@ -23,6 +25,7 @@ from golow.programs.generation.timing import Entrant, Prompts, race_texts, refut
 from golow.records.errors import GolowError
 from golow.storage.scratch import scratch_folder
 from golow.worker.text_client import TextWorker
+from golow.workload.generation.alphabet import text_of
 from golow.workload.generation.text_bundle import TextBundle
 
 
@@ -41,6 +44,7 @@ class Case:
         self._bundle, self._workload = bundle, bundle.workload
         self._settings, self._cache, self._observer = settings, cache, observer
         self._drawn = Drawn(self._workload)
+        self._given = tuple(prompt)
         given = [list(prompt)] * self._workload.batch
         self._prompt = given if prompt else self._drawn.texts(self._workload.prompt)
         self._choices = self._drawn.choices()
@@ -66,11 +70,20 @@ class Case:
 
     def record(self) -> TextCase:
         """What was found."""
-        runs = tuple(standing.record() for standing in self._standings)
+        runs = tuple(
+            msgspec.structs.replace(standing.record(), written=self._written(standing.free))
+            for standing in self._standings
+        )
         summary = None if self._race is None else self._race.summary
         return TextCase(
             workload=self._workload, runs=runs, race=summary, error_limit=self._limit
         )
+
+    def _written(self, free: MadeTexts | None) -> str:
+        if free is None or not self._given:
+            return ""
+        tokens = [*self._given, *free.tokens[0]]
+        return text_of(tokens, self._workload.alphabet, self._workload.source)
 
     # ------------------------------------------------------------ the stages
 

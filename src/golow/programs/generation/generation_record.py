@@ -38,7 +38,8 @@ class Departure(Record, frozen=True, kw_only=True):
 class TextRun(Record, frozen=True, kw_only=True):
     """One level on one batch size.
 
-    check: of the logits after forced tokens. texts: the free run's tokens, [batch][count].
+    check: of the logits after forced tokens. texts: the free run's tokens, [batch][count]. written:
+    the first of them as text, behind the user's prompt; empty for drawn prompts.
     replayed: tokens that the reference judged, free and timed ones together; worst: the largest
     error of logits that one of them needs, in the unit of logits. ratio, first_ratio: time of a
     token, and up to the first one, over that of the first level. figures: ``start`` (s, from the
@@ -52,6 +53,7 @@ class TextRun(Record, frozen=True, kw_only=True):
     reason: str = ""
     check: Check | None = None
     texts: tuple[tuple[int, ...], ...] = ()
+    written: str = ""
     departure: Departure | None = None
     replayed: int = 0
     worst: float = 0.0

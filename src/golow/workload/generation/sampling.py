@@ -57,7 +57,7 @@ def candidates(scaled: Tensor, sampling: Sampling, error: Tensor | float) -> tup
     off by up to the error, a number or [batch]: bool [batch, vocabulary] each."""
     batch, size = scaled.shape
     slack = 2 * torch.as_tensor(error, dtype=torch.float64).expand(batch)[:, None]
-    values, order = scaled.sort(-1, descending=True, stable=True)
+    values, order = scaled.sort(dim=-1, descending=True, stable=True)
     # How many tokens may be before each one, and how many must be. Equal ones are in order.
     rank = torch.arange(size).expand(batch, size)
     most = torch.searchsorted(-values, slack - values, right=True) - 1
