@@ -64,7 +64,8 @@ def generate(
         ),
     ] = TextPrecisionName.default,
     temperature: Annotated[
-        float, typer.Option(help="Divides the logits before a token is drawn; 0 takes the likeliest.")
+        float,
+        typer.Option(help="Divides the logits before a token is drawn; 0 takes the likeliest."),
     ] = 0.0,
     top_k: Annotated[
         int, typer.Option("--top-k", help="Draw among so many of the likeliest tokens; 0 is all.")

@@ -28,18 +28,15 @@ class TextWorker(Worker):
 
     _seconds_of_text = 0.0  # of the last one; unknown before
 
-    def text(
-        self, prompt: Tokens, tokens: int, draws: Draws = (), within: float | None = None
-    ) -> GeneratedTexts:
-        """Generate that many tokens after each prompt. within: seconds after which `OutOfTime` is
-        raised; the worker still owes its answer then."""
+    def text(self, prompt: Tokens, tokens: int, draws: Draws = ()) -> GeneratedTexts:
+        """Generate that many tokens after each prompt, chosen by the draws if there are any."""
         request = {"do": "text", "prompt": prompt, "tokens": tokens, "draws": draws}
         limit, expected = self.limits.iteration, None
         if self._seconds_of_text:
             expected = self._seconds_of_text
             limit = max(self.limits.block, PATIENCE * expected)
         before, start = self._meter.read(), time.perf_counter_ns()
-        answer = self.ask(request, limit, expected=expected, within=within)
+        answer = self.ask(request, limit, expected=expected)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
         time.sleep(SETTLE_SECONDS)  # its threads spin for some milliseconds
         report = self.convert(answer, TextReport)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def text(program: object, request: dict[str, Any]) -> dict[str, Any]:
         for _ in range(int(request["tokens"]) - 1):
             tokens.append(program.following())
             times.append(time.perf_counter_ns())
-    spent = [after - before for before, after in zip(times[:-1], times[1:], strict=True)]
+    spent = [after - before for before, after in pairwise(times)]
     report = TextReport(
         prefill_ns=spent[0], token_ns=tuple(spent[1:]), tokens=tuple(zip(*tokens, strict=True))
     )

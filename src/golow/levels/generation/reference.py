@@ -8,14 +8,13 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from golow.levels.generation.program import TextProgram
+from golow.levels.generation.program import Generator, TextProgram
 from golow.levels.generation.static import Static
 from golow.levels.torch.in_double import InDouble
 from golow.levels.torch.rounded_operations import Grid, RoundedOperations
 from golow.worker.text_program import Draws, Moved, Tokens
 from golow.workload.generation.sampling import explaining_errors
 from golow.workload.generation.step_modules import is_own_step, step_of
-from golow.workload.generation.text_bundle import TextBundle
 
 MOST_TEXTS = 32  # that are replayed together
 
@@ -70,7 +69,7 @@ class ReferenceProgram(TextProgram):
         return errors
 
     def _replayed(
-        self, generator: Reference, texts: Tensor, prompt: int, draws: Tensor | None, count: int
+        self, generator: Generator, texts: Tensor, prompt: int, draws: Tensor | None, count: int
     ) -> Tensor:
         sampling, found = self._workload.sampling, []
         logits = generator.prefill(texts[:, :prompt])

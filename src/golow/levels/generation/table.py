@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -82,7 +82,7 @@ LEVELS = (
 )
 
 
-def chosen(names: list[str] | None) -> tuple[TextLevel, ...]:
+def chosen(names: Sequence[str] | None) -> tuple[TextLevel, ...]:
     """The levels of these names and the baseline, in the order of the table; all for None. Raises
     `GolowError` for a name that no level has."""
     known = {level.name: level for level in LEVELS}

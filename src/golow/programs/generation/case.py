@@ -1,4 +1,4 @@
-"""All levels on one batch size: forced texts, free texts, the race, and the replay of all tokens."""
+"""All levels on one batch size: forced and free texts, the race, the replay of all tokens."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ class Case:
             for standing in self._standings
         )
         summary = None if self._race is None else self._race.summary
-        return TextCase(
-            workload=self._workload, runs=runs, race=summary, error_limit=self._limit
-        )
+        return TextCase(workload=self._workload, runs=runs, race=summary, error_limit=self._limit)
 
     def _written(self, free: MadeTexts | None) -> str:
         if free is None or not self._given:
@@ -127,21 +125,26 @@ class Case:
         for standing in self._passing():
             self._observer.stage(f"{standing.name}: a free text")
             with standing.recorded():
-                standing.free = self._generated(standing.worker_of())
+                standing.free = self._free_text(standing.worker_of())
         self._judge_tokens()
 
     def _base_outputs(self, forced: ForcedTexts) -> Path:
         """The logits of the step module in the working precision."""
-        if self._baseline.verdict == "match":
+        if self._baseline.stands:
             with self._baseline.recorded():
                 return forced.outputs(self._baseline.worker_of())
         raise GolowError(
-            f"{BASELINE}, by which every level is judged, failed: {self._baseline.record().reason}"
+            f"{BASELINE}, by which every level is judged, failed: {self._baseline.reason}"
         )
 
-    def _generated(self, worker: TextWorker) -> MadeTexts:
+    def _free_text(self, worker: TextWorker) -> MadeTexts:
         found = worker.text(self._prompt, self._workload.tokens, self._choices)
         return MadeTexts(self._prompt, self._choices, found.tokens)
+
+    def _drawn_text(self, worker: TextWorker) -> MadeTexts:
+        prompt, choices = self._drawn.texts(self._workload.prompt), self._drawn.choices()
+        found = worker.text(prompt, self._workload.tokens, choices)
+        return MadeTexts(prompt, choices, found.tokens)
 
     def _time(self) -> None:
         racing = self._passing()
@@ -166,6 +169,7 @@ class Case:
             if said:
                 standing.refute(said)
             standing.read_memory()
+            standing.read_energy(self._drawn_text)
 
     # ------------------------------------------------------------ the tokens
 
@@ -203,7 +207,7 @@ class Case:
         self._race = None
 
     def _passing(self) -> list[Standing]:
-        return [standing for standing in self._standings if standing.verdict == "match"]
+        return [standing for standing in self._standings if standing.stands]
 
     @property
     def _baseline(self) -> Standing:

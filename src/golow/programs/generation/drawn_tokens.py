@@ -31,8 +31,7 @@ class Drawn:
         return sorted({first, last, *some})
 
     def choices(self) -> list[list[float]]:
-        """The draws for the tokens of new texts, [count][batch]; none if the likeliest are taken.
-        """
+        """The draws for the tokens of new texts, [count][batch]; none if sampling is greedy."""
         if self._workload.sampling.is_greedy:
             return []
         work = self._workload

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from golow.check.rounding import BF16, FLOAT32
 from golow.check.rule import Reference, check, may_be_rounding, recheck
@@ -40,7 +41,7 @@ class ForcedTexts:
 
     def outputs(self, worker: TextWorker) -> Path:
         """The file of the worker's logits, ``TEXT/output/POSITION``."""
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for number, (tokens, prompt, positions) in enumerate(self._texts):
             part = self._folder / "part.safetensors"
             worker.force(tokens, prompt, positions, part)
@@ -94,5 +95,3 @@ class TextStandard:
             self._worker.move(moved)
             yield self._forced.outputs(self._worker)
         self._worker.move(None)
-
-

@@ -65,9 +65,7 @@ def refuted(errors: Sequence[Sequence[float]], limit: float, what: str) -> str:
     return ""
 
 
-def departure(
-    own: MadeTexts, base: MadeTexts, replays: Replays, limit: float
-) -> Departure | None:
+def departure(own: MadeTexts, base: MadeTexts, replays: Replays, limit: float) -> Departure | None:
     """Where the first text that differs leaves the baseline's; None if none does."""
     pairs = zip(own.tokens, base.tokens, replays.errors(own), replays.errors(base), strict=True)
     for text, (tokens, others, errors, base_errors) in enumerate(pairs):

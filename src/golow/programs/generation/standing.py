@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from golow.measure.gpu.joules import Joules
 from golow.programs.generation.figures import TextFigures
 from golow.programs.generation.generation_record import Departure, TextRun
 from golow.programs.generation.replays import MadeTexts
@@ -36,11 +37,25 @@ class Standing:
         self._log = ""
 
     @property
+    def stands(self) -> bool:
+        """True unless something was found to be wrong so far."""
+        return self._failure is None and (self.check is None or self.check.verdict == "match")
+
+    @property
     def verdict(self) -> VerdictName:
-        """The verdict so far."""
+        """The verdict as it is recorded."""
         if self._failure is not None:
             return self._failure[0]
-        return "match" if self.check is None else self.check.verdict
+        return "unavailable" if self.check is None else self.check.verdict
+
+    @property
+    def reason(self) -> str:
+        """The reason of the verdict; empty if all is well."""
+        if self._failure is not None:
+            return self._failure[1]
+        return (
+            "the run ended before this level was checked" if not self.check else self.check.reason
+        )
 
     @property
     def made(self) -> list[MadeTexts]:
@@ -67,6 +82,18 @@ class Standing:
             found = self.worker_of().resident_bytes()
             self._figures += [Quantity(name=n, unit="B", value=v) for n, v in found.items()]
 
+    def read_energy(self, generate: Callable[[TextWorker], MadeTexts]) -> None:
+        """Add what a token of all texts costs, where the processor tells: one more text."""
+        if self.entrant is None or not list(Joules(None).spent()):
+            return
+        with self.recorded():
+            joules = Joules(None)
+            made = generate(self.worker_of())
+            spent = sum(one.value for one in joules.spent())
+            self.entrant.made.append(made)
+            each = spent / len(made.tokens[0])
+            self._figures.append(Quantity(name="package_energy", unit="J", value=each))
+
     def refute(self, reason: str) -> None:
         """It computes something else."""
         self._failure = "differs", reason
@@ -92,13 +119,12 @@ class Standing:
 
     def record(self) -> TextRun:
         """What was found."""
-        reason = self._failure[1] if self._failure else (self.check.reason if self.check else "")
         timed = self.timed if self.verdict == "match" else TextFigures()
         check = self.check and msgspec.structs.replace(self.check, tensors=())
         return TextRun(
             level=self.name,
             verdict=self.verdict,
-            reason=reason,
+            reason=self.reason,
             check=check,
             texts=self.free.tokens if self.free else (),
             departure=self.departure,

@@ -13,11 +13,12 @@ from golow.measure import words
 from golow.measure.block import ON_CPU, Retries, clean_block
 from golow.measure.race import CHECK_EVERY, LEAST_ROUNDS
 from golow.measure.rounds import Race, StopReason
+from golow.measure.two_clocks import AROUND_SECONDS, LEAST_SECONDS, LEAST_SHARE, REQUEST_SECONDS
 from golow.observer import Observer
 from golow.programs.generation.drawn_tokens import Drawn
 from golow.programs.generation.replays import MadeTexts
 from golow.records.comparison import Block, Sample
-from golow.records.errors import OutOfTime, WorkerFailure
+from golow.records.errors import WorkerFailure
 from golow.records.text import TextWorkload
 from golow.worker.protocol import Challenge
 from golow.worker.text_client import TextWorker
@@ -25,13 +26,9 @@ from golow.worker.text_client import TextWorker
 NECESSARY_FACTOR = 3
 """The rounds that a conclusion needs may take so many times the time limit together."""
 
-REQUEST_SECONDS, TOKEN_SECONDS = 0.05, 50e-6
-"""Allowed for a request without its tokens, and around each token: messages, Python's collector.
-Four times as much in a contended block."""
-
-LEAST_SHARE, LEAST_SECONDS = 0.75, 0.2
-"""Least share of the time that passed beyond that which the times of a level must cover, and from
-how many such seconds on it is judged."""
+CONTENDED_FACTOR = 4
+"""What is allowed for around the times of a block may take so many times as long in a contended
+block."""
 
 
 @dataclass
@@ -60,7 +57,7 @@ class Entrant:
     ) -> Sample:
         """Generate from the next prompt."""
         prompt, draws = self.coming.pop(0)
-        found = self.worker.text(prompt, self.tokens, draws, within)
+        found = self.worker.text(prompt, self.tokens, draws)
         self.made.append(MadeTexts(prompt, draws, found.tokens))
         return found.sample
 
@@ -136,9 +133,8 @@ def refute_clock(blocks: Sequence[Block]) -> str:
     """Why the times that a level reports cannot be true; empty if they can."""
     passed = reported = 0.0
     for block in blocks:
-        around = (REQUEST_SECONDS + TOKEN_SECONDS * len(block.host_ns)) * (
-            4 if block.contended else 1
-        )
+        factor = CONTENDED_FACTOR if block.contended else 1
+        around = factor * (REQUEST_SECONDS + AROUND_SECONDS * len(block.host_ns))
         spent = (block.wall_ns or 0) / 1e9 - around
         if spent > 0:
             passed, reported = passed + spent, reported + sum(block.host_ns) / 1e9
@@ -150,9 +146,7 @@ def refute_clock(blocks: Sequence[Block]) -> str:
     )
 
 
-def _round(
-    race: Race, racing: Sequence[Entrant], prompts: Prompts, retries: Retries
-) -> Race:
+def _round(race: Race, racing: Sequence[Entrant], prompts: Prompts, retries: Retries) -> Race:
     """The race with one more round."""
     number, failures = len(race.rounds), dict(race.failures)
     common = prompts.of_a_round()
@@ -163,8 +157,6 @@ def _round(
             block, _ = clean_block(entrant, entrant.tokens, retries, ON_CPU, number, position)
         except WorkerFailure as failure:
             failures[entrant.name] = failure
-        except OutOfTime as cut:
-            failures[entrant.name] = WorkerFailure("hung", cut.message)
         else:
             blocks[entrant.name] = block
     rounds = (*race.rounds, blocks) if blocks else race.rounds
@@ -187,5 +179,3 @@ def _of_times(race: Race, part: slice) -> Race:
         for blocks in race.rounds
     )
     return replace(race, rounds=rounds)
-
-

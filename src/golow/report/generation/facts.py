@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 
 from golow.programs.generation.generation_record import Generation, TextCase, TextRun
@@ -67,8 +68,8 @@ def remarks(found: Generation) -> Iterator[str]:
             yield from (f"{prefix}{run.level}: {said}" for said in _of_run(case, run))
         if _repeats(case):
             yield (
-                f"{prefix}most tokens repeat the one before, so that a step that was skipped would "
-                "hardly show; --temperature 1 gives texts that differ"
+                f"{prefix}most tokens repeat the one before: a step that was skipped would hardly "
+                "show in them"
             )
     yield from found.notes
 
@@ -97,7 +98,7 @@ def _of_run(case: TextCase, run: TextRun) -> Iterator[str]:
 def _repeats(case: TextCase) -> bool:
     """True if most tokens of the free texts equal the one before."""
     texts = [text for run in case.runs[:1] for text in run.texts]
-    pairs = [pair for text in texts for pair in zip(text[:-1], text[1:], strict=True)]
+    pairs = [pair for text in texts for pair in pairwise(text)]
     return bool(pairs) and sum(a == b for a, b in pairs) > MOSTLY * len(pairs)
 
 

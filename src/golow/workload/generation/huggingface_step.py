@@ -1,5 +1,4 @@
-"""A causal language model of transformers as it generates: with a cache in place, or a growing one.
-"""
+"""A causal language model of transformers that generates: with a static or a growing cache."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ class HuggingFaceStep(nn.Module):
 
     def _apply(self, function: Any, recurse: bool = True) -> HuggingFaceStep:
         """Let the cache follow where the buffers go, as by ``to`` and ``double``."""
-        super()._apply(function, recurse)
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
         for place, layer in enumerate(self._cache.layers):
             for name in ("keys", "values", "cumulative_length"):
                 if hasattr(layer, name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class TextRequest:
     tokens: int = TOKENS
     text: str | None = None
     precision: TextPrecision = "default"
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     weights: str | Path | None = None
     classes: int | None = None
     seed: int = 0

@@ -12,7 +12,6 @@ from torch import nn
 from golow.models import ZOO
 from golow.records.errors import GolowError
 from golow.records.text import TextWorkload
-from golow.records.workload import ModelSource
 from golow.storage.files import read_json
 from golow.workload.generation.alphabet import alphabet_of, tokens_of
 from golow.workload.generation.request import PROMPT, TextRequest, require_sense
@@ -24,7 +23,7 @@ from golow.workload.generation.step_modules import (
     weight_bytes,
 )
 from golow.workload.hub import downloads
-from golow.workload.hub.huggingface import PREFIX, TOKENIZERS
+from golow.workload.hub.huggingface import TOKENIZERS
 from golow.workload.pickled_module import pickled
 from golow.workload.printed import printed_to_stderr
 from golow.workload.source import locate

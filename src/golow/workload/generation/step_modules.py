@@ -55,7 +55,9 @@ def longest_text(module: nn.Module) -> int | None:
     return None
 
 
-def tried_step(step: nn.Module, name: str, batch: int, prompt: int, longest: int) -> tuple[int, int]:
+def tried_step(
+    step: nn.Module, name: str, batch: int, prompt: int, longest: int
+) -> tuple[int, int]:
     """The vocabulary, and the bytes of caches that one token of all texts takes. Raises
     `GolowError` for a module that breaks the contract."""
     start, last = torch.zeros(batch, prompt, dtype=torch.long), torch.tensor(longest - 1)

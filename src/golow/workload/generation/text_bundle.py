@@ -1,5 +1,4 @@
-"""The folder that carries a text workload to a worker: ``text.json``, the weights, a live module.
-"""
+"""The folder that carries a text workload to a worker: description, weights, a live module."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def write_text_bundles(prepared: PreparedText, folder: Path) -> tuple[TextBundle
         (own / WEIGHTS).hardlink_to(shared)
         if prepared.pickled:
             (own / MODULE).write_bytes(prepared.pickled)
-            workload = with_digest(workload, hashlib.sha256(prepared.pickled).hexdigest())  # noqa: PLW2901
+            workload = with_digest(workload, hashlib.sha256(prepared.pickled).hexdigest())
         (own / WORKLOAD).write_bytes(encode(workload))
         bundles.append(TextBundle(own))
     return tuple(bundles)
