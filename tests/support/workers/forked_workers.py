@@ -37,10 +37,9 @@ from golow.worker.process import worker_environment
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 IMPORTED = ("torch._dynamo", "torch._inductor.compile_fx", "golow.levels.torch.program")
-SERVED = tuple(
-    f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile")
-) + tuple(
-    f"golow.levels.generation.{name}" for name in ("growing", "static", "compiled", "reference")
+SERVED = (
+    *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile")),
+    *(f"golow.levels.generation.{n}" for n in ("growing", "static", "compiled", "reference")),
 )
 MODULES = (
     "golow.levels.peers.export_process",
@@ -51,12 +50,8 @@ MODULES = (
     "golow.worker.plant",
 )
 SCRIPTS = (
+    *("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py"),
     "planted_texts.py",
-    "cheats.py",
-    "faulty.py",
-    "planted.py",
-    "planted_levels.py",
-    "planted_draws.py",
 )
 COMMANDS = "GOLOW_FORKED"  # of a command that is forked: what of its own is; all, where empty
 # Set anew in a forked worker. All others may have been read by what is imported already.

@@ -7,13 +7,16 @@ move the cumulative sums only a little, whichever of them a level ranks first.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from golow.records.text import Sampling
 
 HALVINGS = 30  # of the interval in which the least error is searched
-LARGEST = 64.0  # an error of the logits that explains every token
+LARGEST = 64.0  # an error of the logits that is looked for
+ROUNDING, SMALLEST = 1e-12, 1e-300  # of sums of probabilities
 
 
 def choose(logits: Tensor, sampling: Sampling, draws: Tensor | None) -> Tensor:
@@ -22,7 +25,7 @@ def choose(logits: Tensor, sampling: Sampling, draws: Tensor | None) -> Tensor:
     if sampling.is_greedy or draws is None:
         return logits.argmax(-1)
     scaled = logits.double() / sampling.temperature
-    kept, _ = candidates(scaled, sampling, 0.0)
+    kept = _kept(scaled, sampling)
     chances = scaled.masked_fill(~kept, -torch.inf).softmax(-1)
     passed = chances.cumsum(-1) <= draws[:, None]
     # The sum of all may be a rounding below a draw: the last candidate stands for what is missing.
@@ -41,28 +44,54 @@ def explaining_errors(
     if sampling.is_greedy or draws is None:
         own = logits.gather(-1, tokens[:, None])[:, 0]
         return (logits.amax(-1) - own) / 2
-    low = torch.zeros(len(tokens), dtype=torch.float64)
-    high = torch.full_like(low, LARGEST)
+    errors = torch.zeros(len(tokens), dtype=torch.float64)
+    for row in range(len(tokens)):
+        part = slice(row, row + 1)
+        errors[row] = _least_error(logits[part], tokens[part], sampling, draws[part])
+    return errors
+
+
+def _least_error(logits: Tensor, tokens: Tensor, sampling: Sampling, draws: Tensor) -> float:
+    """Of one text. Most tokens need none, and are done at once."""
+    if _may_choose(logits, tokens, sampling, draws, 0.0):
+        return 0.0
+    low, high = 0.0, LARGEST
+    if not _may_choose(logits, tokens, sampling, draws, high):
+        return math.inf
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        explains = _may_choose(logits, tokens, sampling, draws, middle)
-        low, high = torch.where(explains, low, middle), torch.where(explains, middle, high)
-    exact = _may_choose(logits, tokens, sampling, draws, torch.zeros_like(low))
-    high = high.masked_fill(high > LARGEST / 2, torch.inf)
-    return torch.where(exact, torch.zeros_like(high), high)
+        if _may_choose(logits, tokens, sampling, draws, middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
-def candidates(scaled: Tensor, sampling: Sampling, error: Tensor | float) -> tuple[Tensor, Tensor]:
+def _kept(scaled: Tensor, sampling: Sampling) -> Tensor:
+    """The candidates, bool [batch, vocabulary]."""
+    size = scaled.shape[-1]
+    count = min(sampling.top_k, size) or size
+    if count == size and sampling.top_p == 1:
+        return torch.ones_like(scaled, dtype=torch.bool)
+    values, order = scaled.topk(count, dim=-1)
+    chances = values.softmax(-1)
+    before = chances.cumsum(-1) - chances
+    kept = torch.zeros_like(scaled, dtype=torch.bool)
+    return kept.scatter_(-1, order, before < sampling.top_p)
+
+
+def _candidates(scaled: Tensor, sampling: Sampling, error: float) -> tuple[Tensor, Tensor]:
     """Tokens that are candidates for certain, and those that may be if each of the scaled logits is
-    off by up to the error, a number or [batch]: bool [batch, vocabulary] each."""
+    off by up to the error: bool [batch, vocabulary] each."""
     batch, size = scaled.shape
-    slack = 2 * torch.as_tensor(error, dtype=torch.float64).expand(batch)[:, None]
+    slack = 2 * error
     values, order = scaled.sort(dim=-1, descending=True, stable=True)
     # How many tokens may be before each one, and how many must be. Equal ones are in order.
     rank = torch.arange(size).expand(batch, size)
     most = torch.searchsorted(-values, slack - values, right=True) - 1
     least = torch.searchsorted(-values, -slack - values)
-    most, least = (torch.where(slack == 0, rank, found) for found in (most, least))
+    if not error:
+        most = least = rank
     sure = possible = torch.ones_like(scaled, dtype=torch.bool)
     if 0 < sampling.top_k < size:
         sure, possible = most < sampling.top_k, least < sampling.top_k
@@ -77,27 +106,27 @@ def candidates(scaled: Tensor, sampling: Sampling, error: Tensor | float) -> tup
 
 
 def _may_choose(
-    logits: Tensor, tokens: Tensor, sampling: Sampling, draws: Tensor, error: Tensor
-) -> Tensor:
-    """True where a level whose logits are off by up to the error may choose the token."""
+    logits: Tensor, tokens: Tensor, sampling: Sampling, draws: Tensor, error: float
+) -> bool:
+    """True if a level whose logits are off by up to the error may choose the token, of one text."""
     scaled, slack = logits / sampling.temperature, error / sampling.temperature
-    sure, possible = candidates(scaled, sampling, slack)
-    chances = scaled.softmax(-1)
-    certain, maximal = chances * sure, chances * possible
-    place = torch.arange(logits.shape[-1])
-    before, after = place < tokens[:, None], place > tokens[:, None]
-    own = maximal.gather(-1, tokens[:, None])[:, 0]
-    grown, shrunk = slack.exp(), (-slack).exp()
-
-    def share(little: Tensor, much: Tensor) -> Tensor:
-        return little * shrunk / (little * shrunk + much * grown).clamp_min(1e-300)
-
+    sure, possible = _candidates(scaled, sampling, slack)
+    token, draw = int(tokens[0]), float(draws[0])
+    if not possible[0, token]:
+        return False
+    chances = scaled.softmax(-1)[0]
+    certain, maximal = chances * sure[0], chances * possible[0]
     # The least and the most that may be before the token, and through it.
-    least = share((certain * before).sum(-1), own + (maximal * after).sum(-1))
-    most = 1 - share((certain * after).sum(-1), own + (maximal * before).sum(-1))
-    rounding = 1e-12  # of the sums
-    inside = (draws >= least - rounding) & (draws <= most + rounding)
-    return inside & possible.gather(-1, tokens[:, None])[:, 0]
+    least = _least_share(certain[:token], maximal[token:], slack)
+    most = 1 - _least_share(certain[token + 1 :], maximal[: token + 1], slack)
+    return least - ROUNDING <= draw <= most + ROUNDING
+
+
+def _least_share(first: Tensor, other: Tensor, slack: float) -> float:
+    """Share of the first in both, if its logits are too small by the slack and those of the others
+    too large."""
+    odds = math.exp(-2 * slack) * float(first.sum())
+    return odds / max(odds + float(other.sum()), SMALLEST)
 
 
 def _sums(values: Tensor, kept: Tensor) -> Tensor:
@@ -106,8 +135,8 @@ def _sums(values: Tensor, kept: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(sums[:, :1]), sums], -1)
 
 
-def _shifted(share: Tensor, slack: Tensor) -> Tensor:
+def _shifted(share: Tensor, slack: float) -> Tensor:
     """A probability if the logits of its tokens grow by half of the slack, and all others shrink
     by as much."""
-    grown = share * slack.exp()
-    return grown / (grown + (1 - share).clamp_min(0))
+    grown = share * math.exp(slack)
+    return grown / (grown + (1 - share).clamp_min(0)).clamp_min(SMALLEST)
