@@ -24,6 +24,7 @@ KINDS: Mapping[str, Kind] = {
         records.profile,
         records.life_cycle,
         records.audit,
+        records.generation,
         records.study_folder,
         records.study_file,
         models.model_file,

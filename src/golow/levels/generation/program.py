@@ -19,7 +19,7 @@ from golow.workload.generation.text_bundle import TextBundle
 
 
 class Generator(Protocol):
-    """What a level is: a model that remembers the text so far."""
+    """The part of a level that is its own: a model that remembers the text so far."""
 
     def prefill(self, tokens: Tensor) -> Tensor:
         """Begin texts with these tokens, int64 [batch, count]: logits [batch, vocabulary] after

@@ -69,7 +69,7 @@ class Case:
         return self._race is not None and self._race.stopped_because == "interrupted"
 
     def record(self) -> TextCase:
-        """What was found."""
+        """The record of this batch size, as far as it was measured."""
         runs = tuple(
             msgspec.structs.replace(standing.record(), written=self._written(standing.free))
             for standing in self._standings

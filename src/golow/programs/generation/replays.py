@@ -13,8 +13,8 @@ TOGETHER = 32  # texts in one request
 
 
 class MadeTexts(NamedTuple):
-    """What a level generated in one request: prompts and tokens, [batch][count], and the draws by
-    which they were chosen, [count][batch]."""
+    """Texts that a level generated in one request: prompts and tokens, [batch][count], and the
+    draws by which they were chosen, [count][batch]."""
 
     prompt: Sequence[Sequence[int]]
     draws: Sequence[Sequence[float]]

@@ -118,7 +118,7 @@ class Standing:
             self.fail(WorkerFailure("failed", reason, traceback.format_exc()))
 
     def record(self) -> TextRun:
-        """What was found."""
+        """The record of this level, as far as it was measured."""
         timed = self.timed if self.verdict == "match" else TextFigures()
         check = self.check and msgspec.structs.replace(self.check, tensors=())
         return TextRun(

@@ -27,8 +27,7 @@ NECESSARY_FACTOR = 3
 """The rounds that a conclusion needs may take so many times the time limit together."""
 
 CONTENDED_FACTOR = 4
-"""What is allowed for around the times of a block may take so many times as long in a contended
-block."""
+"""The seconds that are allowed around a block's times, times this in a contended block."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a table, a figure and rows of a generation say alike."""
+"""Words and numbers that the table, figure, page and rows of a generation share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def conditions(found: Generation) -> str:
 
 
 def tokens_per_second(case: TextCase, run: TextRun) -> float | None:
-    """Of all texts of the batch together."""
+    """Tokens a second of all texts of the batch together."""
     return None if run.token is None else case.workload.batch / run.token.value
 
 
@@ -60,7 +60,7 @@ def curve(case: TextCase, run: TextRun) -> list[tuple[int, float]]:
 
 
 def remarks(found: Generation) -> Iterator[str]:
-    """What a reader must know about the levels, a sentence each."""
+    """Sentences about the levels that a reader must know."""
     several = len(found.cases) > 1
     for case in found.cases:
         prefix = f"batch {case.workload.batch}, " if several else ""
@@ -112,7 +112,7 @@ def written(case: TextCase) -> list[tuple[str, str]]:
 
 
 def proof(found: Generation) -> str:
-    """What was proved, in one sentence."""
+    """The proof in one sentence."""
     tokens = sum(run.replayed for case in found.cases for run in case.runs)
     return (
         f"every generated token was replayed in float64 ({tokens:,} tokens); "

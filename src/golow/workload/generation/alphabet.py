@@ -1,4 +1,4 @@
-"""What a token stands for: bytes, or the pieces of a tokenizer of transformers."""
+"""Meaning of tokens: bytes, or the pieces of a tokenizer of transformers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def text_of(tokens: Sequence[int], alphabet: Alphabet, source: ModelSource) -> s
 
 
 def alphabet_of(source: ModelSource, module: nn.Module) -> Alphabet:
-    """What the tokens of this model stand for."""
+    """Return the meaning of this model's tokens."""
     if source.kind == "huggingface":
         return "huggingface" if has_tokenizer(source) else ""
     return "bytes" if isinstance(module, Gpt2) and module.sizes.vocabulary == BYTES else ""

@@ -1,4 +1,4 @@
-"""What a user asks for: texts of a model. Importing this imports no torch."""
+"""The request for texts of a model. Importing this imports no torch."""
 
 from __future__ import annotations
 

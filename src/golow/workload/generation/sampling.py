@@ -52,7 +52,7 @@ def explaining_errors(
 
 
 def _least_error(logits: Tensor, tokens: Tensor, sampling: Sampling, draws: Tensor) -> float:
-    """Of one text. Most tokens need none, and are done at once."""
+    """The least error for one text. Most tokens need none, and are done at once."""
     if _may_choose(logits, tokens, sampling, draws, 0.0):
         return 0.0
     low, high = 0.0, LARGEST
