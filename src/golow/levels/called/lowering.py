@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.target import Target
-from golow.lower.capture.capture import capture_inference
+from golow.lower.aten.translation import Captured
+from golow.lower.capture.capture import capture_inference, capture_step
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.pass_runner import apply
 from golow.records.workload import ModelSource, Workload
@@ -16,7 +17,16 @@ def lowered(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> On
     """Capture ``module(*inputs)`` and run the level's passes. Raises `GolowError` for what torch
     cannot capture."""
     name = type(module).__name__
-    captured = capture_inference(name, module, inputs)
+    return _lowered(name, capture_inference(name, module, inputs), inputs, target)
+
+
+def lowered_step(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> OneSize:
+    """The same with the buffers that the module changes in place as state."""
+    name = type(module).__name__
+    return _lowered(name, capture_step(name, module, inputs), inputs, target)
+
+
+def _lowered(name: str, captured: Captured, inputs: tuple[Tensor, ...], target: Target) -> OneSize:
     workload = Workload(
         model=name,
         source=ModelSource(kind="pickle", name=name),

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
 from torch import Tensor, nn
 
 from golow.lower.aten.translation import Captured

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class CachedAttention(Operator, frozen=True, kw_only=True):
     """softmax(scale * query key^T) value, where row i sees the first position + i + 1 keys.
 
-    query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G and S the
-    longest text; the result is [B, H, L, D]. position: int64, one element, at most S - L. scale:
-    None is 1 / sqrt(E).
+    query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G and S
+    the length of the longest text; the result is [B, H, L, D]. position: int64, one element, at
+    most S - L. scale: None is 1 / sqrt(E).
     """
 
     query: Ref

@@ -14,7 +14,7 @@ from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.decomposition import decompose
 from golow.lower.aten.scalar_constants import inline_numbers
 from golow.lower.ir.clean_up import eliminate_dead_code
-from golow.lower.ir.graph import Graph, GraphOutput, Node, Ref, Value
+from golow.lower.ir.graph import Graph, GraphOutput, Ref, Value
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.ir.rewriting import Links
 from golow.lower.operators.expand import Expand

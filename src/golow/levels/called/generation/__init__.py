@@ -1,1 +1,1 @@
-"""`golow.compile(..., generation=...)`: a language model that writes text, over plans that share a cache."""
+"""`golow.compile(..., generation=...)`: a language model that writes text."""

@@ -62,7 +62,7 @@ class Generator(Uncopied):
         }
 
     def prefill(self, ids: Tensor) -> Tensor:
-        """Read more tokens of the texts, int64 [batch, count], from one on; return the logits of the
+        """Read one or more tokens of each text, int64 [batch, count]; return the logits of the
         token that follows, float32 [batch, vocabulary], in memory that the next call writes again.
         Raises `GolowError` for tokens that do not fit."""
         self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1)
