@@ -17,6 +17,7 @@ from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, GraphOutput, Ref, Value
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.ir.rewriting import Links
+from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.iota import Iota
@@ -139,7 +140,9 @@ def _step(
             source = known.get(record.x.name)
             return None if source is None else _viewed(record, source, values[record.x.name].shape)
         case Pointwise():
-            return _computed(record, output, known)
+            return _computed(record.function, record.operands, output, known)
+        case Binary(activation=None):
+            return _computed(record.function, (record.a, record.b), output, known)
     return None
 
 
@@ -178,26 +181,28 @@ def _shape(record: Reshape | Expand | Slice, shape: Sequence[int]) -> tuple[int,
     return (*shape[: record.axis], size, *shape[record.axis + 1 :])
 
 
-def _computed(record: Pointwise, output: Value, known: dict[str, Known]) -> Known | None:
+def _computed(
+    function: str, given: Sequence[object], output: Value, known: dict[str, Known]
+) -> Known | None:
     operands: list[Known] = []
-    for operand in record.operands:
+    for operand in given:
         found = known.get(operand.name) if isinstance(operand, Ref) else _number(operand)
         if found is None:
             return None
         operands.append(found)
     rank = len(output.shape)
-    if record.function == "convert" and record.dtype in (*INTEGERS, "bool"):
-        same = isinstance(operands[0], Condition) == (record.dtype == "bool")
+    if function == "convert" and output.dtype in (*INTEGERS, "bool"):
+        same = isinstance(operands[0], Condition) == (output.dtype == "bool")
         return operands[0] if same else None
     if all(isinstance(item, Condition) for item in operands):
-        return _both(record, operands, rank)
+        return _both(function, operands, rank)
     if len(operands) != 2 or not all(isinstance(item, Places) for item in operands):
         return None
     a, b = (_wide(item, rank) for item in operands if isinstance(item, Places))
-    if record.function in SUMS and record.dtype in INTEGERS:
-        return SUMS[record.function](a, b)
-    if record.function in COMPARISONS:
-        least = COMPARISONS[record.function](a, b)
+    if function in SUMS and output.dtype in INTEGERS:
+        return SUMS[function](a, b)
+    if function in COMPARISONS:
+        least = COMPARISONS[function](a, b)
         return None if least is None else Condition((least,), rank)
     return None
 
@@ -208,8 +213,8 @@ def _number(operand: object) -> Known | None:
     return Places(operand, ()) if type(operand) is int else None
 
 
-def _both(record: Pointwise, operands: Sequence[Known], rank: int) -> Condition | None:
-    if record.function not in ("logical_and", "bitwise_and"):
+def _both(function: str, operands: Sequence[Known], rank: int) -> Condition | None:
+    if function not in ("logical_and", "bitwise_and"):
         return None
     items = [item for each in operands if isinstance(each, Condition) for item in each.all_of]
     return Condition(tuple(dict.fromkeys(_wide(item, rank) for item in items)), rank)
