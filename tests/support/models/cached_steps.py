@@ -47,9 +47,7 @@ class Layer(nn.Module):
         """hidden and result: [batch, count, whole]."""
         sizes, rest = self.sizes, self.sizes.groups * self.sizes.width
         parts = self.project(hidden).split([self.whole, rest, rest], dim=2)
-        query, key, value = (
-            part.unflatten(2, (-1, sizes.width)).transpose(1, 2) for part in parts
-        )
+        query, key, value = (part.unflatten(2, (-1, sizes.width)).transpose(1, 2) for part in parts)
         rows = position + torch.arange(hidden.shape[1])
         for cache, new in ((self.keys, key), (self.values, value)):
             if self.write == "copy":
