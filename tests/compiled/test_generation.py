@@ -19,7 +19,7 @@ from golow.levels.direct.onednn.level import probe
 from golow.models.gpt2 import Gpt2, Gpt2Sizes
 from golow.records.errors import GolowError
 from support.examples import examples
-from support.models.cached_steps import CachedStep, Sizes, whole_text
+from support.models.cached_steps import CachedStep, HeldStep, Sizes, whole_text
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
@@ -112,6 +112,21 @@ def test_the_likeliest_tokens_are_written() -> None:
         for _ in range(30):
             whole = torch.cat([whole, model(whole)[:, -1:].argmax(-1)], 1)
     assert torch.equal(found, whole[:, 6:])
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_caches_that_an_object_holds_are_state(persistent: bool) -> None:
+    """As in transformers; a length that every step sets is not."""
+    torch.manual_seed(0)
+    model, ids = HeldStep(SIZES, persistent).eval(), text(20)
+    generation = golow.Generation(longest=LONGEST, batch=2, chunk=4)
+    with golow.compile(model, generation=generation, quiet=True) as made:
+        made.prefill(ids[:, :14])
+        for place in range(14, 20):
+            logits = made.decode(ids[:, place])
+        assert close(logits, whole_text(model, ids))
+        assert made.memory()["cache"] == 2 * model.get_buffer("keys").nbytes
+        assert " cached_attention " in made.plan()
 
 
 @examples(100)

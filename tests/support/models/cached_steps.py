@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -104,3 +105,56 @@ def whole_text(step: nn.Module, text: Tensor) -> Tensor:
     with torch.no_grad():
         logits: Tensor = double(text, torch.tensor(0))
     return logits
+
+
+class Held:
+    """A cache that is no module, as transformers' ``StaticLayer``: it counts its tokens."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        shape = (sizes.batch, sizes.groups, sizes.longest, sizes.width)
+        self.tensors = [torch.zeros(shape), torch.zeros(shape)]
+        self.length = torch.tensor(0)
+
+    def update(self, *new: Tensor) -> Tensor:
+        """Write keys and values, and return the places of their rows."""
+        rows = torch.arange(new[0].shape[2]) + self.length
+        self.length.add_(new[0].shape[2])
+        for cache, item in zip(self.tensors, new, strict=True):
+            cache.index_copy_(2, rows, item)
+        return rows
+
+
+class HeldStep(nn.Module):
+    """A step whose caches are buffers of the module that it reaches through an object. persistent:
+    whether they are in the state dict."""
+
+    def __init__(self, sizes: Sizes, persistent: bool = True) -> None:
+        super().__init__()
+        whole = sizes.groups * sizes.width
+        self.words = nn.Embedding(sizes.vocabulary, whole)
+        self.head = nn.Linear(whole, sizes.vocabulary)
+        self.sizes, self.held = sizes, Held(sizes)
+        for name, tensor in self._tensors().items():
+            self.register_buffer(name, tensor, persistent=persistent)
+
+    def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """The logits of the next token."""
+        self.held.length.copy_(position)
+        words = self.words(tokens).unflatten(2, (-1, self.sizes.width)).transpose(1, 2)
+        rows = self.held.update(words, 2 * words)
+        seen = torch.arange(self.sizes.longest) <= rows[:, None]
+        attended = functional.scaled_dot_product_attention(
+            words, *self.held.tensors, attn_mask=seen
+        )
+        logits: Tensor = self.head(attended.transpose(1, 2).flatten(2)[:, -1])
+        return logits
+
+    def _tensors(self) -> dict[str, Tensor]:
+        keys, values = self.held.tensors
+        return {"keys": keys, "values": values, "length": self.held.length}
+
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> HeldStep:
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
+        self.held.tensors = [self.get_buffer("keys"), self.get_buffer("values")]
+        self.held.length = self.get_buffer("length")
+        return self

@@ -47,7 +47,7 @@ def capture_step(
     start = time.perf_counter()
     module.eval()
     captured = exported_graph(name, module, inputs, [] if said is None else said, start)
-    return captured._replace(graph=return_changed_buffers(captured.graph))
+    return return_changed_buffers(captured, module)
 
 
 def capture_training(

@@ -18,6 +18,7 @@ from golow.lower.ir.graph import Graph, GraphOutput, Ref, Value
 from golow.lower.ir.operator import Operator, record_of
 from golow.lower.ir.rewriting import Links
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.copy import Copy
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.iota import Iota
@@ -136,6 +137,8 @@ def _step(
             return Places(int(record.start), (int(record.step) if record.count > 1 else 0,))
         case Fill(value=1.0, dtype="bool"):
             return Condition((), len(record.shape))
+        case Copy():
+            return known.get(record.x.name)
         case Reshape() | Expand() | Permute() | Slice():
             source = known.get(record.x.name)
             return None if source is None else _viewed(record, source, values[record.x.name].shape)

@@ -107,7 +107,7 @@ def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int]:
 
 def attend(arrays: list[np.ndarray], position: int, narrow: bool = False) -> np.ndarray:
     """Run the kernels as the level chooses them."""
-    query, key, value = arrays
+    query, _, value = arrays
     output = np.full((*query.shape[:3], value.shape[3]), np.nan, np.float32)
     places = [placed(array) for array in (*arrays, output)]
     at = np.array(position)
