@@ -6,4 +6,3 @@ from golow.lower.operators.cache_update import CacheUpdate
 from support.graphs.drawn_arguments import X
 
 RECORDS = (CacheUpdate(x=X, rows=X, position=X, axis=2),)
-NOT_IMPLEMENTED = {"cudnn": (CacheUpdate,)}

@@ -6,4 +6,3 @@ from golow.lower.operators.cached_attention import CachedAttention
 from support.graphs.drawn_arguments import X
 
 RECORDS = (CachedAttention(query=X, key=X, value=X, position=X, scale=None),)
-NOT_IMPLEMENTED = {"cudnn": (CachedAttention,)}

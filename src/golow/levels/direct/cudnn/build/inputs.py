@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels.fetch_inputs import fetch_image, fetch_rows
 from golow.levels.direct.cudnn.steps.built_plan import POSITION, Tensor
+from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import GraphInput, Ref
 from golow.lower.plan.plan import Place
 
@@ -25,6 +26,11 @@ class Inputs:
         self._build, self._current, self._batches = build, build.current, batches
         self._given = given
         self.tensors: dict[tuple[str, str], Tensor] = {}
+        self._changed = frozenset(state_outputs(build.current.graph).values())
+
+    def is_state(self, item: GraphInput) -> bool:
+        """True if a step may change this buffer."""
+        return self._current.trains or item.value.name in self._changed
 
     def is_outside(self, name: str) -> bool:
         """True if no step makes the value."""
@@ -66,7 +72,7 @@ class Inputs:
         if item.kind == "gradient_sum":
             total = build.training.gradient_sum(item.target)
             return total if total.layout == layout else build.values.copied(total, layout)
-        if item.kind == "parameter" or (item.kind == "buffer" and not current.trains):
+        if item.kind == "parameter" or (item.kind == "buffer" and not self.is_state(item)):
             return build.memory.constant(value, layout)
         return None if exists else self._new_state(item, layout)
 
