@@ -38,8 +38,13 @@ class Inputs:
 
     def state(self, reference: Ref) -> Tensor:
         """Return a tensor that a step changes in place, such as running statistics."""
-        dtype = self._current.value(reference).dtype
+        dtype = self.state_type(self._current.value(reference).dtype)
         return self._build.values.wanted(reference, Layout(dtype))
+
+    def state_type(self, dtype: str) -> str:
+        """Return the type in which a buffer is kept: in inference, numbers are activations."""
+        inference = not self._current.trains
+        return self._build.types.computed if inference and dtype == "float32" else dtype
 
     def batches(self, reference: Ref) -> tuple[Tensor, Tensor]:
         """Return all batches of an input, as they are in memory, and the current one's position."""
@@ -80,7 +85,8 @@ class Inputs:
         """Memory for a piece of state, in PyTorch's order; None if that is not the layout."""
         value = item.value
         place: Place = "counter" if self._build.counters.is_counter(value.name) else "state"
-        tensor = self._build.memory.new(value.name, value.shape, Layout(value.dtype), place)
+        own = Layout(self.state_type(value.dtype))
+        tensor = self._build.memory.new(value.name, value.shape, own, place)
         self.tensors[(item.kind, item.target)] = tensor
         return tensor if tensor.layout == layout else None
 

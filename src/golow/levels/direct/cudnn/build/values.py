@@ -73,7 +73,9 @@ class Values:
         image &= value.dtype == "float32"
         dtype = self._build.types.computed if value.dtype == "float32" else value.dtype
         if item is not None and item.kind not in ("input", "parameter"):
-            dtype = value.dtype
+            inputs, dtype = self._build.inputs, value.dtype
+            if item.kind == "buffer" and inputs.is_state(item):
+                dtype = inputs.state_type(dtype)
         return Layout(dtype, "channels_last", value.shape[1]) if image else Layout(dtype)
 
     def wanted(self, reference: Ref, layout: Layout) -> Tensor:

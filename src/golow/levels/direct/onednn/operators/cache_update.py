@@ -17,9 +17,8 @@ from golow.lower.operators.cache_update import CacheUpdate
 def cache_update(build: Builder, arguments: CacheUpdate) -> None:
     """Write the rows; nothing else of the cache is read or written."""
     old = build.values.plain(arguments.x)
-    made = build.outputs.state_for(0)
-    if made is None:
-        made = result(build)
+    made = build.outputs.state_for(0) or result(build)
+    if made.buffer != old.buffer:
         build.values.copy(old, made)
     rows, position = _rows(build, arguments), build.values.plain(arguments.position)
     axis = arguments.axis
