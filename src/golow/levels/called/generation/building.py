@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from golow.levels.called.building import target_for
 from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.generator import Generator, GeneratorParts
+from golow.levels.called.generation.on_gpu import GeneratingGpu
 from golow.levels.called.generation.on_processor import GeneratingProcessor
 from golow.levels.called.generation.step_modules import step_of
+from golow.levels.called.gpu import OneGpu
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
 from golow.levels.called.target import Target, device_of, explained, require_inferring, roomy
@@ -45,18 +48,16 @@ def built_generator(
     step.eval()
     device = device_of(step, ())
     target = target_for(step, device, wanted)
-    if not isinstance(target, Processor):
-        raise GolowError("generation= has no plans for a GPU", "call the module's .cpu().")
     sizes = {}
     for count in counts:
         observer.stage(f"capturing a step of {_in_words(count)}")
         sizes[count] = _lowered(step, generation.batch, count, target)
-    made = GeneratingProcessor(target, open_cache(wanted.cache))
+    made = _device(target, open_cache(wanted.cache))
     plans, weights = {}, step.state_dict()
     for count, one in sizes.items():
         observer.stage(f"building the plan of {_in_words(count)}")
         with explained(target.level), roomy():
-            plans[count] = made.add(one, weights)
+            plans[count] = made.add(one, weights, _sample(generation.batch, count, target))
     with roomy():
         runs = dict(zip(plans, made.running(), strict=True))
     vocabulary = _vocabulary(sizes[1].graph)
@@ -100,15 +101,25 @@ def _in_words(count: int) -> str:
 def _lowered(step: nn.Module, batch: int, count: int, target: Target) -> OneSize:
     from golow.levels.called.lowering import lowered_step
 
-    sample = (
-        torch.zeros(batch, count, dtype=torch.int64, device=target.device),
-        torch.zeros((), dtype=torch.int64, device=target.device),
-    )
+    sample = _sample(batch, count, target)
     one = lowered_step(target.captured_as(step), target.captured_with(sample), target)
     _require_step(one.graph, batch)
     with explained(target.level):
         target.require_runnable(one.graph)
     return one
+
+
+def _sample(batch: int, count: int, target: Target) -> tuple[Tensor, Tensor]:
+    """Tokens and a position."""
+    tokens = torch.zeros(batch, count, dtype=torch.int64, device=target.device)
+    return tokens, torch.zeros((), dtype=torch.int64, device=target.device)
+
+
+def _device(target: Target, cache: Path) -> GeneratingProcessor | GeneratingGpu:
+    if isinstance(target, OneGpu):
+        return GeneratingGpu(target, cache)
+    assert isinstance(target, Processor)  # noqa: S101 - a target is one of the two
+    return GeneratingProcessor(target, cache)
 
 
 def _vocabulary(graph: Graph) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -28,8 +28,10 @@ class GeneratingProcessor:
         compiler = find_compiler()
         self._workshop = Workshop(compiler, cache / target.level) if compiler else None
 
-    def add(self, one: OneSize, state: Mapping[str, Tensor]) -> CalledPlan:
-        """Build the plan of a lowered step. state: the module's state dict."""
+    def add(
+        self, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
+    ) -> CalledPlan:
+        """Build the plan of a lowered step. state: the module's state dict; sample: inputs."""
         self.target.building()
         read = one.reading(state, self.target.array)
         plan = CalledPlan(one.graph, read, self._workshop, as_stored=True, state=self._state)

@@ -94,7 +94,9 @@ def test_of_half_precision_too(position: int) -> None:
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_position_off_by_one_shows(off: int) -> None:
     random = np.random.default_rng(0)
-    arrays = [aligned(random.standard_normal((1, 2, n, 16)).astype(np.float32)) for n in (1, 99, 99)]
+    arrays = [
+        aligned(random.standard_normal((1, 2, n, 16)).astype(np.float32)) for n in (1, 99, 99)
+    ]
     expected = right(arrays, 20)
     assert np.abs(attend(arrays, 20, FLOATS) - expected).max() < 1e-5
     assert np.abs(attend(arrays, 20 + off, FLOATS) - expected).max() > 1e-2

@@ -88,7 +88,7 @@ def test_no_cache_is_copied(tokens: int, precision: Precision) -> None:
     )
     assert_sound(found)
     plan, cache = found.plan, made.get_buffer("layers.0.keys")
-    state = [index for index, buffer in enumerate(plan.buffers) if buffer.place == "state"]
+    state = [index for index, buffer in enumerate(plan.buffers) if buffer.place == "kept"]
     touching = [
         one
         for one in plan.steps

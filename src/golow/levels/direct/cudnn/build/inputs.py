@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels.fetch_inputs import fetch_image, fetch_rows
-from golow.levels.direct.cudnn.steps.built_plan import POSITION, Tensor
+from golow.levels.direct.cudnn.steps.built_plan import KEPT, POSITION, Tensor
 from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import GraphInput, Ref
 from golow.lower.plan.plan import Place
@@ -84,7 +84,9 @@ class Inputs:
     def _new_state(self, item: GraphInput, layout: Layout) -> Tensor | None:
         """Memory for a piece of state, in PyTorch's order; None if that is not the layout."""
         value = item.value
-        place: Place = "counter" if self._build.counters.is_counter(value.name) else "state"
+        place: Place = "state" if self._current.trains else KEPT
+        if self._build.counters.is_counter(value.name):
+            place = "counter"
         own = Layout(self.state_type(value.dtype))
         tensor = self._build.memory.new(value.name, value.shape, own, place)
         self.tensors[(item.kind, item.target)] = tensor

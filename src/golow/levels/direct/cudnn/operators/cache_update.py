@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat
-from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.built_plan import KEPT, Tensor
 from golow.levels.direct.implementation import Implementation, Question
 from golow.lower.operators.cache_update import CacheUpdate
 
@@ -41,7 +41,7 @@ def cache_update(build: Builder, arguments: CacheUpdate) -> None:
 def _cache(build: Builder, arguments: CacheUpdate) -> Tensor:
     """The cache's own memory, or a copy if something still reads its content."""
     old = build.values.rows(arguments.x)
-    kept = build.memory.buffer(old).place == "state"
+    kept = build.memory.buffer(old).place == KEPT
     if build.values.dies(arguments.x) or (kept and build.current.is_read_last(arguments.x.name)):
         return old
     made = build.memory.new(build.current.output_name(), old.shape, Layout(old.dtype))
