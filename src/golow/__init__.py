@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from golow.artifact.loading import load_compiled
     from golow.compiled.compiled_module import CompiledModule
     from golow.compiled.dynamo.backend_report import BackendReport, backend_report
+    from golow.levels.called.generation.generation import Generation
+    from golow.levels.called.generation.generator import Generator
     from golow.levels.called.training.training_step import TrainingStep
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
@@ -63,8 +65,10 @@ __all__ = [
     "BackendReport",
     "CompiledModule",
     "ErrorWithResult",
+    "Generation",
     "GenerationInterrupted",
     "GenerationResult",
+    "Generator",
     "GolowError",
     "Interrupted",
     "LifeResult",
@@ -108,6 +112,8 @@ _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
     "BackendReport": "golow.compiled.dynamo.backend_report",
     "CompiledModule": "golow.compiled.compiled_module",
+    "Generation": "golow.levels.called.generation.generation",
+    "Generator": "golow.levels.called.generation.generator",
     "GolowError": "golow.records.errors",
     "LoadedModule": "golow.artifact.loaded_module",
     "Optimizer": "golow.records.workload",

@@ -38,6 +38,10 @@ inline float __int_as_float(unsigned bits) { float f; memcpy(&f, &bits, 4); retu
 inline float __uint_as_float(unsigned bits) { return __int_as_float(bits); }
 inline unsigned __float_as_uint(float value) { unsigned b; memcpy(&b, &value, 4); return b; }
 // Threads and blocks run one after the other: what one wrote, the next one sees.
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
 template <typename T> inline T atomicAdd(T* at, T value) {
   const T before = *at;
   *at = before + value;

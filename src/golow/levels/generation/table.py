@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import IDLE_NUMPY, python_worker
 from golow.levels.probe import Probe
 from golow.records.errors import GolowError
@@ -61,6 +62,10 @@ def _inductor(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_COMPILE_THREADS": threads}
 
 
+def _own_cache(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
+    return {"GOLOW_CACHE": str(cache)}
+
+
 LEVELS = (
     TextLevel(
         "eager",
@@ -78,6 +83,13 @@ LEVELS = (
         "golow.levels.generation.compiled",
         probe=_has_compiler,
         environment=_inductor,
+    ),
+    TextLevel(
+        "onednn",
+        "plans of oneDNN over one cache; attention reads only what is there",
+        "golow.levels.generation.planned",
+        probe=onednn.probe,
+        environment=_own_cache,
     ),
 )
 
