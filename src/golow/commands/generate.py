@@ -52,7 +52,8 @@ def generate(
     levels: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated levels: eager, eager:static, compile:static, onednn.  [default: all]"
+            help="Comma-separated levels: eager, eager:static, compile:static, onednn.  "
+            "[default: all]"
         ),
     ] = None,
     worker: Workers = None,

@@ -127,7 +127,12 @@ def prepare_for_absent(request: Request) -> Prepared:
 
 
 def _notes_on_copies(workload: Workload) -> Iterator[str]:
-    """For the record: what every level does because of how the module runs."""
+    """For the record: what every level does because of how the module runs, and what it leaves
+    out."""
+    if workload.phase:
+        yield (
+            f"one {workload.phase} step, whose cache is not kept: golow generate times whole texts"
+        )
     if workload.changed_inputs:
         places = ", ".join(map(str, workload.changed_inputs))
         yield (

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import golow
+from golow.levels.direct.onednn import level as onednn
 from golow.levels.generation.table import LEVELS
 from golow.records.errors import GolowError
 from golow.workload.generation.step_modules import step_of, tried_step, weight_bytes
@@ -76,6 +77,14 @@ def test_bf16_and_sampling_are_proved_too() -> None:
     assert case.workload.weight_bytes == weight_bytes(varied_gpt2().bfloat16())
 
 
+@pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
+def test_plans_over_one_cache_are_a_level() -> None:
+    result = golow.generate(varied_gpt2(), batch=2, levels=["onednn"], **SHORT)
+    assert verdicts(result) == {"eager:static 2": "match", "onednn 2": "match"}
+    half = golow.generate(varied_gpt2(), precision="bf16", levels=["onednn"], **SHORT)
+    assert verdicts(half)["onednn 1"] == "unavailable it computes in float32"
+
+
 def test_a_users_step_module_runs_where_its_cache_may(tmp_path: Path) -> None:
     result = golow.generate(OwnStep(), batch=2, levels=["eager"], **SHORT)
     assert verdicts(result) == {
@@ -99,8 +108,9 @@ def test_a_model_that_was_trained_writes_text_at_every_level(tmp_path: Path) -> 
     assert trained.training.runs
     (folder,) = (tmp_path / "runs").iterdir()
     result = golow.generate(str(folder), text="The ", **{**SHORT, "prompt": None})
-    assert set(verdicts(result).values()) == {"match"}
-    assert {run.level for run in result.generation.cases[0].runs} == {one.name for one in LEVELS}
+    runs = result.generation.cases[0].runs
+    assert {run.level for run in runs} == {one.name for one in LEVELS}
+    assert {run.verdict for run in runs} - {"unavailable"} == {"match"}, verdicts(result)
     texts = {run.written for run in result.generation.cases[0].runs if run.departure is None}
     assert len(texts) == 1
     assert texts.pop().startswith("The ")

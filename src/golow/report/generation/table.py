@@ -13,7 +13,7 @@ from rich.text import Text
 
 from golow.programs.generation.generation_record import Generation, TextCase, TextRun
 from golow.report.comparison.columns import STYLES
-from golow.report.console import visible, wide_console
+from golow.report.console import level_text, visible, wide_console
 from golow.report.generation.facts import (
     conditions,
     proof,
@@ -68,7 +68,7 @@ def level_table(found: Generation, case: TextCase) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for run in case.runs:
         cells = _cells(found, case, run, titles)
-        table.add_row(Text(visible(run.level)), _verdict(run), *cells)
+        table.add_row(Text(level_text(visible(run.level))), _verdict(run), *cells)
     return table
 
 
