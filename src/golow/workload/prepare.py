@@ -111,7 +111,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         phase=request.phase,
         tokens=tokens,
     )
-    notes = (*notes, *_notes_on_copies(workload))
+    notes = (*notes, *_notes(workload))
     return Prepared(workload, module, batches, loss, live, notes)
 
 
@@ -126,7 +126,7 @@ def prepare_for_absent(request: Request) -> Prepared:
     return prepared._replace(workload=workload)
 
 
-def _notes_on_copies(workload: Workload) -> Iterator[str]:
+def _notes(workload: Workload) -> Iterator[str]:
     """For the record: what every level does because of how the module runs, and what it leaves
     out."""
     if workload.phase:
