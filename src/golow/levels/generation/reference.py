@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from golow.levels.generation.program import Generator, TextProgram
@@ -46,26 +48,36 @@ class ReferenceProgram(TextProgram):
     def __init__(self) -> None:
         super().__init__(lambda bundle: self._built(bundle.workload.batch))
         self._moved: Moved | None = None
+        self._module: nn.Module | None = None
 
     def move(self, moved: Moved | None) -> None:
         """Let the reference be moved from now on."""
-        self._moved = moved
+        self._moved, self._module = moved, None
         self._generator = self._built(self._workload.batch)
+
+    def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
+        """Write the logits after these positions; what is between two of them comes at once."""
+        given, begin, found = torch.tensor(tokens), 0, {}
+        for place in sorted(positions):
+            part = given[:, begin : place + 1]
+            found[f"output/{place}"] = self._generator.step(part, begin).clone()
+            begin = place + 1
+        save_file(found, file)
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
         """The least errors that explain the tokens behind the prompt."""
         given, drawn = torch.tensor(tokens), torch.tensor(draws, dtype=torch.float64)
-        own = is_own_step(self._bundle.module())
-        size = self._workload.batch if own else min(len(given), MOST_TEXTS)
-        generator = self._generator if own else self._built(size)
+        generator, size = self._generator, self._workload.batch
+        if self._module is not None and not is_own_step(self._module):
+            size = min(len(given), MOST_TEXTS)
+            generator = self._built(size)
         errors: list[list[float]] = []
         for begin in range(0, len(given), size):
             part = given[begin : begin + size]
             # Texts that are missing in the last part repeat its first one.
             texts = torch.cat([part, part[:1].expand(size - len(part), -1)])
             its = drawn[:, begin : begin + size] if len(draws) else None
-            found = self._replayed(generator, texts, prompt, its, len(part))
-            errors += found.tolist()
+            errors += self._replayed(generator, texts, prompt, its, len(part)).tolist()
         return errors
 
     def _replayed(
@@ -81,13 +93,16 @@ class ReferenceProgram(TextProgram):
         return torch.stack(found, 1)
 
     def _built(self, batch: int) -> Reference:
-        module = self._bundle.module().double()
+        """The reference for so many texts; all share the weights."""
+        moved = self._moved
+        if self._module is None:
+            self._module = self._bundle.module().double()
+            if moved is not None:
+                _move(self._module, moved)
         grid = None
-        if self._moved is not None:
-            _move(module, self._moved)
-            if self._moved.digits:
-                grid = Grid(self._moved.digits, self._moved.least, self._moved.seed)
-        return Reference(step_of(module, batch, self._workload.longest), grid)
+        if moved is not None and moved.digits:
+            grid = Grid(moved.digits, moved.least, moved.seed)
+        return Reference(step_of(self._module, batch, self._workload.longest), grid)
 
 
 def _move(module: nn.Module, moved: Moved) -> None:
