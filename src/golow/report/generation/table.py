@@ -54,9 +54,7 @@ def render(found: Generation, console: Console | None = None) -> None:
     for remark in remarks(found):
         console.print(Text(visible(remark)))
     for run in (run for case in found.cases for run in case.runs if run.log):
-        console.print(
-            Text(f"the end of {visible(run.level)}'s log:\n{visible(run.log)}", style="dim")
-        )
+        console.print(Text(visible(f"the end of {run.level}'s log:\n{run.log}"), style="dim"))
 
 
 def level_table(found: Generation, case: TextCase) -> Table:
