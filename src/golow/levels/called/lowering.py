@@ -24,7 +24,7 @@ def lowered(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> On
 
 
 def lowered_step(module: nn.Module, inputs: tuple[Tensor, ...], target: Target) -> OneSize:
-    """The same with the buffers that the module changes in place as state."""
+    """Lower a step: the buffers that the module changes in place are state."""
     name = type(module).__name__
     one = _lowered(name, capture_step(name, module, inputs), inputs, target)
     return one._replace(graph=_without_unread_state(one.graph))

@@ -53,7 +53,7 @@ Known = Places | Condition
 
 
 def places_of(graph: Graph, name: str) -> Places | None:
-    """What an index holds; None for anything but the integers of `Places`."""
+    """Return what an index holds; None for anything but the integers of `Places`."""
     found = _known(graph, name)
     return found if isinstance(found, Places) else None
 

@@ -61,7 +61,7 @@ class GeneratingGpu:
         self._kept.clear(self._engines.gpu)
 
     def bytes(self) -> dict[str, int]:
-        """Of weights and caches, once for all plans, and of iterations."""
+        """Return bytes of weights and caches, once for all plans, and of iterations."""
         return {
             "weights": self._weights.bytes,
             "cache": self._kept.bytes,

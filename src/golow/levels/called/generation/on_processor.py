@@ -50,7 +50,7 @@ class GeneratingProcessor:
         self._state.clear(["buffer"])
 
     def bytes(self) -> dict[str, int]:
-        """Of weights and caches, once for all plans, and of iterations."""
+        """Return bytes of weights and caches, once for all plans, and of iterations."""
         return {
             "weights": self._weights.bytes,
             "cache": self._state.bytes,

@@ -3,6 +3,8 @@ processor against float64."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -17,8 +19,11 @@ from golow.lower.operators.cache_update import CacheUpdate
 from golow.lower.operators.cached_attention import CachedAttention
 from support.direct.cuda_host import run, run_sums
 from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, torch_type
+from support.direct.kernel_launches import run as launch
 from support.examples import examples
 
+__all__ = ["gpu"]  # a fixture
 STALE = 7e30  # of a row that was not written: any weight of it shows
 FLOATS = ("float32", "float32")
 HALVES = ("bfloat16", "bfloat16")
@@ -153,3 +158,27 @@ def test_what_is_too_wide_is_refused() -> None:
     shapes = (1, 1, 1, 333), (1, 1, 9, 333), (1, 1, 9, 333), (1, 1, 1, 333)
     with pytest.raises(ValueError, match="333 elements"):
         cached_attention([Placed(s, strides_of(s)) for s in shapes], FLOATS, 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtypes", [FLOATS, HALVES])
+@pytest.mark.parametrize("position", [0, 63, 500, 1999])
+@pytest.mark.parametrize("width", [64, 80, 128])
+def test_on_a_gpu(gpu: Any, dtypes: tuple[str, str], position: int, width: int) -> None:
+    random = np.random.default_rng(0)
+    shapes = (2, 16, 1, width), (2, 4, 2000, width), (2, 4, 2000, width)
+    own = np.float32 if dtypes == FLOATS else bfloat16
+    arrays = [random.standard_normal(shape).astype(own) for shape in shapes]
+    expected = right(arrays, position)
+    for cache in arrays[1:]:
+        cache[:, :, position + 1 :] = STALE
+    output = torch.zeros(2, 16, 1, width, dtype=torch_type(dtypes[0]))
+    places = [Placed(s, strides_of(s)) for s in (*shapes, tuple(output.shape))]
+    sums = cached_attention(places, dtypes, 0.3)
+    given = [torch.from_numpy(a.astype(np.float32)).to(torch_type(dtypes[0])) for a in arrays]
+    partial, arrivals = torch.empty(sums.partial), torch.zeros(sums.arrivals, dtype=torch.int32)
+    limit = 2e-5 if dtypes == FLOATS else 2**-7
+    for _ in range(2):  # the counters are as they were
+        launch(gpu, sums.kernel, [*given, torch.tensor(position)], [output], [partial, arrivals])
+        np.testing.assert_allclose(output.float().numpy(), expected, rtol=limit, atol=limit)
+        assert not arrivals.any()

@@ -12,6 +12,7 @@ import numpy as np
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import integers
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.steps.built_plan import KEPT, Tensor
 from golow.levels.direct.implementation import Implementation, Question
@@ -65,7 +66,7 @@ def cache_rows(
     count = math.prod(shape)
     numbers = (*(step for item in strides for step in item), size - shape[axis], cache[axis])
     grid, block = flat(max(count, 1), 1)
-    scalars = (np.int64(count), *map(np.int32, sizes[1:]), *map(np.int64, numbers))
+    scalars = (np.int64(count), *integers(*sizes[1:]), *(np.int64(number) for number in numbers))
     types = ", ".join(C_TYPES[dtype] for dtype in dtypes)
     return Kernel(FILE, f"cache_rows<{types}>", grid, block, scalars, code=VECTOR)
 

@@ -24,7 +24,8 @@ def cached_attention(build: Builder, arguments: CachedAttention) -> None:
     the caches that exist are read."""
     query = _with_rows(build, arguments.query)
     key, value = (_with_rows(build, item) for item in (arguments.key, arguments.value))
-    shape = images, heads, rows, width = (*query.shape[:3], value.shape[3])
+    images, heads, rows, width = (*query.shape[:3], value.shape[3])
+    shape = (images, heads, rows, width)
     layout = layout_of(query.dtype, shape, (rows * heads * width, width, heads * width, 1))
     output = build.memory.new(build.current.output_name(), shape, layout)
     places = [_placed(tensor) for tensor in (query, key, value, output)]

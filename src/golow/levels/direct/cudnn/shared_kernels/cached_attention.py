@@ -29,9 +29,8 @@ def cached_attention(places: Sequence[Placed], dtypes: tuple[str, str], scale: f
     """Pointers: query, key, value, position (int64), output, then those of `Sums`. places: of
     query, key, value and output; dtypes: of query and output, and of the caches. Raises ValueError
     for what the kernel does not take."""
-    query, key, value, output = places
-    images, heads, rows, inner = query.shape
-    groups, longest, width = value.shape[1:]
+    images, heads, rows, inner = places[0].shape
+    groups, longest, width = places[2].shape[1:]
     sharing = heads // groups
     steps = [_steps(place) for place in places]
     vector = math.gcd(

@@ -12,61 +12,119 @@ struct Cache {
   long key_row, value_row, inner, width;
 };
 
-// The products of one row with LANES keys; behind the last key it is repeated.
+// The sum of each vector's elements, in the place of its number: halves are added up as they are put together.
+#ifdef __clang__
+INLINE Lanes sums_of(Lanes (&x)[LANES]) {
+  turn(x);
+  for (int i = 1; i < LANES; i++) x[0] += x[i];
+  return x[0];
+}
+#else
+template <int HALF>
+INLINE void fold(Lanes (&x)[LANES]) {
+  Places own, other;
+  for (int i = 0; i < LANES; i++) {
+    own[i] = i & HALF ? LANES + i : i;
+    other[i] = i & HALF ? LANES + i - HALF : i + HALF;
+  }
+  for (int i = 0; i < HALF; i++)
+    x[i] = __builtin_shuffle(x[i], x[i + HALF], own) + __builtin_shuffle(x[i], x[i + HALF], other);
+}
+INLINE Lanes sums_of(Lanes (&x)[LANES]) {
+  if constexpr (LANES == 16) fold<8>(x);
+  fold<4>(x), fold<2>(x), fold<1>(x);
+  return x[0];
+}
+#endif
+
+// The products of R rows with LANES / R keys, row by row; behind the last key it is repeated. Rows of the
+// query and of the output are WIDEST apart. Between loads there is so much to do that the processor would
+// not begin the next ones in time: what is needed a block later is fetched here.
+template <int R>
 INLINE Lanes products(const float* query, const Cache& c, long first, long last) {
-  const float* keys[LANES];
-  for (int i = 0; i < LANES; i++) keys[i] = c.key + (first + i < last ? first + i : last - 1) * c.key_row;
+  constexpr int EACH = LANES / R;
+  const float* keys[EACH];
+  for (int i = 0; i < EACH; i++) keys[i] = c.key + (first + i < last ? first + i : last - 1) * c.key_row;
   Lanes sums[LANES] = {};
   long e = 0;
   for (; e + LANES <= c.inner; e += LANES) {
-    const Lanes x = at(query + e);
-    for (int i = 0; i < LANES; i++) sums[i] += x * at(keys[i] + e);
+    Lanes x[R];
+    for (int r = 0; r < R; r++) x[r] = at(query + r * WIDEST + e);
+    for (int i = 0; i < EACH; i++) {
+      const Lanes key = at(keys[i] + e);
+      __builtin_prefetch(keys[i] + e + KEYS * c.key_row);
+      for (int r = 0; r < R; r++) sums[r * EACH + i] += x[r] * key;
+    }
   }
-  turn(sums);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+  Lanes found = sums_of(sums);
   for (; e < c.inner; e++)
-    for (int i = 0; i < LANES; i++) sums[0][i] += query[e] * keys[i][e];
-  return sums[0];
+    for (int i = 0; i < LANES; i++) found[i] += query[i / EACH * WIDEST + e] * keys[i % EACH][e];
+  return found;
 }
 
-// output (* factor) += weights value, in V vectors of every row.
-template <int V>
-INLINE void weigh(const float* weights, const float* value, long row, long count, float factor, float* output) {
-  Lanes sums[V];
-  for (int j = 0; j < V; j++) sums[j] = at(output + j * LANES) * factor;
-  for (long k = 0; k < count; k++)
-    for (int j = 0; j < V; j++) sums[j] += weights[k] * at(value + k * row + j * LANES);
-  for (int j = 0; j < V; j++) at(output + j * LANES) = sums[j];
-}
-
-// One row of the query and a block of keys.
-static void add_keys(const Cache& c, const float* query, long begin, long count, long seen, float& most,
-                     float& total, float* output) {
-  alignas(64) float weights[KEYS];
-  for (long k = 0; k < KEYS; k += LANES) {
-    if (k < count) at(weights + k) = products(query, c, begin + k, begin + count);
-    for (int i = 0; i < LANES; i++)
-      if (k + i >= count || begin + k + i >= seen) weights[k + i] = LOWEST;
+// output (* factor) += weights value, in V vectors of R rows.
+template <int R, int V>
+INLINE void weigh(const float (&weights)[R][KEYS], const float* value, long row, long count, const float* factor,
+                  float* output) {
+  Lanes sums[R][V];
+  for (int r = 0; r < R; r++)
+    for (int j = 0; j < V; j++) sums[r][j] = at(output + r * WIDEST + j * LANES) * factor[r];
+  for (long k = 0; k < count; k++) {
+    Lanes x[V];
+    for (int j = 0; j < V; j++) {
+      x[j] = at(value + k * row + j * LANES);
+      __builtin_prefetch(value + (k + KEYS) * row + j * LANES);
+    }
+    for (int r = 0; r < R; r++)
+      for (int j = 0; j < V; j++) sums[r][j] += weights[r][k] * x[j];
   }
-  float now = most;
-  for (long k = 0; k < KEYS; k++) now = weights[k] > now ? weights[k] : now;
-  const float factor = exp_of_term(most - now);
-  most = now, total *= factor;
-  Lanes sums = {};
-  #pragma omp simd
-  for (long k = 0; k < KEYS; k++) weights[k] = exp_of_term(weights[k] - now);
-  for (long k = 0; k < KEYS; k += LANES) sums += at(weights + k);
-  for (int i = 0; i < LANES; i++) total += sums[i];
+  for (int r = 0; r < R; r++)
+    for (int j = 0; j < V; j++) at(output + r * WIDEST + j * LANES) = sums[r][j];
+}
+
+// R rows of the query and a block of keys. seen: how many keys each row sees in all.
+template <int R>
+static void add_keys(const Cache& c, const float* query, long begin, long count, const long* seen, float* most,
+                     float* total, float* output) {
+  constexpr int EACH = LANES / R;
+  alignas(64) float weights[R][KEYS];
+  float factor[R];
+  for (long k = 0; k < count; k += EACH) {
+    const Lanes found = products<R>(query, c, begin + k, begin + count);
+    const float* const row = reinterpret_cast<const float*>(&found);
+    for (int r = 0; r < R; r++) __builtin_memcpy(weights[r] + k, row + r * EACH, EACH * sizeof(float));
+  }
+  for (int r = 0; r < R; r++) {
+    const long own = seen[r] - begin < count ? seen[r] - begin : count;
+    for (long k = own < 0 ? 0 : own; k < KEYS; k++) weights[r][k] = LOWEST;
+    Lanes largest = at(weights[r]);
+    for (long k = LANES; k < KEYS; k += LANES) {
+      const Lanes x = at(weights[r] + k);
+      largest = x > largest ? x : largest;
+    }
+    float now = most[r];
+    for (int i = 0; i < LANES; i++) now = largest[i] > now ? largest[i] : now;
+    factor[r] = exp_of_term(most[r] - now);
+    most[r] = now, total[r] *= factor[r];
+    Lanes sums = {};
+    #pragma omp simd
+    for (long k = 0; k < KEYS; k++) weights[r][k] = exp_of_term(weights[r][k] - now);
+    for (long k = 0; k < KEYS; k += LANES) sums += at(weights[r] + k);
+    for (int i = 0; i < LANES; i++) total[r] += sums[i];
+  }
   const float* const value = c.value + begin * c.value_row;
+  constexpr int V = R > 2 ? 2 : 4;  // what fits in registers
   long d = 0;
-  for (; d + 4 * LANES <= c.width; d += 4 * LANES) weigh<4>(weights, value + d, c.value_row, count, factor, output + d);
-  for (; d + LANES <= c.width; d += LANES) weigh<1>(weights, value + d, c.value_row, count, factor, output + d);
-  for (; d < c.width; d++) {
-    float sum = output[d] * factor;
-    for (long k = 0; k < count; k++) sum += weights[k] * value[k * c.value_row + d];
-    output[d] = sum;
-  }
+  for (; d + V * LANES <= c.width; d += V * LANES)
+    weigh<R, V>(weights, value + d, c.value_row, count, factor, output + d);
+  for (; d + LANES <= c.width; d += LANES)
+    weigh<R, 1>(weights, value + d, c.value_row, count, factor, output + d);
+  for (; d < c.width; d++)
+    for (int r = 0; r < R; r++) {
+      float sum = output[r * WIDEST + d] * factor[r];
+      for (long k = 0; k < count; k++) sum += weights[r][k] * value[k * c.value_row + d];
+      output[r * WIDEST + d] = sum;
+    }
 }
 
 static void body(void* const* pointers, const long* n, long begin, long end) {
@@ -86,17 +144,25 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
       const long taken = count - first < MOST ? count - first : MOST;
       alignas(64) float asked[MOST * WIDEST], output[MOST * WIDEST] = {};
       float most[MOST], total[MOST] = {};
+      long seen[MOST];
       const auto head = [&](long m) { return group * sharing + (first + m) / rows; };
       for (long m = 0; m < taken; m++) {
         const float* const x = static_cast<float*>(pointers[0]) + image * query[0] + head(m) * query[1] +
                                (first + m) % rows * query[2];
         for (long e = 0; e < c.inner; e++) asked[m * WIDEST + e] = x[e] * scale;
-        most[m] = LOWEST;
+        most[m] = LOWEST, seen[m] = before + (first + m) % rows + 1;
       }
-      for (long at_key = from; at_key < to; at_key += KEYS)
-        for (long m = 0; m < taken; m++)
-          add_keys(c, asked + m * WIDEST, at_key, to - at_key < KEYS ? to - at_key : KEYS,
-                   before + (first + m) % rows + 1, most[m], total[m], output + m * WIDEST);
+      for (long block = from; block < to; block += KEYS) {
+        const long some_keys = to - block < KEYS ? to - block : KEYS;
+        long m = 0;
+        const auto add = [&](auto take, int number) {
+          take(c, asked + m * WIDEST, block, some_keys, seen + m, most + m, total + m, output + m * WIDEST);
+          m += number;
+        };
+        while (m + 4 <= taken) add(add_keys<4>, 4);
+        if (m + 2 <= taken) add(add_keys<2>, 2);
+        if (m < taken) add(add_keys<1>, 1);
+      }
       for (long m = 0; m < taken; m++) {
         if (splits == 1) {
           float* const y = static_cast<float*>(pointers[4]) + image * result[0] + head(m) * result[1] +

@@ -50,6 +50,6 @@ def joined(query: Placed, key: Placed, result: Placed) -> Kernel:
 
 
 def parts_shape(query: Placed, key: Placed, width: int) -> tuple[int, ...]:
-    """What the parts write: largest score, sum of weights and weighted sum of each row."""
+    """Return the shape of what parts write: of each row the largest score and weighted sums."""
     images, heads, rows, _ = query.shape
     return images * heads * rows * splits_of(key), width + 2
