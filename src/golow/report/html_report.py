@@ -32,9 +32,9 @@ def write_report(records: Sequence[Path], file: Path, reference: str = "") -> Pa
     """Write one page with all these records, in their order; returns the file.
 
     records: folders that golow compare, audit, generate, profile, train or study run wrote,
-    CSV files of golow study export, or pages, whose records are taken. reference: the name of published results,
-    shown beside a study. Raises `GolowError` for a place that is none, and if the page cannot be
-    written.
+    CSV files of golow study export, or pages, whose records are taken. reference: the name of
+    published results, shown beside a study. Raises `GolowError` for a place that is none, and if
+    the page cannot be written.
     """
     if not records:
         raise GolowError("there is nothing to report", "golow report runs/RECORD")

@@ -15,7 +15,6 @@ from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.generator import Generator, GeneratorParts
 from golow.levels.called.generation.on_gpu import GeneratingGpu
 from golow.levels.called.generation.on_processor import GeneratingProcessor
-from golow.levels.called.generation.step_modules import step_of
 from golow.levels.called.gpu import OneGpu
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
@@ -27,6 +26,7 @@ from golow.lower.operators.cache_update import CacheUpdate
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
+from golow.workload.generation.step_modules import step_of
 
 TOKENS, POSITION = 0, 1  # inputs of a step
 FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
