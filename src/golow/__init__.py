@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         AuditInterrupted,
         AuditResult,
         ErrorWithResult,
+        GenerationInterrupted,
+        GenerationResult,
         Interrupted,
         LifeResult,
         LoadTestInterrupted,
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
         compare,
         compile,
         compile_step,
+        generate,
         load,
         load_audit,
+        load_generation,
         load_life,
         load_load_test,
         load_profile,
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
     from golow.artifact.loading import load_compiled
     from golow.compiled.compiled_module import CompiledModule
     from golow.compiled.dynamo.backend_report import BackendReport, backend_report
+    from golow.levels.called.generation.generation import Generation
+    from golow.levels.called.generation.generator import Generator
     from golow.levels.called.training.training_step import TrainingStep
     from golow.programs.training.training_record import Augmentation, Schedule
     from golow.records.errors import GolowError
@@ -63,6 +69,10 @@ __all__ = [
     "BackendReport",
     "CompiledModule",
     "ErrorWithResult",
+    "Generation",
+    "GenerationInterrupted",
+    "GenerationResult",
+    "Generator",
     "GolowError",
     "Interrupted",
     "LifeResult",
@@ -86,9 +96,11 @@ __all__ = [
     "compare",
     "compile",
     "compile_step",
+    "generate",
     "load",
     "load_audit",
     "load_compiled",
+    "load_generation",
     "load_life",
     "load_load_test",
     "load_profile",
@@ -108,6 +120,8 @@ _RECORDS = {
     "Augmentation": "golow.programs.training.training_record",
     "BackendReport": "golow.compiled.dynamo.backend_report",
     "CompiledModule": "golow.compiled.compiled_module",
+    "Generation": "golow.levels.called.generation.generation",
+    "Generator": "golow.levels.called.generation.generator",
     "GolowError": "golow.records.errors",
     "LoadedModule": "golow.artifact.loaded_module",
     "Optimizer": "golow.records.workload",

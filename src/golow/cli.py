@@ -21,6 +21,7 @@ from golow.commands.compare import compare
 from golow.commands.data import data_app
 from golow.commands.doctor import doctor
 from golow.commands.emit import emit
+from golow.commands.generate import generate
 from golow.commands.levels import levels
 from golow.commands.load import load
 from golow.commands.lower import lower
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 # The groups of ``golow --help``.
 for panel, commands in {
-    "Measure": (compare, train, profile, audit, load),
+    "Measure": (compare, generate, train, profile, audit, load),
     "Use": (build, run, emit),
     "Look": (show, report, lower, levels, choices, models),
     "Machine": (doctor, selftest),

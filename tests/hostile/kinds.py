@@ -25,6 +25,7 @@ KINDS: Mapping[str, Kind] = {
         records.life_cycle,
         records.audit,
         records.load_test,
+        records.generation,
         records.study_folder,
         records.study_file,
         models.model_file,

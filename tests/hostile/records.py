@@ -12,6 +12,7 @@ from random import Random
 from golow.levels.ladder import BASELINE
 from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
+from golow.programs.generation import store as generation_store
 from golow.programs.life import store as life_store
 from golow.programs.load import store as load_store
 from golow.programs.profiling import store as profile_store
@@ -28,6 +29,7 @@ from support.records import (
     audits,
     drawn_studies,
     drawn_trainings,
+    generations,
     lives,
     load_tests,
     profiles,
@@ -146,6 +148,19 @@ def audit(random: Random, folder: Path) -> Case:
         title=f"show audit: {title}",
         folder=str(folder),
         arguments=("show", random.choice(("it", "it", "it/audit.json"))),
+        statuses=EITHER,
+        without_power=powerless,
+    )
+
+
+def generation(random: Random, folder: Path) -> Case:
+    """``golow show`` of a generation, damaged."""
+    write(generation_tree(), folder / "it")
+    title, powerless = damage_one(folder / "it", random)
+    return Case(
+        title=f"show generation: {title}",
+        folder=str(folder),
+        arguments=("show", random.choice(("it", "it/generation.json"))),
         statuses=EITHER,
         without_power=powerless,
     )
@@ -334,6 +349,12 @@ def life_tree() -> Tree:
 def audit_tree() -> Tree:
     """An audit with all there may be in one."""
     return _tree(lambda parent: audit_store.save(audits.EVERYTHING, parent))
+
+
+@cache
+def generation_tree() -> Tree:
+    """A generation with all there may be in one."""
+    return _tree(lambda parent: generation_store.save(generations.EVERYTHING, parent))
 
 
 @cache

@@ -54,6 +54,7 @@ EXAMPLES = {
     "life": tree(records.life_tree),
     "audit": tree(records.audit_tree),
     "load": tree(records.load_tree),
+    "generation": tree(records.generation_tree),
     "training": tree(records.training_tree),
     "profile": tree(records.profile_tree),
     "study": tree(records.study_tree),

@@ -13,6 +13,12 @@ from golow.api.comparisons import (
     load_life,
 )
 from golow.api.compiling import compile, compile_step
+from golow.api.generations import (
+    GenerationInterrupted,
+    GenerationResult,
+    generate,
+    load_generation,
+)
 from golow.api.load_tests import (
     LoadTestInterrupted,
     LoadTestResult,
@@ -36,6 +42,8 @@ __all__ = [
     "AuditInterrupted",
     "AuditResult",
     "ErrorWithResult",
+    "GenerationInterrupted",
+    "GenerationResult",
     "Interrupted",
     "LifeResult",
     "LoadTestInterrupted",
@@ -53,8 +61,10 @@ __all__ = [
     "compare",
     "compile",
     "compile_step",
+    "generate",
     "load",
     "load_audit",
+    "load_generation",
     "load_life",
     "load_load_test",
     "load_profile",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from golow.api.progress import shown_progress
 from golow.observer import Observer
+from golow.records.errors import GolowError
 from golow.records.workload import Optimizer, Precision
 from golow.workload.request import Inputs
 
@@ -17,13 +18,48 @@ if TYPE_CHECKING:
 
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.handed_over import HandedOver
+    from golow.levels.called.generation.generation import Generation
+    from golow.levels.called.generation.generator import Generator
     from golow.levels.called.training.training_step import TrainingStep
 
 
+@overload
 def compile(
     model: nn.Module,
     inputs: Inputs,
     *,
+    level: str = ...,
+    batch: int | Sequence[int] | None = ...,
+    sequence: int | Sequence[int] | None = ...,
+    precision: Precision = ...,
+    threads: int | None = ...,
+    tune: bool = ...,
+    share: bool = ...,
+    cache: str | Path | None = ...,
+    observer: Observer | None = ...,
+    quiet: bool = ...,
+) -> ExplainedModule | HandedOver: ...
+
+
+@overload
+def compile(
+    model: nn.Module,
+    *,
+    generation: Generation,
+    level: str = ...,
+    precision: Precision = ...,
+    threads: int | None = ...,
+    cache: str | Path | None = ...,
+    observer: Observer | None = ...,
+    quiet: bool = ...,
+) -> Generator: ...
+
+
+def compile(
+    model: nn.Module,
+    inputs: Inputs | None = None,
+    *,
+    generation: Generation | None = None,
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
     sequence: int | Sequence[int] | None = None,
@@ -34,7 +70,7 @@ def compile(
     cache: str | Path | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
-) -> ExplainedModule | HandedOver:
+) -> ExplainedModule | HandedOver | Generator:
     """Return the module as a callable that runs a level in this process.
 
     model: in ``eval()``, on a CPU or an NVIDIA GPU. inputs: an example on the same device, batch
@@ -50,7 +86,11 @@ def compile(
     whether to choose layouts or engines by measuring, for some seconds to minutes a size; they are
     kept in the cache. share, of ``onednn``: read the module's own weights, so that what changes
     them in place changes the result; refused if a weight must be folded or be in another layout.
-    cache: folder for what is built; golow's own by default. quiet: shows no progress.
+    cache: folder for what is built; golow's own by default. quiet: shows no progress. generation:
+    for a language model, in the place of inputs: how long texts become, and how many there are side
+    by side; what is returned writes text with a cache (`Generator`). The model is a GPT-2 of
+    golow's, or a step: ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``,
+    whose caches are buffers that it writes in place.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
@@ -63,6 +103,12 @@ def compile(
     folder = None if cache is None else Path(cache)
     wanted = Wanted(level, batch, sequence, precision, threads, tune, share, folder)
     with shown_progress("comparison", observer, quiet) as display:
+        if generation is not None:
+            from golow.levels.called.generation.building import built_generator
+
+            return built_generator(model, inputs, generation, wanted, display)
+        if inputs is None:
+            raise GolowError("golow.compile needs an example of inputs", "give inputs.")
         return compile_at_level(ExplainedModule, model, inputs, wanted, display)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-Program = Literal["comparison", "training", "study", "audit"]
+Program = Literal["comparison", "training", "study", "audit", "generation"]
 
 
 @contextmanager

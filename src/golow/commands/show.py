@@ -24,8 +24,8 @@ def show(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, audit, load, train, profile or study run wrote, CSV "
-            "files of golow study export, or pages of golow report."
+            help="Folders that golow compare, generate, audit, load, train, profile or study run "
+            "wrote, CSV files of golow study export, or pages of golow report."
         ),
     ],
     anyway: Annotated[

@@ -168,7 +168,7 @@ class PublishedFlags(WeightsFlags):
         typer.Option(
             "--phase",
             help="Phase of text generation, for causal hf: models: prefill processes --sequence "
-            "tokens, decode computes the one after them.",
+            "tokens, decode computes the one after them. golow generate times whole texts.",
             show_default=False,
         ),
     ] = None

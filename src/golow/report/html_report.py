@@ -31,10 +31,10 @@ class Shown(NamedTuple):
 def write_report(records: Sequence[Path], file: Path, reference: str = "") -> Path:
     """Write one page with all these records, in their order; returns the file.
 
-    records: folders that golow compare, audit, profile, train or study run wrote, CSV files of
-    golow study export, or pages, whose records are taken. reference: the name of published results,
-    shown beside a study. Raises `GolowError` for a place that is none, and if the page cannot be
-    written.
+    records: folders that golow compare, audit, generate, profile, train or study run wrote,
+    CSV files of golow study export, or pages, whose records are taken. reference: the name of
+    published results, shown beside a study. Raises `GolowError` for a place that is none, and if
+    the page cannot be written.
     """
     if not records:
         raise GolowError("there is nothing to report", "golow report runs/RECORD")
@@ -99,8 +99,8 @@ def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
         require_there(place, "golow show runs lists the records in the folder runs.")
         raise GolowError(
             f"{place} is not a golow record",
-            "give a folder that golow compare, audit, profile, train or study run wrote, a CSV "
-            "file of golow study export, or a page of golow report.",
+            "give a folder that golow compare, audit, generate, profile, train or study run "
+            "wrote, a CSV file of golow study export, or a page of golow report.",
         )
     record = kind.load(place)
     if not record:  # the rows of a study; no other record is empty

@@ -140,6 +140,14 @@ KINDS = (
         by_file=True,
     ),
     RecordKind(
+        name="generation",
+        file="generation.json",
+        store="golow.programs.generation.store",
+        table="golow.report.generation.table",
+        page="golow.report.page.generation",
+        by_file=True,
+    ),
+    RecordKind(
         name="load",
         file="load.json",
         store="golow.programs.load.store",

@@ -22,6 +22,7 @@ from safetensors.numpy import save_file
 
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Mode
+from golow.worker import text_requests
 from golow.worker.clock import (
     NOTHING_AROUND,
     Around,
@@ -337,6 +338,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "restore": _restore,
     "predict": _predict,
     "quit": _quit,
+    **text_requests.HANDLERS,
 }
 
 

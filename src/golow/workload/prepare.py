@@ -111,7 +111,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         phase=request.phase,
         tokens=tokens,
     )
-    notes = (*notes, *_notes_on_copies(workload))
+    notes = (*notes, *_notes(workload))
     return Prepared(workload, module, batches, loss, live, notes)
 
 
@@ -126,8 +126,13 @@ def prepare_for_absent(request: Request) -> Prepared:
     return prepared._replace(workload=workload)
 
 
-def _notes_on_copies(workload: Workload) -> Iterator[str]:
-    """For the record: what every level does because of how the module runs."""
+def _notes(workload: Workload) -> Iterator[str]:
+    """For the record: what every level does because of how the module runs, and what it leaves
+    out."""
+    if workload.phase:
+        yield (
+            f"one {workload.phase} step, whose cache is not kept: golow generate times whole texts"
+        )
     if workload.changed_inputs:
         places = ", ".join(map(str, workload.changed_inputs))
         yield (

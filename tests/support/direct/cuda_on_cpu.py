@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
-    "adaptive_average_pool", "copies", "cross_entropy", "elements", "fused_pointwise",
-    "fused_softmax", "group_norm", "joined_copies", "layer_norm", "pad", "recurrent", "reduction",
-    "resample", "rms_norm", "roll", "softmax", "take",
+    "adaptive_average_pool", "cache_update", "cached_attention", "copies", "cross_entropy",
+    "elements", "fused_pointwise", "fused_softmax", "group_norm", "joined_copies", "layer_norm",
+    "pad", "recurrent", "reduction", "resample", "rms_norm", "roll", "softmax", "take",
 }  # fmt: skip
 
 

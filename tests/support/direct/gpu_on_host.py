@@ -117,6 +117,9 @@ class HostGpu:
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         self.enqueue(lambda at: ctypes.memset(at[0], byte, size) and None, address)
 
+    def copy(self, target: int, source: int, size: int) -> None:
+        self.enqueue(lambda at: ctypes.memmove(*at, size) and None, target, source)
+
     def copy_columns(
         self, target: int, pitch: int, source: int, source_pitch: int, width: int, rows: int
     ) -> None:

@@ -1,5 +1,5 @@
-"""`golow.compile_step` and the backend of torch.compile for a GPU, over the device on the host:
-their tensors are the CPU's."""
+"""`golow.compile_step`, models that generate and the backend of torch.compile for a GPU, over the
+device on the host: their tensors are the CPU's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from golow.compiled.dynamo import backend, planned_graph
+from golow.levels.called.generation import building
 from golow.levels.called.gpu import OneGpu
 from golow.levels.called.training import step_building
 from golow.levels.called.training.on_gpu import OnGpu
@@ -64,4 +65,13 @@ def steps_on_host() -> Iterator[HostGpu]:
 
         patch.setattr(step_building, "_device", device)
         patch.setattr(updates, "BLOCKS", 2)  # a thousand, whose threads meet, take minutes here
+        yield gpu
+
+
+@contextmanager
+def generation_on_host(precision: Precision = "ieee") -> Iterator[HostGpu]:
+    """Within the block `golow.compile` with ``generation=`` builds plans of `cudnn` for modules on
+    the CPU."""
+    with gpu_on_host() as gpu, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "target_for", lambda *given: HostTarget(precision, gpu))
         yield gpu

@@ -38,15 +38,22 @@ from golow.worker.process import worker_environment
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 IMPORTED = ("torch._dynamo", "torch._inductor.compile_fx", "golow.levels.torch.program")
-SERVED = tuple(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile"))
+SERVED = (
+    *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile")),
+    *(f"golow.levels.generation.{n}" for n in ("growing", "static", "compiled", "reference")),
+)
 MODULES = (
     "golow.levels.peers.export_process",
     "golow.programs.life.capture_process",
     "golow.measure.peak",
+    "golow.measure.plain_read",
     "golow.programs.study.cell",
     "golow.worker.plant",
 )
-SCRIPTS = ("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py")
+SCRIPTS = (
+    *("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py"),
+    "planted_texts.py",
+)
 COMMANDS = "GOLOW_FORKED"  # of a command that is forked: what of its own is; all, where empty
 # Set anew in a forked worker. All others may have been read by what is imported already.
 FREE = ("TORCHINDUCTOR_CACHE_DIR", "PYTEST_", "GOLOW_", "PYTHONPATH", "PWD", "COLUMNS", "LINES",

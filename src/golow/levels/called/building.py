@@ -45,7 +45,7 @@ def built(
             "tune=True chooses layouts of weights, and share=True takes the module's",
             "leave one of them out.",
         )
-    target = _target(module, device_of(module, example), wanted)
+    target = target_for(module, device_of(module, example), wanted)
     inputs = _inputs(module, example, wanted, target)
     view = by_position(module, inputs.keywords)
     assembly = Assembly(view, inputs, target, open_cache(wanted.cache), wanted.tune, observer)
@@ -70,7 +70,7 @@ def _inputs(module: nn.Module, example: Any, wanted: Wanted, target: Target) -> 
     return TextInputs(module, example, wanted.batch, wanted.sequence, target.device)
 
 
-def _target(module: nn.Module, device: torch.device, wanted: Wanted) -> Target:
+def target_for(module: nn.Module, device: torch.device, wanted: Wanted) -> Target:
     """The level of the module's device. Raises `GolowError` if another one is wanted."""
     level = wanted.level
     if level not in LEVELS:

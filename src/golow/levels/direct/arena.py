@@ -36,6 +36,7 @@ OF_KEYS = {
 OF_PLACES = {
     "constant": PARAMETERS,
     "state": PARAMETERS,
+    "kept": PARAMETERS,
     "input": INPUTS,
     "master": PARAMETERS,
     "copy": PARAMETERS,

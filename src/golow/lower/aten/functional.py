@@ -19,8 +19,9 @@ def make_functional(graph: Graph) -> Graph:
 
     Later readers of the changed value read the new one. What it is a view of is computed anew
     (``y[:, 1] = x``), and other views of the same memory are taken again when something reads them.
-    Where the memory is a parameter's, a buffer's or a constant's, or a view is unknown, all that
-    happens in that memory stays as it is; the levels refuse it.
+    Where the memory is a parameter's, a constant's or that of a buffer that the graph does not
+    return, or a view is unknown, all that happens in that memory stays as it is; the levels refuse
+    it.
     """
     writes = [index for index, node in enumerate(graph.nodes) if overwritten(node) is not None]
     if not writes:
@@ -29,6 +30,7 @@ def make_functional(graph: Graph) -> Graph:
     for node in graph.nodes[: writes[-1] + 1]:
         memory.run(node)
     kept = {i.value.name for i in graph.inputs if i.kind in ("parameter", "buffer", "constant")}
+    kept -= {item.name for item in graph.outputs if item.kind == "buffer"}
     while True:
         try:
             return _Writer(graph, memory.views, kept).written()

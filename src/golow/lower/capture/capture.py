@@ -15,6 +15,7 @@ from contextlib import suppress
 from torch import Tensor, nn
 
 from golow.lower.aten.translation import Captured
+from golow.lower.capture.changed_buffers import return_changed_buffers
 from golow.lower.capture.explained import NotTracedError
 from golow.lower.capture.exported import exported_graph
 from golow.lower.capture.joint import forward_graph, training_graph
@@ -36,6 +37,17 @@ def capture_inference(
         with suppress(GolowError):
             return forward_graph(name, module, inputs, told, start)
         raise
+
+
+def capture_step(
+    name: str, module: nn.Module, inputs: tuple[Tensor, ...], said: list[str] | None = None
+) -> Captured:
+    """The graph of ``module.eval()(*inputs)`` with the buffers that it changes in place as state:
+    the graph receives them and returns their new content. said: receives torch's messages."""
+    start = time.perf_counter()
+    module.eval()
+    captured = exported_graph(name, module, inputs, [] if said is None else said, start)
+    return return_changed_buffers(captured, module)
 
 
 def capture_training(

@@ -23,6 +23,8 @@ from golow.storage.files import read_text
 from golow.workload.hub import downloads
 
 PREFIX = "hf:"
+TOKENIZER = "tokenizer.json"
+TOKENIZERS = (TOKENIZER, "tokenizer_config.json")
 # The first table that has the configuration's type gives the class, if the user names none.
 TASKS = (
     "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM", "SEMANTIC_SEGMENTATION",
@@ -99,6 +101,26 @@ def load_huggingface(source: ModelSource) -> nn.Module:
             local_files_only=True,
         )
     return module
+
+
+def has_tokenizer(source: ModelSource) -> bool:
+    """True if the tokenizer of the model is on this machine."""
+    return (_folder_of_tokenizer(source.name) / TOKENIZER).is_file()
+
+
+def load_tokenizer(source: ModelSource) -> Any:
+    """The tokenizer of the model, from this machine's cache or a folder."""
+    folder = _folder_of_tokenizer(source.name)
+    with _explained(f"the tokenizer of {source.name} cannot be read", "add --download."):
+        return _transformers(source.name).AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
+
+
+def _folder_of_tokenizer(name: str) -> Path:
+    if not _is_own(name):
+        return (downloads.cached(name, TOKENIZER) or Path(TOKENIZER)).parent
+    return Path(name).parent if name.endswith(".json") else Path(name)
 
 
 def _transformers(model: str) -> Any:

@@ -51,6 +51,7 @@ from golow.lower.images.volumes import norm_all_volumes, norm_volumes
 from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Pass
 from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
@@ -127,6 +128,7 @@ INFERENCE: Order = (
     pair_complex_numbers,
     drop_known_masks,
     share_heads,
+    keep_caches,
     grouped_products_stay_whole,
     attention_stays_whole,
     keep_group_norm,

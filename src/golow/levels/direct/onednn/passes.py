@@ -36,6 +36,7 @@ from golow.lower.images.volumes import keep_volumes, norm_volumes
 from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Pass
 from golow.lower.recognise.attention_fusion import name_attention
+from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.resampling import keep_resampling
@@ -65,6 +66,7 @@ INFERENCE: Order = (
     pair_complex_numbers,
     drop_known_masks,
     share_heads,
+    keep_caches,
     keep_grouped_products(),
     keep_attention(ATTENTION),
     keep_volumes,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.shared_kernels.fetch_inputs import fetch_image, fetch_rows
-from golow.levels.direct.cudnn.steps.built_plan import POSITION, Tensor
+from golow.levels.direct.cudnn.steps.built_plan import KEPT, POSITION, Tensor
+from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import GraphInput, Ref
 from golow.lower.plan.plan import Place
 
@@ -25,6 +26,11 @@ class Inputs:
         self._build, self._current, self._batches = build, build.current, batches
         self._given = given
         self.tensors: dict[tuple[str, str], Tensor] = {}
+        self._changed = frozenset(state_outputs(build.current.graph).values())
+
+    def is_state(self, item: GraphInput) -> bool:
+        """True if a step may change this buffer."""
+        return self._current.trains or item.value.name in self._changed
 
     def is_outside(self, name: str) -> bool:
         """True if no step makes the value."""
@@ -32,8 +38,13 @@ class Inputs:
 
     def state(self, reference: Ref) -> Tensor:
         """Return a tensor that a step changes in place, such as running statistics."""
-        dtype = self._current.value(reference).dtype
+        dtype = self.state_type(self._current.value(reference).dtype)
         return self._build.values.wanted(reference, Layout(dtype))
+
+    def state_type(self, dtype: str) -> str:
+        """Return the type in which a buffer is kept: in inference, numbers are activations."""
+        inference = not self._current.trains
+        return self._build.types.computed if inference and dtype == "float32" else dtype
 
     def batches(self, reference: Ref) -> tuple[Tensor, Tensor]:
         """Return all batches of an input, as they are in memory, and the current one's position."""
@@ -66,15 +77,18 @@ class Inputs:
         if item.kind == "gradient_sum":
             total = build.training.gradient_sum(item.target)
             return total if total.layout == layout else build.values.copied(total, layout)
-        if item.kind == "parameter" or (item.kind == "buffer" and not current.trains):
+        if item.kind == "parameter" or (item.kind == "buffer" and not self.is_state(item)):
             return build.memory.constant(value, layout)
         return None if exists else self._new_state(item, layout)
 
     def _new_state(self, item: GraphInput, layout: Layout) -> Tensor | None:
         """Memory for a piece of state, in PyTorch's order; None if that is not the layout."""
         value = item.value
-        place: Place = "counter" if self._build.counters.is_counter(value.name) else "state"
-        tensor = self._build.memory.new(value.name, value.shape, Layout(value.dtype), place)
+        place: Place = "state" if self._current.trains else KEPT
+        if self._build.counters.is_counter(value.name):
+            place = "counter"
+        own = Layout(self.state_type(value.dtype))
+        tensor = self._build.memory.new(value.name, value.shape, own, place)
         self.tensors[(item.kind, item.target)] = tensor
         return tensor if tensor.layout == layout else None
 

@@ -11,7 +11,7 @@ from golow.levels.direct.buffers import UNDECIDED
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout, dense, layout_of, same_memory
 from golow.levels.direct.cudnn.shared_kernels.pointwise import Operand, pointwise
-from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned, is_dense
+from golow.levels.direct.cudnn.steps.built_plan import KEPT, Tensor, is_aligned, is_dense
 from golow.levels.direct.cudnn.steps.split_axis_views import Folded, folded
 from golow.levels.direct.cudnn.steps.strided_copies import copy, unfold
 from golow.levels.direct.kernel_views import View
@@ -21,8 +21,8 @@ from golow.lower.plan.plan import Place
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
 
-# Places whose content a step of training changes where it is stored.
-CHANGED: tuple[Place, ...] = ("state", "counter")
+# Places whose content a step changes where it is stored.
+CHANGED: tuple[Place, ...] = ("state", "counter", KEPT)
 # Outputs of the graph that steps write when all gradients are there.
 AT_THE_END: tuple[OutputKind, ...] = (
     "parameter",
@@ -73,7 +73,9 @@ class Values:
         image &= value.dtype == "float32"
         dtype = self._build.types.computed if value.dtype == "float32" else value.dtype
         if item is not None and item.kind not in ("input", "parameter"):
-            dtype = value.dtype
+            inputs, dtype = self._build.inputs, value.dtype
+            if item.kind == "buffer" and inputs.is_state(item):
+                dtype = inputs.state_type(dtype)
         return Layout(dtype, "channels_last", value.shape[1]) if image else Layout(dtype)
 
     def wanted(self, reference: Ref, layout: Layout) -> Tensor:

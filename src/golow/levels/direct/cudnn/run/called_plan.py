@@ -18,8 +18,10 @@ from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.precision import TYPES
+from golow.levels.direct.cudnn.run.device_memory import NO_STATE
 from golow.levels.direct.cudnn.run.engine_refinement import refine
 from golow.levels.direct.cudnn.run.execution import Execution
+from golow.levels.direct.cudnn.run.kept_buffers import KeptBuffers
 from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
 from golow.levels.direct.cudnn.steps.built_plan import Built, Tensor
 from golow.levels.direct.cudnn.steps.returned_values import copy_out, made_outputs
@@ -48,7 +50,8 @@ class CalledPlan:
     take it. engines: those of the GPU, for all sizes. given: types of inputs, by position, where
     these are not the graph's. outputs: the type in which the caller gets each output. tune: whether
     to choose engines by timing them, for up to some minutes. example: inputs to time them with, and
-    to run once. sources: the graph's inputs by the names of their values. Raises `Unsupported` for
+    to run once. kept: where buffers are that the plan changes, together with other plans of the
+    network. sources: the graph's inputs by the names of their values. Raises `Unsupported` for
     operations without an engine, `MemoryError` if the GPU has no room.
     """
 
@@ -63,6 +66,7 @@ class CalledPlan:
         outputs: Sequence[str],
         tune: bool,
         example: Batch,
+        kept: KeptBuffers | None = None,
     ) -> None:
         self.gpu, self.output_types, self._example = engines.gpu, tuple(outputs), example
         self.sources = {item.value.name: item for item in graph.inputs}
@@ -75,6 +79,7 @@ class CalledPlan:
             self.built = built()
             if tune and self._is_refined(engines, read):
                 self.built = built()
+            self._state = NO_STATE if kept is None else kept.shared(self.built)
             # Iterations run over other arenas.
             self._weights = self._execution(self.built, read, arena=Region(0))
 
@@ -85,7 +90,8 @@ class CalledPlan:
         return refine(execution, engines)
 
     def _execution(self, built: Built, read: Read, arena: Region) -> Execution:
-        return Execution(built, self.gpu, self.sources, [], read, arena=arena)
+        sources, state = self.sources, self._state
+        return Execution(built, self.gpu, sources, [], read, arena=arena, state=state)
 
     @property
     def plan(self) -> Plan:
@@ -116,6 +122,7 @@ class CalledPlan:
                 _no_weights,
                 arena=arena.region,
                 weights=self._weights,
+                state=self._state,
             )
             return RunningPlan(
                 execution, self._example, self.output_types, arena.turns, current_stream

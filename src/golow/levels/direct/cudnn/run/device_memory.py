@@ -111,5 +111,5 @@ class DeviceMemory:
 
     def move_constants(self, moved: Mapping[int, int]) -> None:
         """Let the constants be at these addresses, by their buffers, and free their own memory."""
-        self._moved = moved
+        self._moved = {**self._moved, **moved}
         self._places.pop(CONSTANT, None)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 WINDOW = 12
 # Place of counters that are zero between steps: a kernel's last block to arrive is found by them.
 ARRIVALS: Place = "arrivals"
+# Place of buffers that inference changes, such as caches of keys and values.
+KEPT: Place = "kept"
 
 
 class Tensor(NamedTuple):

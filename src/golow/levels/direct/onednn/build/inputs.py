@@ -1,4 +1,4 @@
-"""Values from outside the graph: batches, weights, and the state that training changes."""
+"""Values from outside the graph: batches, weights, and the state that steps change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from golow.levels.direct.node import CurrentNode
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.build.memory import PlanMemory
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.lower.ir.graph import GraphInput, InputKind
+from golow.lower.analysis.liveness import state_outputs
+from golow.lower.ir.graph import GraphInput
 from golow.lower.plan.plan import Place
 from golow.records.workload import KEPT
 
@@ -25,10 +26,13 @@ class Inputs:
     ) -> None:
         self._current, self._memory, self._given = current, memory, given
         self.tensors: dict[tuple[str, str], Tensor] = {}
+        self._changed = frozenset(state_outputs(current.graph).values())
 
-    def is_state(self, kind: InputKind) -> bool:
-        """True if a step may change an input of this kind."""
-        return kind in KEPT or (self._current.trains and kind in ("parameter", "buffer"))
+    def is_state(self, item: GraphInput) -> bool:
+        """True if a step may change this input."""
+        if self._current.trains:
+            return item.kind in (*KEPT, "parameter", "buffer")
+        return item.value.name in self._changed
 
     def bring_in(self, item: GraphInput, layout: Descriptor | None) -> Tensor:
         """Allocate memory for an input in this layout."""
@@ -36,7 +40,7 @@ class Inputs:
         place: Place = UNDECIDED
         if item.kind in ("input", "target"):
             place = "input"
-        elif self.is_state(item.kind) or item.kind == "learning_rate":
+        elif self.is_state(item) or item.kind == "learning_rate":
             place = "state"
         key = (item.kind, item.target)
         layout = self._given.get(key, layout)

@@ -43,11 +43,11 @@ class Values:
     def wanted(self, reference: Ref, layout: Descriptor) -> Tensor:
         """Return a value in this layout, reordered if needed (once for all its readers).
 
-        A parameter that training changes takes the layout of its first reader.
+        State that steps change takes the layout of its first reader.
         """
         name, inputs = reference.name, self._build.inputs
         item = self._current.sources.get(name)
-        if name not in self._made and item is not None and inputs.is_state(item.kind):
+        if name not in self._made and item is not None and inputs.is_state(item):
             self._made[name] = [inputs.bring_in(item, layout)]
         made = self.tensor(reference)
         for tensor in self._made[name]:

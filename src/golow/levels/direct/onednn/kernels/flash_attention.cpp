@@ -9,6 +9,7 @@ struct Head {
   float *output, *logarithm;  // of each row's sum of exponentials
   Matrix key, value;
   long query_row, output_row, added_row, added_key, keys, inner, width;
+  long before;  // the first row: rows before it are not of this query, but their keys are here
   float scale;
   bool causal;
 };
@@ -63,9 +64,9 @@ static void add_keys(const Head& h, Panel p, long first, long rows, long begin, 
 // rows that see none of some keys are left out.
 template <int V>
 static void add_diagonal(const Head& h, Panel p, long first, long rows) {
-  const long left = h.keys - first;
+  const long own = h.before + first, left = h.keys - own;
   if (left <= 0 || rows <= 0) return;
-  add_keys<V>(h, p, first, rows, first, left < LANES ? left : LANES, true);
+  add_keys<V>(h, p, first, rows, own, left < LANES ? left : LANES, true);
   if constexpr (V > 1) {
     const Panel rest = {p.query + LANES, p.weights + LANES, p.output + LANES,
                         p.most + LANES,  p.total + LANES,   p.wide};
@@ -84,7 +85,7 @@ static void attend(const Head& h, long first, long rows) {
   read_columns<W>(h.query + first * h.query_row, h.query_row, rows, h.inner, h.scale, query);
   for (int q = 0; q < W; q++) most[q] = -__builtin_inff(), total[q] = 0;
   const Panel p = {query, weights, output, most, total, W};
-  const long all = h.causal && first < h.keys ? first : h.keys;
+  const long own = h.before + first, all = h.causal && own < h.keys ? own : h.keys;
   for (long begin = 0; begin < all; begin += KEYS)
     add_keys<V>(h, p, first, rows, begin, all - begin < KEYS ? all - begin : KEYS, false);
   if (h.causal) add_diagonal<V>(h, p, first, rows);
@@ -95,12 +96,14 @@ static void attend(const Head& h, long first, long rows) {
 
 static void body(void* const* pointers, const long* n, long begin, long end) {
   const long some = n[2], blocks = n[3], heads = n[4], sharing = n[5], rows = n[6];
-  const bool adds = n[12], keeps = n[13];
+  const bool adds = n[12], keeps = n[13], cached = n[30];  // of which the keys are as many as were written
   const float* const inputs[] = {static_cast<float*>(pointers[0]), static_cast<float*>(pointers[1]),
                                  static_cast<float*>(pointers[2])};
   const float* const added = adds ? static_cast<float*>(pointers[3]) : nullptr;
-  float* const output = static_cast<float*>(pointers[3 + adds]);
-  float* const logarithm = keeps ? static_cast<float*>(pointers[4 + adds]) : nullptr;
+  const long given = cached ? *static_cast<const long long*>(pointers[3 + adds]) : 0, most = n[7] - rows;
+  const long before = given < 0 ? 0 : cached && given > most ? most : given;
+  float* const output = static_cast<float*>(pointers[3 + adds + cached]);
+  float* const logarithm = keeps ? static_cast<float*>(pointers[4 + adds + cached]) : nullptr;
   const long *query = n + 14, *key = n + 17, *value = n + 20, *result = n + 23, *mask = n + 26;  // steps
   for (long part = begin; part < end; part++) {
     const long head = part / blocks % heads, image = part / blocks / heads, group = head / sharing;
@@ -112,7 +115,7 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
     h.logarithm = keeps ? logarithm + (image * heads + head) * rows : nullptr;
     h.added = adds ? added + image * mask[0] + head * mask[1] : nullptr;
     h.added_row = mask[2], h.added_key = mask[3];
-    h.keys = n[7], h.inner = n[8], h.width = n[9], h.causal = n[10];
+    h.before = before, h.keys = cached ? before + rows : n[7], h.inner = n[8], h.width = n[9], h.causal = n[10];
     h.scale = __int_as_float(static_cast<int>(n[11]));
     long first = part % blocks * some;
     const long last = first + some < rows ? first + some : rows;

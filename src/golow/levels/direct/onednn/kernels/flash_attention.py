@@ -35,18 +35,21 @@ class Scores(NamedTuple):
     scale: float
 
 
-def attention(placed: Sequence[Placed], scores: Scores, keeps: bool) -> Kernel:
-    """Pointers: query [B, H, L, E], key [B, G, S, E], value [B, G, S, D][, added] -> [B, H, L, D][,
-    with keeps: the logarithm of each row's sum of exponentials, B H L in a row]. H is a multiple of
-    G. placed: query, key, value, result."""
+def attention(
+    placed: Sequence[Placed], scores: Scores, keeps: bool, cached: bool = False
+) -> Kernel:
+    """Pointers: query [B, H, L, E], key [B, G, S, E], value [B, G, S, D][, added][, with cached:
+    position] -> [B, H, L, D][, with keeps: the logarithm of each row's sum of exponentials, B H L
+    in a row]. H is a multiple of G. placed: query, key, value, result. cached: row i sees the first
+    position + i + 1 keys, and others are not read."""
     images, heads, rows, inner = placed[0].shape
     _, groups, keys, width = placed[2].shape
     blocks = -(-rows // ROWS)
     numbers = (
         *parts(images * heads * blocks, images * heads * rows * keys),
         ROWS, blocks, heads, heads // groups, rows, keys, inner, width, int(scores.causal),
-        _bits(scores.scale), int(scores.added is not None), int(keeps), *_steps(placed),
-        *(scores.added or NOTHING),
+        bits(scores.scale), int(scores.added is not None), int(keeps), *_steps(placed),
+        *(scores.added or NOTHING), int(cached),
     )  # fmt: skip
     return Kernel(FORWARD, numbers)
 
@@ -59,7 +62,7 @@ def attention_backward(placed: Sequence[Placed], scores: Scores) -> Kernel:
     numbers = (
         *parts(images * groups, images * heads * rows * keys),
         groups, heads // groups, rows, keys, inner, width, int(scores.causal),
-        _bits(scores.scale), int(scores.added is not None), *_steps(placed),
+        bits(scores.scale), int(scores.added is not None), *_steps(placed),
         *(scores.added or NOTHING),
     )  # fmt: skip
     return Kernel(BACKWARD, numbers)
@@ -73,7 +76,7 @@ def _steps(placed: Sequence[Placed]) -> tuple[int, ...]:
     return tuple(step for item in placed for step in item.steps[:3])
 
 
-def _bits(number: float) -> int:
+def bits(number: float) -> int:
     """A float32 among the numbers of a kernel."""
     (bits,) = struct.unpack("i", struct.pack("f", number))
     return int(bits)

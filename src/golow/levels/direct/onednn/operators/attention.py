@@ -10,13 +10,11 @@ import numpy as np
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.bindings.library import Descriptor
 from golow.levels.direct.onednn.build.builder import Builder
-from golow.levels.direct.onednn.build.reader_layouts import made_for_reader
+from golow.levels.direct.onednn.build.heads import attended, heads, made_like, placed
 from golow.levels.direct.onednn.kernels import flash_attention as kernels
-from golow.levels.direct.onednn.kernels.flash_attention import Placed, Scores
+from golow.levels.direct.onednn.kernels.flash_attention import Scores
 from golow.levels.direct.onednn.steps.array_steps import results_of_arrays
 from golow.levels.direct.onednn.steps.built_plan import Tensor
-from golow.levels.direct.onednn.steps.strided_views import dense
-from golow.levels.direct.onednn.steps.value_views import strided
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
 
@@ -34,17 +32,15 @@ def attention(build: Builder, arguments: Attention) -> None:
     if not build.generates:
         _with_arrays(build, arguments)
         return
-    query, key, value = (
-        _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
-    )
-    output = _output(build, query, value.shape[3])
+    query, key, value = (heads(build, a) for a in (arguments.query, arguments.key, arguments.value))
+    output = attended(build, query, value.shape[3])
     written = [output]
     if keeps := build.current.is_read(1):
         rows = build.current.output(1).shape
         written.append(build.memory.new(build.current.output_name(1), rows, Descriptor.plain(rows)))
     added = _added(build, arguments.added, query.shape[2])
-    placed = [_placed(tensor) for tensor in (query, key, value, output)]
-    kernel = kernels.attention(placed, _how(arguments, query, added), keeps)
+    places = [placed(tensor) for tensor in (query, key, value, output)]
+    kernel = kernels.attention(places, _how(arguments, query, added), keeps)
     build.steps.kernel(kernel, [query, key, value, *([added.tensor] if added else [])], written)
     for index, tensor in enumerate(written):
         build.values.define(index, tensor)
@@ -57,50 +53,20 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         _backward_with_arrays(build, arguments)
         return
     query, key, value, output, gradient = (
-        _heads(build, a)
+        heads(build, a)
         for a in (
             arguments.query, arguments.key, arguments.value, arguments.output, arguments.gradient,
         )
     )  # fmt: skip
-    made = [_like(build, index, tensor) for index, tensor in enumerate((query, key, value))]
+    made = [made_like(build, index, tensor) for index, tensor in enumerate((query, key, value))]
     added = _added(build, arguments.added, query.shape[2])
-    placed = [_placed(tensor) for tensor in (query, key, value, output, gradient, *made)]
-    kernel = kernels.attention_backward(placed, _how(arguments, query, added))
+    places = [placed(tensor) for tensor in (query, key, value, output, gradient, *made)]
+    kernel = kernels.attention_backward(places, _how(arguments, query, added))
     logarithm = build.values.plain(arguments.logarithm)
     reads = [query, key, value, output, logarithm, gradient, *([added.tensor] if added else [])]
     build.steps.kernel(kernel, reads, made)
     for index, tensor in enumerate(made):
         build.values.define(index, tensor)
-
-
-def _heads(build: Builder, reference: Ref) -> Tensor:
-    """The value as it is stored, if the elements of a head's row are contiguous, else a copy."""
-    view = build.views.of(reference)
-    layout = strided(view)
-    if layout is None or layout.strides[-1] != 1:
-        return build.values.plain(reference)
-    return view.tensor._replace(shape=build.current.value(reference).shape, descriptor=layout)
-
-
-def _output(build: Builder, query: Tensor, width: int) -> Tensor:
-    """Memory for the result."""
-    shape = (*query.shape[:3], width)
-    view = made_for_reader(build, shape) if not build.current.trains else None
-    layout = strided(view) if view is not None else None
-    if view is None or layout is None:
-        return _like(build, 0, query._replace(shape=shape))
-    return view.tensor._replace(shape=shape, descriptor=layout)
-
-
-def _like(build: Builder, index: int, tensor: Tensor) -> Tensor:
-    """Memory for a result of the tensor's shape, with the axes in the order in which its own
-    are stored."""
-    layout = dense(tensor.shape, (*tensor.layout.strides[:-1], 0))
-    return build.memory.new(build.current.output_name(index), tensor.shape, layout)
-
-
-def _placed(tensor: Tensor) -> Placed:
-    return Placed(tensor.shape, tensor.layout.strides)
 
 
 def _added(build: Builder, reference: Ref | None, rows: int) -> Added | None:

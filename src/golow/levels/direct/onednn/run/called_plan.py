@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
 
 from golow.levels.direct.bundle_arrays import Batch, Read
 from golow.levels.direct.onednn.bindings.constants import ANY
-from golow.levels.direct.onednn.bindings.library import Engine
+from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
+from golow.levels.direct.onednn.build.inputs import Key
 from golow.levels.direct.onednn.operators.linear import AS_STORED
 from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
@@ -23,6 +25,7 @@ from golow.levels.direct.onednn.run.borrowed_weights import Lent, borrowed, prep
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
+from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, Switches, Tensor
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
@@ -35,7 +38,8 @@ class CalledPlan:
     graph: after the level's passes. read(kind, target): a parameter, buffer or constant, as graphs
     take it. workshop: what compiles kernels; None lets NumPy compute instead. layouts: as chosen by
     `chosen_layouts`; by default those that the library prefers. as_stored: whether products read
-    their weights in PyTorch's order instead. Raises `Unsupported` for shapes that the library
+    their weights in PyTorch's order instead. state: where buffers are that the plan changes,
+    together with other plans of the network. Raises `Unsupported` for shapes that the library
     refuses.
     """
 
@@ -47,12 +51,17 @@ class CalledPlan:
         *,
         layouts: tuning.Layouts | None = None,
         as_stored: bool = False,
+        state: TrainingState | None = None,
     ) -> None:
         self.layouts = layouts or tuning.Layouts(positions={})
         self._engine, self._workshop = Engine(), workshop
         layout_of = _as_stored(graph, workshop) if as_stored else self.layouts.tag
-        self._built = _build(graph, self._engine, layout_of, workshop)
-        self._weights = Execution(self._built, self._engine, read, workshop)
+        held = {} if state is None else state.layouts
+        self._built = _build(graph, self._engine, layout_of, workshop, held)
+        places = {} if state is None else state.places(self._built)
+        self._weights = Execution(self._built, self._engine, read, workshop, elsewhere=places)
+        if state is not None:
+            state.hold(self._weights)
 
     @property
     def plan(self) -> Plan:
@@ -150,9 +159,13 @@ def chosen_layouts(
 
 
 def _build(
-    graph: Graph, engine: Engine, layout_of: Callable[[int], int], workshop: Workshop | None
+    graph: Graph,
+    engine: Engine,
+    layout_of: Callable[[int], int],
+    workshop: Workshop | None,
+    state: Mapping[Key, Descriptor] = MappingProxyType({}),
 ) -> Built:
-    return build_plan(graph, engine, layout_of, Switches(0), workshop is not None)
+    return build_plan(graph, engine, layout_of, Switches(0), workshop is not None, state)
 
 
 def _as_stored(graph: Graph, workshop: Workshop | None) -> Callable[[int], int]:

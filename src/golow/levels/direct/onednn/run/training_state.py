@@ -1,4 +1,4 @@
-"""The memory of what training changes, for several plans of one network."""
+"""The memory of what steps change, for several plans of one network."""
 
 from __future__ import annotations
 
@@ -41,13 +41,18 @@ class TrainingState:
 
     def places(self, built: Built) -> dict[int, Place]:
         """Where a plan's buffers are, with room for what no plan had before."""
-        found = {key: tensor for key, tensor in built.inputs.items() if key[0] in KINDS}
+        buffers = built.plan.buffers
+        found = {
+            key: tensor
+            for key, tensor in built.inputs.items()
+            if buffers[tensor.buffer].place == "state"
+        }
         for kind in KINDS:
             new = {key: item for key, item in found.items() if key[0] == kind}
             self._make_room(
                 kind,
                 {
-                    key: built.plan.buffers[item.buffer].bytes
+                    key: buffers[item.buffer].bytes
                     for key, item in new.items()
                     if key not in self._places
                 },

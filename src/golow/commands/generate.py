@@ -1,0 +1,169 @@
+"""``golow generate``: texts of a language model at every level."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from golow.commands.keeping import shown_and_saved
+from golow.commands.options import JsonFile, Out, ReportFile, Threads, Workers, names, workers
+from golow.commands.quiet import prints_to_stderr
+from golow.commands.workload_flags import WeightsFlags
+from golow.records.errors import GolowError
+from golow.report.console import PlainConsole, wide_console
+
+if TYPE_CHECKING:
+    from golow.api import GenerationResult
+
+
+class TextPrecisionName(StrEnum):
+    """Weights, caches and arithmetic of every level."""
+
+    default = "default"
+    bf16 = "bf16"
+
+
+TextModel = Annotated[
+    str,
+    typer.Argument(
+        help="gpt2_small, hf:NAME, the folder of a training on text, or a step module as "
+        "file.py:Name or package.module:name.",
+        show_default=False,
+    ),
+]
+
+
+def generate(
+    model: TextModel,
+    *,
+    text: Annotated[
+        str | None, typer.Option(help="What the texts begin with.  [default: drawn tokens]")
+    ] = None,
+    prompt: Annotated[
+        int | None, typer.Option(help="Tokens of drawn prompts.  [default: 64]")
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
+    batch: Annotated[str, typer.Option(help="Texts together; several sizes as 1,8.")] = "1",
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated levels: eager, eager:static, compile:static, onednn.  "
+            "[default: all]"
+        ),
+    ] = None,
+    worker: Workers = None,
+    precision: Annotated[
+        TextPrecisionName,
+        typer.Option(
+            "--precision",
+            help="Weights, caches and arithmetic of every level; default is float32.",
+        ),
+    ] = TextPrecisionName.default,
+    temperature: Annotated[
+        float,
+        typer.Option(help="Divides the logits before a token is drawn; 0 takes the likeliest."),
+    ] = 0.0,
+    top_k: Annotated[
+        int, typer.Option("--top-k", help="Draw among so many of the likeliest tokens; 0 is all.")
+    ] = 0,
+    top_p: Annotated[
+        float,
+        typer.Option("--top-p", help="Draw among the likeliest tokens with this share together."),
+    ] = 1.0,
+    weights: Annotated[
+        Path | None, typer.Option(help="A .safetensors file with the state dict.")
+    ] = None,
+    published: WeightsFlags,
+    seed: Annotated[int, typer.Option(help="Seed of the weights and of the draws.")] = 0,
+    threads: Threads = None,
+    seconds: Annotated[float, typer.Option(help="Seconds of the race, for each level.")] = 20.0,
+    out: Out = Path("runs"),
+    json: JsonFile = None,
+    report: ReportFile = None,
+) -> None:
+    """Generate texts at every level, prove that they are right, and time prompt and tokens.
+
+    On a CPU. The exit status is 1 when a level differs or fails.
+    """
+    from golow import api
+    from golow.programs.comparison import store
+    from golow.report.progress import ProgressDisplay
+    from golow.storage.files import require_place
+
+    store.require_writable(out)
+    if json not in (None, "-"):
+        require_place(Path(str(json)))
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        try:
+            with prints_to_stderr():
+                result = api.generate(
+                    model,
+                    text=text,
+                    prompt=prompt,
+                    tokens=tokens,
+                    batch=_sizes(batch),
+                    levels=names(levels),
+                    workers=workers(worker or []),
+                    precision=precision.value,
+                    temperature=temperature,
+                    top_k=top_k,
+                    top_p=top_p,
+                    seed=seed,
+                    weights=weights,
+                    pretrained=published.pretrained,
+                    download=published.download,
+                    threads=threads,
+                    seconds=seconds,
+                    observer=display,
+                )
+        except api.GenerationInterrupted as stopped:
+            display.close()
+            _show_and_save(stopped.result, out, json, report)
+            raise typer.Exit(130) from None
+    _show_and_save(result, out, json, report)
+    verdicts = {run.verdict for case in result.generation.cases for run in case.runs}
+    raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise GolowError(
+            f"--batch {text} is not a batch size", "for example --batch 8, or --batch 1,8."
+        ) from None
+
+
+def _show(result: GenerationResult, json: str | None) -> None:
+    from golow.records.record import encode
+    from golow.report.generation.table import WIDTH, render
+    from golow.storage.files import write_whole, writing
+
+    to_pipe = json == "-"
+    render(result.generation, wide_console(WIDTH, stderr=True) if to_pipe else None)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(result.generation))
+        sys.stdout.flush()
+    elif json is not None:
+        with writing(json, "name another file."):
+            write_whole(Path(json), encode(result.generation))
+
+
+def _show_and_save(
+    result: GenerationResult, out: Path, json: str | None, report: Path | None
+) -> None:
+    """Show the results, save them, then write what else was asked for."""
+    from golow.report.html_report import write_report
+
+    folder = shown_and_saved(lambda: _show(result, json), result.save, out)
+    told = sys.stderr if json == "-" else sys.stdout
+    print(f"record: {folder}", file=told)
+    if find_spec("matplotlib") is not None:
+        result.figures(folder)
+    if report is not None:
+        print(f"report: {write_report([folder], report)}", file=told)

@@ -1,0 +1,1 @@
+"""`golow.compile(..., generation=...)`: a language model that writes text."""

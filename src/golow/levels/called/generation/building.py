@@ -1,0 +1,190 @@
+"""Builds a compiled model that generates: its step is captured for a few numbers of new tokens,
+lowered, built over one cache, and held against the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from golow.levels.called.building import target_for
+from golow.levels.called.generation.generation import Generation
+from golow.levels.called.generation.generator import Generator, GeneratorParts
+from golow.levels.called.generation.on_gpu import GeneratingGpu
+from golow.levels.called.generation.on_processor import GeneratingProcessor
+from golow.levels.called.gpu import OneGpu
+from golow.levels.called.one_size import OneSize
+from golow.levels.called.processor import Processor
+from golow.levels.called.target import Target, device_of, explained, require_inferring, roomy
+from golow.levels.called.wanted import Wanted
+from golow.lower.analysis.liveness import state_outputs
+from golow.lower.ir.graph import Graph, Node, Ref
+from golow.lower.operators.cache_update import CacheUpdate
+from golow.observer import Observer
+from golow.records.errors import GolowError
+from golow.storage.cache import open_cache
+from golow.workload.generation.step_modules import step_of
+
+TOKENS, POSITION = 0, 1  # inputs of a step
+FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
+TRIED = 5  # tokens of a text for which plans are held against the module
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def built_generator(
+    module: nn.Module, inputs: object, generation: Generation, wanted: Wanted, observer: Observer
+) -> Generator:
+    """Build the plans. module: a step, or a model that golow knows how to make one of. inputs:
+    None; tokens are all that a step takes. Raises `GolowError` for what cannot be run, before
+    anything is built."""
+    _require_sense(inputs, generation, wanted)
+    require_inferring(module)
+    counts = generation.counts()
+    step = step_of(module, generation.batch, generation.longest)
+    step.eval()
+    device = device_of(step, ())
+    target = target_for(step, device, wanted)
+    sizes = {}
+    for count in counts:
+        observer.stage(f"capturing a step of {_in_words(count)}")
+        sizes[count] = _lowered(step, generation.batch, count, target)
+    made = _device(target, open_cache(wanted.cache))
+    plans, weights = {}, step.state_dict()
+    for count, one in sizes.items():
+        observer.stage(f"building the plan of {_in_words(count)}")
+        with explained(target.level), roomy():
+            plans[count] = made.add(one, weights, _sample(generation.batch, count, target))
+    with roomy():
+        runs = dict(zip(plans, made.running(), strict=True))
+    vocabulary = _vocabulary(sizes[1].graph)
+    generator = Generator(
+        GeneratorParts(
+            type(module).__name__, generation, target.device, vocabulary, plans, runs, made.clear,
+            made.bytes, made.close,
+        )
+    )  # fmt: skip
+    observer.stage("running the module on a text")
+    _require_agreement(generator, step)
+    target.done()
+    return generator
+
+
+def _require_sense(inputs: object, generation: Generation, wanted: Wanted) -> None:
+    """Raise `GolowError` for options that mean nothing beside ``generation=``."""
+    extra = {
+        "inputs": inputs is not None,
+        "batch=": wanted.batch is not None,
+        "sequence=": wanted.sequence is not None,
+        "tune=True": wanted.tune,
+        "share=True": wanted.share,
+    }
+    found = next((name for name, given in extra.items() if given), None)
+    if found is not None:
+        raise GolowError(
+            f"{found} does not go with generation=",
+            "leave it out; sizes are those of golow.Generation(longest=..., batch=...).",
+        )
+    if not isinstance(generation, Generation):
+        raise GolowError(
+            f"generation= is {type(generation).__name__}", "give golow.Generation(longest=...)."
+        )
+
+
+def _in_words(count: int) -> str:
+    return f"{count} new tokens" if count > 1 else "1 new token"
+
+
+def _lowered(step: nn.Module, batch: int, count: int, target: Target) -> OneSize:
+    from golow.levels.called.lowering import lowered_step
+
+    sample = _sample(batch, count, target)
+    one = lowered_step(target.captured_as(step), target.captured_with(sample), target)
+    _require_step(one.graph, batch)
+    with explained(target.level):
+        target.require_runnable(one.graph)
+    return one
+
+
+def _sample(batch: int, count: int, target: Target) -> tuple[Tensor, Tensor]:
+    """Tokens and a position."""
+    tokens = torch.zeros(batch, count, dtype=torch.int64, device=target.device)
+    return tokens, torch.zeros((), dtype=torch.int64, device=target.device)
+
+
+def _device(target: Target, cache: Path) -> GeneratingProcessor | GeneratingGpu:
+    if isinstance(target, OneGpu):
+        return GeneratingGpu(target, cache)
+    assert isinstance(target, Processor)  # noqa: S101 - a target is one of the two
+    return GeneratingProcessor(target, cache)
+
+
+def _vocabulary(graph: Graph) -> int:
+    values = graph.values()
+    return next(values[o.name].shape[-1] for o in graph.outputs if o.kind == "output")
+
+
+def _require_step(graph: Graph, batch: int) -> None:
+    """Raise `GolowError` for a graph that is no step of a language model: whose output is not
+    logits, or that keeps anything but rows of caches, written at the position that it is given."""
+    values = graph.values()
+    made = [values[item.name] for item in graph.outputs if item.kind == "output"]
+    if len(made) != 1 or len(made[0].shape) != 2 or made[0].shape[0] != batch:
+        found = ", ".join(str(item) for item in made)
+        raise GolowError(
+            f"a step returns logits [batch, vocabulary], and this module returns {found}",
+            "give a module with forward(tokens [batch, count], position) -> logits.",
+        )
+    position = next((i.value.name for i in graph.inputs if _is_input(i.kind, i.target)), "")
+    makers = {value.name: node for node in graph.nodes for value in node.outputs if value}
+    targets = {item.name: item.target for item in graph.outputs if item.kind == "buffer"}
+    for name in state_outputs(graph):
+        if not _writes_rows(makers.get(name), position):
+            raise GolowError(
+                f"the step changes its buffer {targets.get(name, name)} in another way than by "
+                "writing the rows of the new tokens",
+                "write caches by index_copy_ at position + arange(count).",
+            )
+    if not targets:
+        raise GolowError(
+            "the step keeps nothing: it changes no buffer", "give its caches to register_buffer."
+        )
+
+
+def _is_input(kind: str, target: str) -> bool:
+    return kind == "input" and target == str(POSITION)
+
+
+def _writes_rows(node: Node | None, position: str) -> bool:
+    update = None if node is None else CacheUpdate.of(node)
+    return update is not None and update.position == Ref(name=position)
+
+
+def _require_agreement(generator: Generator, step: nn.Module) -> None:
+    """Raise `GolowError` for plans that compute something else than the module."""
+    batch, length = generator.batch, min(TRIED, generator.longest)
+    draws = torch.Generator().manual_seed(0)
+    text = torch.randint(generator.vocabulary, (batch, length), generator=draws)
+    text = text.to(generator.device)
+    with _unchanged(step):
+        expected = step(text, torch.zeros((), dtype=torch.int64, device=generator.device))
+    found = generator.prefill(text)
+    off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+    generator.forget()
+    if not off <= FAR:
+        raise GolowError(
+            f"the plans compute something else than the module: logits are off by {off:.0%}",
+            "a module that keeps state in attributes or draws random numbers cannot be compiled.",
+        )
+
+
+@contextmanager
+def _unchanged(step: nn.Module) -> Iterator[None]:
+    """Give buffers their content back."""
+    kept: dict[str, Tensor] = {name: item.clone() for name, item in step.named_buffers()}
+    yield
+    for name, item in step.named_buffers():
+        item.copy_(kept[name])

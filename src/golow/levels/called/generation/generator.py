@@ -1,0 +1,185 @@
+"""A language model that writes text: two or more plans over one cache and one set of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from golow.levels.called.forks import forks
+from golow.levels.called.generation.chunks import pieces
+from golow.levels.called.generation.generation import Generation
+from golow.levels.called.target import Run, TargetPlan
+from golow.levels.called.uncopied import Uncopied
+from golow.lower.plan.listing import table_lines
+from golow.records.errors import GolowError
+
+
+class GeneratorParts(NamedTuple):
+    """name: of the module's class. plans: by the number of new tokens that each takes. runs: the
+    same as functions of the addresses of tokens and position, and of the logits. vocabulary: how
+    many logits there are. clear: sets the caches to zero. bytes: of weights, caches and iterations.
+    close: gives all memory back."""
+
+    name: str
+    generation: Generation
+    device: torch.device
+    vocabulary: int
+    plans: Mapping[int, TargetPlan]
+    runs: Mapping[int, Run]
+    clear: Callable[[], None]
+    bytes: Callable[[], dict[str, int]]
+    close: Callable[[], None]
+
+
+class Generator(Uncopied):
+    """A language model, compiled to write text. All calls go on where the last one ended; `reset`
+    begins a new text.
+
+    position: how many tokens the cache holds. Tokens are int64 on the model's device. One thread
+    uses it at a time; nothing is built, captured or allocated by `prefill` and `decode`.
+    """
+
+    def __init__(self, parts: GeneratorParts) -> None:
+        generation, device = parts.generation, parts.device
+        self._parts, self._runs = parts, dict(parts.runs)
+        self._counts = tuple(sorted(self._runs))
+        self._forks = len(forks)
+        self.batch, self.longest = generation.batch, generation.longest
+        self.vocabulary, self.device, self.name = parts.vocabulary, device, parts.name
+        self.position = 0
+        new = torch.empty
+        self._text = new(self.batch, self.longest, dtype=torch.int64, device=device)
+        self._given = {n: new(self.batch, n, dtype=torch.int64, device=device) for n in self._runs}
+        self._position = new((), dtype=torch.int64, device=device)
+        self._logits = new(self.batch, self.vocabulary, dtype=torch.float32, device=device)
+        self._best = new(self.batch, dtype=torch.int64, device=device)
+        self._at = {
+            n: ([ids.data_ptr(), self._position.data_ptr()], [self._logits.data_ptr()])
+            for n, ids in self._given.items()
+        }
+
+    def prefill(self, ids: Tensor) -> Tensor:
+        """Read one or more tokens of each text, int64 [batch, count]; return the logits of the
+        token that follows, float32 [batch, vocabulary], in memory that the next call writes again.
+        Raises `GolowError` for tokens that do not fit."""
+        self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1)
+        begin, end = self.position, self.position + ids.shape[1]
+        self._text[:, begin:end].copy_(ids)
+        for start, count in pieces(begin, end, self._counts):
+            self._given[count].copy_(self._text[:, start : start + count])
+            self._run(start, count)
+        self.position = end
+        return self._logits
+
+    def decode(self, ids: Tensor) -> Tensor:
+        """Read one more token of each text, int64 [batch] or [batch, 1]; return as `prefill`
+        does."""
+        if ids.dim() == 1:
+            ids = ids.unsqueeze(1)
+        self._require_fitting(ids, 1)
+        begin = self.position
+        self._text[:, begin : begin + 1].copy_(ids)
+        self._given[1].copy_(ids)
+        self._run(begin, 1)
+        self.position = begin + 1
+        return self._logits
+
+    def generate(self, ids: Tensor, tokens: int = 128) -> Tensor:
+        """Read tokens, int64 [batch, count], and write as many more, each the likeliest; return
+        those, int64 [batch, tokens]. The last one was not read: to go on, give it first. Raises
+        `GolowError` if the texts become longer than `longest`."""
+        if not isinstance(tokens, int) or tokens < 1:
+            raise GolowError(f"tokens={tokens!r} writes nothing", "use tokens=1 or more.")
+        self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1, beside=tokens - 1)
+        found = torch.empty(self.batch, tokens, dtype=torch.int64, device=self.device)
+        logits = self.prefill(ids)
+        for index in range(tokens):
+            if index:
+                logits = self.decode(self._best)
+            torch.argmax(logits, dim=-1, out=self._best)
+            found[:, index].copy_(self._best)
+        return found
+
+    def reset(self) -> None:
+        """Begin new texts. What the cache holds is not read any more, and stays until it is written
+        over."""
+        self.position = 0
+
+    # ------------------------------------------------------------ about it
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of tokens that plans take at once."""
+        return self._counts
+
+    def plan(self, count: int = 1) -> str:
+        """Return the steps of the plan that takes so many new tokens, a line each. Raises
+        `GolowError` for a number without a plan."""
+        self._require_open()
+        if count not in self._parts.plans:
+            known = ", ".join(map(str, self._counts))
+            raise GolowError(f"there is no plan for {count} new tokens", f"there are {known}.")
+        return "\n".join(table_lines(self._parts.plans[count].plan))
+
+    def memory(self) -> dict[str, int]:
+        """Return bytes: ``weights`` and ``cache``, once for all plans, and ``iteration``."""
+        self._require_open()
+        return self._parts.bytes()
+
+    def forget(self) -> None:
+        """Set the caches to zero, and begin new texts."""
+        self._require_open()
+        self._parts.clear()
+        self.reset()
+
+    def close(self) -> None:
+        """Give all memory back. A later call is an error."""
+        if self._runs:
+            self._runs = {}
+            self._parts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ implementation
+
+    def _run(self, start: int, count: int) -> None:
+        self._position.fill_(start)
+        self._runs[count](*self._at[count])
+
+    def _require_fitting(self, ids: Tensor, count: int, beside: int = 0) -> None:
+        """Raise `GolowError` for other tokens than so many of each text, and for too many.
+        beside: further ones to come."""
+        self._require_open()
+        if ids.dtype != torch.int64 or ids.device != self.device:
+            raise GolowError(
+                f"the tokens are {str(ids.dtype).removeprefix('torch.')} on {ids.device}",
+                f"give int64 on {self.device}.",
+            )
+        if count < 1 or tuple(ids.shape) != (self.batch, count):
+            wanted = f"[{self.batch}, {'count' if count != 1 else 1}]"
+            raise GolowError(
+                f"the tokens are {list(ids.shape)}, not {wanted}",
+                "give each text as many tokens, or compile with another batch in Generation.",
+            )
+        after = self.position + count + beside
+        if after > self.longest:
+            raise GolowError(
+                f"the texts would have {after} tokens, and the cache holds {self.longest}",
+                "call reset() for new texts, or compile with a larger longest in Generation.",
+            )
+
+    def _require_open(self) -> None:
+        if not self._runs:
+            raise GolowError("the compiled model is closed")
+        if self._forks != len(forks):
+            raise GolowError(
+                "the model was compiled in the process that this one was forked from",
+                "compile it after the fork: threads do not survive one.",
+            )

@@ -1,0 +1,76 @@
+"""`cudnn` as the device of a compiled model that generates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from golow.levels.called.gpu import OneGpu, batch_bytes, type_name
+from golow.levels.called.one_size import OneSize
+from golow.levels.called.target import Run
+
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.run.called_plan import CalledPlan
+
+
+class GeneratingGpu:
+    """Plans of one model over one cache, each a CUDA graph on torch's current stream. cache:
+    golow's folder for what is built."""
+
+    def __init__(self, target: OneGpu, cache: Path) -> None:
+        from golow.levels.direct.cudnn.run.kept_buffers import KeptBuffers
+
+        self.target, self._engines = target, target.engines_for(cache, tune=False)
+        self._kept, self._weights = KeptBuffers(), target.shared_weights()
+        self._plans: list[CalledPlan] = []
+
+    def add(
+        self, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
+    ) -> CalledPlan:
+        """Build the plan of a lowered step. state: the module's state dict; sample: inputs."""
+        from golow.levels.direct.cudnn.run.called_plan import CalledPlan
+
+        self.target.building()
+        plan = CalledPlan(
+            one.graph,
+            one.reading(state, self.target.array),
+            self._engines,
+            precision=self.target.precision,
+            given={str(k): type_name(item) for k, item in enumerate(sample)},
+            outputs=["float32"],
+            example=batch_bytes("input", sample),
+            tune=False,
+            kept=self._kept,
+        )
+        plan.share(self._weights)
+        self._plans.append(plan)
+        return plan
+
+    def running(self) -> list[Run]:
+        """All plans, in their order, over one memory for iterations."""
+        room = max(plan.plan.sizes["arena"] for plan in self._plans)
+        arena = self.target.arena(room, len(self._plans))
+        return [self.target.running(plan, arena) for plan in self._plans]
+
+    def clear(self) -> None:
+        """Set the caches to zero."""
+        self.target.wait()
+        self._kept.clear(self._engines.gpu)
+
+    def bytes(self) -> dict[str, int]:
+        """Return bytes of weights and caches, once for all plans, and of iterations."""
+        return {
+            "weights": self._weights.bytes,
+            "cache": self._kept.bytes,
+            "iteration": max(plan.plan.sizes["arena"] for plan in self._plans),
+        }
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self.target.wait()
+        self._plans = []
+        self._weights.close()
+        self._kept.close()

@@ -1,0 +1,63 @@
+"""`onednn` as the device of a compiled model that generates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from golow.levels.called.one_size import OneSize
+from golow.levels.called.processor import Processor
+from golow.levels.called.target import Run
+from golow.levels.compiler import find_compiler
+from golow.levels.direct.onednn.run.called_plan import CalledPlan
+from golow.levels.direct.onednn.run.kernel_compilation import Workshop
+from golow.levels.direct.onednn.run.training_state import TrainingState
+
+
+class GeneratingProcessor:
+    """Plans of one model over one cache. All of them read weights in PyTorch's order, so that they
+    share them. cache: golow's folder for what is built."""
+
+    def __init__(self, target: Processor, cache: Path) -> None:
+        self.target = target
+        self._state, self._weights = TrainingState(), target.shared_weights()
+        self._plans: list[CalledPlan] = []
+        target.building()
+        compiler = find_compiler()
+        self._workshop = Workshop(compiler, cache / target.level) if compiler else None
+
+    def add(
+        self, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
+    ) -> CalledPlan:
+        """Build the plan of a lowered step. state: the module's state dict; sample: inputs."""
+        self.target.building()
+        read = one.reading(state, self.target.array)
+        plan = CalledPlan(one.graph, read, self._workshop, as_stored=True, state=self._state)
+        plan.share(self._weights)
+        self._plans.append(plan)
+        return plan
+
+    def running(self) -> list[Run]:
+        """All plans, in their order, over one memory for iterations."""
+        room = max(plan.plan.sizes["arena"] for plan in self._plans)
+        arena = self.target.arena(room, len(self._plans))
+        return [self.target.running(plan, arena) for plan in self._plans]
+
+    def clear(self) -> None:
+        """Set the caches to zero."""
+        self._state.clear(["buffer"])
+
+    def bytes(self) -> dict[str, int]:
+        """Return bytes of weights and caches, once for all plans, and of iterations."""
+        return {
+            "weights": self._weights.bytes,
+            "cache": self._state.bytes,
+            "iteration": max(plan.plan.sizes["arena"] for plan in self._plans),
+        }
+
+    def close(self) -> None:
+        """Give all memory back."""
+        self._plans, self._state = [], TrainingState()
+        self._weights.close()

@@ -1,0 +1,1 @@
+"""The levels of text generation, a file each."""

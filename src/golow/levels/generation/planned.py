@@ -1,0 +1,51 @@
+"""``onednn``: the step module as plans of the library over one cache, with no framework in them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from golow.levels.called.generation.building import built_generator
+from golow.levels.called.generation.generation import Generation
+from golow.levels.called.generation.generator import Generator
+from golow.levels.called.wanted import Wanted
+from golow.levels.generation.program import TextProgram
+from golow.levels.generation.static import step_module
+from golow.observer import Silent
+from golow.records.errors import GolowError, Unsupported
+from golow.workload.generation.text_bundle import TextBundle
+
+
+class Planned:
+    """A generator over a compiled model. Its logits are in memory that the next call writes."""
+
+    def __init__(self, compiled: Generator) -> None:
+        self._compiled = compiled
+
+    def prefill(self, tokens: Tensor) -> Tensor:
+        """Logits after the tokens that texts begin with."""
+        self._compiled.reset()
+        return self._compiled.prefill(tokens)
+
+    def step(self, tokens: Tensor, position: int) -> Tensor:
+        """Logits after the next tokens."""
+        return self._compiled.decode(tokens)
+
+
+def planned(bundle: TextBundle) -> Planned:
+    """The generator; raises `Unsupported` for a step that the level cannot run."""
+    work = bundle.workload
+    if work.precision != "default":
+        raise Unsupported("onednn", "it computes in float32")
+    texts = Generation(longest=work.longest, batch=work.batch)
+    wanted = Wanted(level="onednn", threads=work.threads)
+    try:
+        return Planned(built_generator(step_module(bundle), None, texts, wanted, Silent()))
+    except GolowError as error:
+        if isinstance(error.__cause__, Unsupported):
+            raise error.__cause__ from None
+        raise
+
+
+def program(variant: str) -> TextProgram:
+    """The worker's side."""
+    return TextProgram(planned)

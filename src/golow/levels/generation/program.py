@@ -1,0 +1,88 @@
+"""The worker's program of a level that generates texts: the level gives the logits, everything else
+is alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from golow.worker.protocol import LoadReport
+from golow.worker.text_program import Draws, Tokens
+from golow.workload.generation.sampling import choose
+from golow.workload.generation.text_bundle import TextBundle
+
+
+class Generator(Protocol):
+    """The part of a level that is its own: a model that remembers the text so far."""
+
+    def prefill(self, tokens: Tensor) -> Tensor:
+        """Begin texts with these tokens, int64 [batch, count]: logits [batch, vocabulary] after
+        the last one."""
+
+    def step(self, tokens: Tensor, position: int) -> Tensor:
+        """Logits after the next token of each text, [batch, 1], behind ``position`` others."""
+
+
+class TextProgram:
+    """Serves the generator that a level makes from a bundle."""
+
+    def __init__(self, make: Callable[[TextBundle], Generator]) -> None:
+        self._make = make
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Make the generator; its first text, of the shapes of all others, is part of that."""
+        begin = time.perf_counter()
+        torch.set_grad_enabled(False)  # as transformers' generate runs
+        self._bundle = TextBundle(bundle)
+        self._workload = self._bundle.workload
+        self._generator = self._make(self._bundle)
+        made = time.perf_counter()
+        size = self._workload.batch
+        self._generator.prefill(torch.zeros(size, self._workload.prompt, dtype=torch.long))
+        self._generator.step(torch.zeros(size, 1, dtype=torch.long), self._workload.prompt)
+        return LoadReport(phases={"load": made - begin, "build": time.perf_counter() - made})
+
+    def prompt(self, tokens: Tokens, draws: Draws) -> None:
+        """Take the beginning of the next texts."""
+        self._prompt = torch.tensor(tokens)
+        self._draws = [torch.tensor(drawn, dtype=torch.float64) for drawn in draws]
+        self._made = 0
+
+    def first(self) -> list[int]:
+        """Compute the prompt and choose the first tokens."""
+        return self._chosen(self._generator.prefill(self._prompt))
+
+    def following(self) -> list[int]:
+        """Give the last tokens to the model and choose the next ones."""
+        position = self._prompt.shape[1] + self._made - 1
+        return self._chosen(self._generator.step(self._last, position))
+
+    def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
+        """Write the logits after these positions."""
+        given, wanted, found = torch.tensor(tokens), set(positions), {}
+        logits = self._generator.prefill(_whole(given[:, :prompt]))
+        for place in range(prompt - 1, max(wanted) + 1):
+            if place >= prompt:
+                logits = self._generator.step(_whole(given[:, place : place + 1]), place)
+            if place in wanted:
+                found[f"output/{place}"] = logits.contiguous().clone()
+        save_file(found, file)
+
+    def _chosen(self, logits: Tensor) -> list[int]:
+        draws = self._draws[self._made] if self._draws else None
+        chosen = choose(logits, self._workload.sampling, draws)
+        self._last = _whole(chosen[:, None])
+        self._made += 1
+        found: list[int] = chosen.tolist()
+        return found
+
+
+def _whole(part: Tensor) -> Tensor:
+    """A tensor of its own: torch.compile would compile anew for the strides of a part."""
+    return part.clone(memory_format=torch.contiguous_format)

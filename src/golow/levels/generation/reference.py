@@ -1,0 +1,118 @@
+"""The reference: the step module in float64, which also judges the tokens that levels chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from golow.levels.generation.program import Generator, TextProgram
+from golow.levels.generation.static import Static
+from golow.levels.torch.in_double import InDouble
+from golow.levels.torch.rounded_operations import Grid, RoundedOperations
+from golow.worker.text_program import Draws, Moved, Tokens
+from golow.workload.generation.sampling import explaining_errors
+from golow.workload.generation.step_modules import is_own_step, step_of
+
+MOST_TEXTS = 32  # that are replayed together
+
+
+class Reference(Static):
+    """The step module in float64. grid: to which operations round, if they do."""
+
+    def __init__(self, step: nn.Module, grid: Grid | None = None) -> None:
+        super().__init__(step.double())
+        self._grid = grid
+
+    def step(self, tokens: Tensor, position: int) -> Tensor:
+        """Logits after the next tokens, in float64."""
+        with self._arithmetic():
+            return super().step(tokens, position).double()
+
+    @contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        with ExitStack() as modes:
+            modes.enter_context(InDouble())
+            if self._grid is not None:
+                modes.enter_context(RoundedOperations(self._grid))
+            yield
+
+
+class ReferenceProgram(TextProgram):
+    """Serves the reference."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda bundle: self._built(bundle.workload.batch))
+        self._moved: Moved | None = None
+        self._module: nn.Module | None = None
+
+    def move(self, moved: Moved | None) -> None:
+        """Let the reference be moved from now on."""
+        self._moved, self._module = moved, None
+        self._generator = self._built(self._workload.batch)
+
+    def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
+        """Write the logits after these positions; what is between two of them comes at once."""
+        given, begin, found = torch.tensor(tokens), 0, {}
+        for place in sorted(positions):
+            part = given[:, begin : place + 1]
+            found[f"output/{place}"] = self._generator.step(part, begin).clone()
+            begin = place + 1
+        save_file(found, file)
+
+    def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
+        """The least errors that explain the tokens behind the prompt."""
+        given, drawn = torch.tensor(tokens), torch.tensor(draws, dtype=torch.float64)
+        generator, size = self._generator, self._workload.batch
+        if self._module is not None and not is_own_step(self._module):
+            size = min(len(given), MOST_TEXTS)
+            generator = self._built(size)
+        errors: list[list[float]] = []
+        for begin in range(0, len(given), size):
+            part = given[begin : begin + size]
+            # Texts that are missing in the last part repeat its first one.
+            texts = torch.cat([part, part[:1].expand(size - len(part), -1)])
+            its = drawn[:, begin : begin + size] if len(draws) else None
+            errors += self._replayed(generator, texts, prompt, its, len(part)).tolist()
+        return errors
+
+    def _replayed(
+        self, generator: Generator, texts: Tensor, prompt: int, draws: Tensor | None, count: int
+    ) -> Tensor:
+        sampling, found = self._workload.sampling, []
+        logits = generator.prefill(texts[:, :prompt])
+        for made, place in enumerate(range(prompt, texts.shape[1])):
+            if made:
+                logits = generator.step(texts[:, place - 1 : place], place - 1)
+            own = None if draws is None else draws[made]
+            found.append(explaining_errors(logits[:count], texts[:count, place], sampling, own))
+        return torch.stack(found, 1)
+
+    def _built(self, batch: int) -> Reference:
+        """The reference for so many texts; all share the weights."""
+        moved = self._moved
+        if self._module is None:
+            self._module = self._bundle.module().double()
+            if moved is not None:
+                _move(self._module, moved)
+        grid = None
+        if moved is not None and moved.digits:
+            grid = Grid(moved.digits, moved.least, moved.seed)
+        return Reference(step_of(self._module, batch, self._workload.longest), grid)
+
+
+def _move(module: nn.Module, moved: Moved) -> None:
+    """Move each weight by the share of itself, up or down."""
+    generator = torch.Generator().manual_seed(moved.seed)
+    for weight in module.parameters():
+        up = torch.randint(2, weight.shape, generator=generator).mul_(2).sub_(1)
+        weight.mul_(1 + moved.share * up)
+
+
+def program(variant: str) -> ReferenceProgram:
+    """The worker's side."""
+    return ReferenceProgram()

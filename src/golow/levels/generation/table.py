@@ -1,0 +1,107 @@
+"""The levels of text generation, a row each, from the most abstract one down."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.levels.direct.onednn import level as onednn
+from golow.levels.level import IDLE_NUMPY, python_worker
+from golow.levels.probe import Probe
+from golow.records.errors import GolowError
+from golow.records.record import encode
+from golow.records.text import TextWorkload
+
+BASELINE = "eager:static"
+"""Always runs: it is the step module itself, whose float64 form is the reference."""
+
+REFERENCE = "golow.levels.generation.reference"
+
+
+def _available() -> Probe:
+    return Probe(True)
+
+
+def _no_environment(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
+    return IDLE_NUMPY
+
+
+class TextLevel(NamedTuple):
+    """A level that generates texts.
+
+    served_by: the module of its Python worker, with ``program(variant)``. probe: whether it can run
+    here. environment: variables of its worker, for a workload and golow's cache.
+    """
+
+    name: str
+    summary: str
+    served_by: str
+    probe: Callable[[], Probe] = _available
+    environment: Callable[[TextWorkload, Path], Mapping[str, str]] = _no_environment
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command of its worker."""
+        return python_worker(self.served_by, "")
+
+
+def _has_compiler() -> Probe:
+    if shutil.which("g++") or shutil.which("clang++"):
+        return Probe(True)
+    return Probe(False, "there is no C++ compiler for Inductor", "apt-get install g++")
+
+
+def _inductor(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
+    key = encode(workload) + version("torch").encode()
+    folder = cache / "inductor" / hashlib.sha256(key).hexdigest()[:16]
+    threads = str(workload.threads)
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_COMPILE_THREADS": threads}
+
+
+def _own_cache(workload: TextWorkload, cache: Path) -> Mapping[str, str]:
+    return {"GOLOW_CACHE": str(cache)}
+
+
+LEVELS = (
+    TextLevel(
+        "eager",
+        "PyTorch, a cache that grows by concatenation; for hf: the dynamic cache",
+        "golow.levels.generation.growing",
+    ),
+    TextLevel(
+        BASELINE,
+        "PyTorch, a cache that is written in place",
+        "golow.levels.generation.static",
+    ),
+    TextLevel(
+        "compile:static",
+        "torch.compile of the step, a cache that is written in place",
+        "golow.levels.generation.compiled",
+        probe=_has_compiler,
+        environment=_inductor,
+    ),
+    TextLevel(
+        "onednn",
+        "plans of oneDNN over one cache; attention reads only what is there",
+        "golow.levels.generation.planned",
+        probe=onednn.probe,
+        environment=_own_cache,
+    ),
+)
+
+
+def chosen(names: Sequence[str] | None) -> tuple[TextLevel, ...]:
+    """The levels of these names and the baseline, in the order of the table; all for None. Raises
+    `GolowError` for a name that no level has."""
+    known = {level.name: level for level in LEVELS}
+    for name in names or ():
+        if name not in known:
+            raise GolowError(
+                f"there is no level {name!r} that generates texts", f"levels: {', '.join(known)}."
+            )
+    wanted = set(known) if names is None else {*names, BASELINE}
+    return tuple(level for level in LEVELS if level.name in wanted)

@@ -1,0 +1,256 @@
+"""Integers that follow from positions in a text alone: which places rows are written to, and which
+keys a mask lets a row see.
+
+Everything is worked out symbolically from the graph, so an answer holds at every position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from golow.lower.aten.canonical import canonicalise
+from golow.lower.aten.decomposition import decompose
+from golow.lower.aten.scalar_constants import inline_numbers
+from golow.lower.ir.clean_up import eliminate_dead_code
+from golow.lower.ir.graph import Graph, GraphOutput, Ref, Value
+from golow.lower.ir.operator import Operator, record_of
+from golow.lower.ir.rewriting import Links
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.copy import Copy
+from golow.lower.operators.expand import Expand
+from golow.lower.operators.fill import Fill
+from golow.lower.operators.iota import Iota
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.slice import Slice
+
+VOCABULARY = (decompose, canonicalise, inline_numbers)
+MOST_NODES = 200  # of what makes an index or a mask
+INTEGERS = ("int64", "int32")
+
+
+class Places(NamedTuple):
+    """Integers ``constant + steps[0] * i0 + steps[1] * i1 + ... + times * position``. position: an
+    input of the graph with one element, empty if times is 0. Steps along axes of size one are 0."""
+
+    constant: int
+    steps: tuple[int, ...]
+    position: str = ""
+    times: int = 0
+
+
+class Condition(NamedTuple):
+    """Truth values: all of these integers are at least 0. None of them: always true."""
+
+    all_of: tuple[Places, ...]
+    rank: int
+
+
+Known = Places | Condition
+
+
+def places_of(graph: Graph, name: str) -> Places | None:
+    """Return what an index holds; None for anything but the integers of `Places`."""
+    found = _known(graph, name)
+    return found if isinstance(found, Places) else None
+
+
+def sees_up_to_itself(graph: Graph, name: str) -> str:
+    """The input ``position`` if row i of this mask [..., L, S] sees the keys 0 to position + i, at
+    every position from 0 to S - L; empty for another mask."""
+    found, shape = _known(graph, name), graph.values()[name].shape
+    if not isinstance(found, Condition) or len(shape) < 2:
+        return ""
+    rows, keys = shape[-2:]
+    outer = (0,) * (len(shape) - 2)
+    left = {item for item in found.all_of if _least(item, shape, keys - rows) < 0}
+    position = next(iter(left)).position if len(left) == 1 else ""
+    wanted = Places(0, (*outer, int(rows > 1), -1), position, 1)
+    return position if left == {wanted} else ""
+
+
+def _least(item: Places, shape: Sequence[int], last: int) -> int:
+    """The least of these integers, for positions from 0 to the last."""
+    sizes = zip(item.steps, shape, strict=True)
+    least = sum(min(0, step * (size - 1)) for step, size in sizes)
+    return item.constant + least + min(0, item.times * last)
+
+
+# ---------------------------------------------------------------- the values behind it
+
+
+def _known(graph: Graph, name: str) -> Known | None:
+    part = _behind(graph, name)
+    if part is None:
+        return None
+    for change in VOCABULARY:
+        part = change(part)
+    part = eliminate_dead_code(part)
+    values = part.values()
+    known: dict[str, Known] = {
+        item.value.name: Places(0, (0,) * len(item.value.shape), item.value.name, 1)
+        for item in part.inputs
+        if math.prod(item.value.shape) == 1 and item.value.dtype in INTEGERS
+    }
+    for node in part.nodes:
+        record, output = record_of(node), node.outputs[0] if len(node.outputs) == 1 else None
+        found = None if record is None or output is None else _step(record, output, known, values)
+        if found is not None and output is not None:
+            known[output.name] = found
+    return known.get(part.outputs[0].name)
+
+
+def _behind(graph: Graph, name: str) -> Graph | None:
+    """The part of the graph that makes a value from inputs of the graph; None if it is large."""
+    links = Links(graph)
+    wanted, nodes, inputs = [name], set[int](), set[str]()
+    while wanted:
+        one = wanted.pop()
+        maker = links.maker.get(one)
+        if maker is None:
+            inputs.add(one)
+        elif maker not in nodes:
+            nodes.add(maker)
+            wanted += links.nodes[maker].references()
+        if len(nodes) > MOST_NODES:
+            return None
+    return Graph(
+        name=graph.name,
+        mode=graph.mode,
+        inputs=tuple(item for item in graph.inputs if item.value.name in inputs),
+        nodes=tuple(links.nodes[position] for position in sorted(nodes)),
+        outputs=(GraphOutput(name=name, kind="output", target="0"),),
+    )
+
+
+# ---------------------------------------------------------------- one operation
+
+
+def _step(
+    record: Operator, output: Value, known: dict[str, Known], values: dict[str, Value]
+) -> Known | None:
+    match record:
+        case Iota(start=int(), step=int()) if output.dtype in INTEGERS:
+            return Places(int(record.start), (int(record.step) if record.count > 1 else 0,))
+        case Fill(value=1.0, dtype="bool"):
+            return Condition((), len(record.shape))
+        case Copy():
+            return known.get(record.x.name)
+        case Reshape() | Expand() | Permute() | Slice():
+            source = known.get(record.x.name)
+            return None if source is None else _viewed(record, source, values[record.x.name].shape)
+        case Pointwise():
+            return _computed(record.function, record.operands, output, known)
+        case Binary(activation=None):
+            return _computed(record.function, (record.a, record.b), output, known)
+    return None
+
+
+def _viewed(
+    record: Reshape | Expand | Permute | Slice, source: Known, shape: Sequence[int]
+) -> Known | None:
+    if isinstance(source, Condition):
+        items = [_viewed(record, item, shape) for item in source.all_of]
+        rank = len(record.order) if isinstance(record, Permute) else len(_shape(record, shape))
+        found = tuple(item for item in items if isinstance(item, Places))
+        return Condition(found, rank) if len(found) == len(items) else None
+    steps = source.steps
+    match record:
+        case Permute():
+            return source._replace(steps=tuple(steps[axis] for axis in record.order))
+        case Slice():
+            moved = source.constant + record.start * steps[record.axis]
+            own = _shape(record, shape)[record.axis]
+            step = steps[record.axis] * record.step if own > 1 else 0
+            return source._replace(
+                constant=moved, steps=(*steps[: record.axis], step, *steps[record.axis + 1 :])
+            )
+        case Expand():
+            return source._replace(steps=(*(0,) * (len(record.shape) - len(steps)), *steps))
+        case Reshape():
+            if [n for n in shape if n != 1] != [n for n in record.shape if n != 1]:
+                return None
+            left = iter(step for step, size in zip(steps, shape, strict=True) if size != 1)
+            return source._replace(steps=tuple(next(left) if n != 1 else 0 for n in record.shape))
+
+
+def _shape(record: Reshape | Expand | Slice, shape: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(record, Slice):
+        return record.shape
+    size = len(range(record.start, record.stop, record.step))
+    return (*shape[: record.axis], size, *shape[record.axis + 1 :])
+
+
+def _computed(
+    function: str, given: Sequence[object], output: Value, known: dict[str, Known]
+) -> Known | None:
+    operands: list[Known] = []
+    for operand in given:
+        found = known.get(operand.name) if isinstance(operand, Ref) else _number(operand)
+        if found is None:
+            return None
+        operands.append(found)
+    rank = len(output.shape)
+    if function == "convert" and output.dtype in (*INTEGERS, "bool"):
+        same = isinstance(operands[0], Condition) == (output.dtype == "bool")
+        return operands[0] if same else None
+    if all(isinstance(item, Condition) for item in operands):
+        return _both(function, operands, rank)
+    if len(operands) != 2 or not all(isinstance(item, Places) for item in operands):
+        return None
+    a, b = (_wide(item, rank) for item in operands if isinstance(item, Places))
+    if function in SUMS and output.dtype in INTEGERS:
+        return SUMS[function](a, b)
+    if function in COMPARISONS:
+        least = COMPARISONS[function](a, b)
+        return None if least is None else Condition((least,), rank)
+    return None
+
+
+def _number(operand: object) -> Known | None:
+    if operand is True:
+        return Condition((), 0)
+    return Places(operand, ()) if type(operand) is int else None
+
+
+def _both(function: str, operands: Sequence[Known], rank: int) -> Condition | None:
+    if function not in ("logical_and", "bitwise_and"):
+        return None
+    items = [item for each in operands if isinstance(each, Condition) for item in each.all_of]
+    return Condition(tuple(dict.fromkeys(_wide(item, rank) for item in items)), rank)
+
+
+def _wide(item: Places, rank: int) -> Places:
+    """With axes in front, along which nothing changes."""
+    return item._replace(steps=(*(0,) * (rank - len(item.steps)), *item.steps))
+
+
+def _sum(a: Places, b: Places, sign: int = 1) -> Places | None:
+    if a.position and b.position and a.position != b.position:
+        return None
+    steps = tuple(x + sign * y for x, y in zip(a.steps, b.steps, strict=True))
+    times = a.times + sign * b.times
+    position = a.position or b.position
+    return Places(a.constant + sign * b.constant, steps, position if times else "", times)
+
+
+def _difference(a: Places, b: Places) -> Places | None:
+    return _sum(a, b, -1)
+
+
+def _less(a: Places, b: Places) -> Places | None:
+    found = _difference(b, a)
+    return None if found is None else found._replace(constant=found.constant - 1)
+
+
+Rule = Callable[[Places, Places], Places | None]
+SUMS: dict[str, Rule] = {"add": _sum, "subtract": _difference}
+COMPARISONS: dict[str, Rule] = {  # the integers that are at least 0 where it holds
+    "less_equal": lambda a, b: _difference(b, a),
+    "greater_equal": _difference,
+    "less": _less,
+    "greater": lambda a, b: _less(b, a),
+}

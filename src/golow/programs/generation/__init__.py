@@ -1,0 +1,1 @@
+"""Text generation at every level: proved, then timed."""

@@ -1,0 +1,97 @@
+"""Are the logits right? The same drawn tokens are forced at every level, and what it computes is
+held against the step module in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from golow.check.rounding import BF16, FLOAT32
+from golow.check.rule import Reference, check, may_be_rounding, recheck
+from golow.check.trust import trusted
+from golow.programs.generation.drawn_tokens import Drawn
+from golow.records.comparison import Check
+from golow.records.text import TextWorkload
+from golow.worker.text_client import TextWorker
+from golow.worker.text_program import Moved
+
+SHORT = 24  # tokens of the text of which every position is looked at
+POSITIONS = 16  # of the long text
+DRAWS = 3  # of the reference, moved by roundings
+OF_ONE_LOGIT = 3.0
+"""How much farther a single logit may be off than the limit of all, which is at least twice what
+rounding did to them in the root mean square: six of these."""
+
+
+class ForcedTexts:
+    """The tokens that are forced: a short text from its first token on, and a whole one behind a
+    prompt. Each level's logits become one file."""
+
+    def __init__(self, workload: TextWorkload, drawn: Drawn, folder: Path) -> None:
+        self._folder, self._files = folder, 0
+        short = min(SHORT, workload.longest)
+        places = drawn.positions(workload.prompt - 1, workload.longest - 1, POSITIONS)
+        self._texts = (
+            (drawn.texts(short), 1, list(range(short))),
+            (drawn.texts(workload.longest), workload.prompt, places),
+        )
+
+    def outputs(self, worker: TextWorker) -> Path:
+        """The file of the worker's logits, ``TEXT/output/POSITION``."""
+        tensors: dict[str, Tensor] = {}
+        for number, (tokens, prompt, positions) in enumerate(self._texts):
+            part = self._folder / "part.safetensors"
+            worker.force(tokens, prompt, positions, part)
+            tensors |= {f"{number}/{name}": value for name, value in load_file(part).items()}
+            part.unlink()
+        self._files += 1
+        file = self._folder / f"{self._files}.safetensors"
+        save_file(tensors, file)
+        return file
+
+
+class TextStandard:
+    """The reference's logits, and the judge of a level's. error_limit: of single logits, up to
+    which rounding explains the choice of another token."""
+
+    def __init__(
+        self, workload: TextWorkload, forced: ForcedTexts, reference: TextWorker, baseline: Path
+    ) -> None:
+        """baseline: the logits of the step module in the working precision."""
+        self._working = BF16 if workload.precision == "bf16" else FLOAT32
+        self._forced, self._worker = forced, reference
+        found = Reference(forced.outputs(reference), baseline, self._working)
+        believed = trusted(found, self._draws)
+        self._reference, self._wider = believed.reference, believed.wider
+
+    @property
+    def error_limit(self) -> float:
+        """The largest error of a single logit that rounding explains."""
+        reference = self._wider or self._reference
+        return OF_ONE_LOGIT * max(map(reference.limit, reference.expected))
+
+    def judge(self, file: Path) -> Check:
+        """The verdict on a level's logits."""
+        found = check(self._reference, file)
+        if may_be_rounding(found):
+            if self._wider is None:
+                self._wider = self._reference.widened(self._draws(rounded=False))
+            found = recheck(self._wider, found)
+        return found
+
+    def _draws(self, *, rounded: bool) -> Iterator[Path]:
+        """The reference's logits with weights that are moved by a few roundings."""
+        grid = self._working.grid
+        for seed in range(DRAWS):
+            moved = Moved(
+                seed=seed,
+                share=self._working.move,
+                digits=grid.digits if rounded else 0,
+                least=grid.least,
+            )
+            self._worker.move(moved)
+            yield self._forced.outputs(self._worker)
+        self._worker.move(None)

@@ -1,0 +1,58 @@
+"""Text generation at every level: the whole program on one page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from golow.measure.environment import environment_of
+from golow.measure.plain_read import plain_read
+from golow.observer import Observer
+from golow.programs.generation.case import Case
+from golow.programs.generation.contestants import contestants
+from golow.programs.generation.generation_record import FORMAT_VERSION, Generation, TextCase
+from golow.programs.generation.settings import GenerationSettings
+from golow.records.comparison import Quantity
+from golow.storage.cache import open_cache
+from golow.storage.names import LONGEST_PART, file_name
+from golow.storage.scratch import scratch_folder
+from golow.workload.generation.request import TextRequest
+from golow.workload.generation.sources import prepare_text
+from golow.workload.generation.text_bundle import write_text_bundles
+
+
+def generate(request: TextRequest, settings: GenerationSettings, observer: Observer) -> Generation:
+    """Prove every level right, then time it, at each batch size.
+
+    Raises `GolowError` for what the user can fix. What goes wrong at a level is its result. After
+    Ctrl-C the record holds what was measured, and is marked ``interrupted``.
+    """
+    levels = contestants(settings.levels, settings.workers or {})
+    cache = open_cache(settings.cache)
+    observer.stage("preparing the model")
+    prepared = prepare_text(request)
+    cases: list[TextCase] = []
+    interrupted = False
+    with scratch_folder() as folder:
+        for bundle in write_text_bundles(prepared, folder):
+            case = Case(bundle, prepared.prompt, settings, cache, observer)
+            interrupted = case.run(levels)
+            cases.append(case.record())
+            if interrupted:
+                break
+        rate = None
+        if not interrupted:
+            observer.stage("measuring a plain read of the memory")
+            rate = plain_read(request.threads, cache)
+    first = cases[0].workload
+    environment = environment_of(first.source, first.threads)
+    created = datetime.now(UTC)
+    return Generation(
+        format_version=FORMAT_VERSION,
+        id=f"{created:%Y%m%d-%H%M%S}-{file_name(first.model, LONGEST_PART)}-generate",
+        created=created.isoformat(timespec="seconds"),
+        environment=environment,
+        cases=tuple(cases),
+        prompt=prepared.prompt,
+        read_rate=None if rate is None else Quantity(name="read", unit="B/s", value=rate),
+        interrupted=interrupted,
+    )

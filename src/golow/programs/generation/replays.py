@@ -1,0 +1,76 @@
+"""Are the tokens right that a level generated? The reference is given the level's own tokens, and
+each next one must be what it would choose, or what rounding explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from golow.programs.generation.generation_record import Departure
+from golow.worker.text_client import TextWorker
+
+TOGETHER = 32  # texts in one request
+
+
+class MadeTexts(NamedTuple):
+    """Texts that a level generated in one request: prompts and tokens, [batch][count], and the
+    draws by which they were chosen, [count][batch]."""
+
+    prompt: Sequence[Sequence[int]]
+    draws: Sequence[Sequence[float]]
+    tokens: tuple[tuple[int, ...], ...]
+
+    def each(self) -> Iterable[_Text]:
+        """Every text with its own draws."""
+        columns = list(zip(*self.draws, strict=True)) or [()] * len(self.tokens)
+        for begin, made, drawn in zip(self.prompt, self.tokens, columns, strict=True):
+            yield tuple(begin), tuple(made), tuple(drawn)
+
+
+_Text = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
+
+
+class Replays:
+    """The errors that explain texts, each text computed once: levels that are right generate the
+    same."""
+
+    def __init__(self, reference: TextWorker) -> None:
+        self._reference = reference
+        self._known: dict[_Text, tuple[float, ...]] = {}
+
+    def learn(self, made: Iterable[MadeTexts]) -> None:
+        """Let the reference judge these texts."""
+        new = list(dict.fromkeys(t for m in made for t in m.each() if t not in self._known))
+        for begin in range(0, len(new), TOGETHER):
+            part = new[begin : begin + TOGETHER]
+            tokens = [(*prompt, *made) for prompt, made, _ in part]
+            draws = list(zip(*(drawn for _, _, drawn in part), strict=True))
+            errors = self._reference.replay(tokens, len(part[0][0]), draws)
+            self._known |= dict(zip(part, errors, strict=True))
+
+    def errors(self, made: MadeTexts) -> list[tuple[float, ...]]:
+        """The error that explains each token, [batch][count]."""
+        return [self._known[text] for text in made.each()]
+
+
+def refuted(errors: Sequence[Sequence[float]], limit: float, what: str) -> str:
+    """Why these tokens are not those of the model; empty if rounding explains them."""
+    for number, text in enumerate(errors):
+        for token, error in enumerate(text):
+            if not error <= limit:
+                return (
+                    f"token {token} of {what} {number} is another one: for it the logits would "
+                    f"have to be off by {error:.2g}, where rounding explains {limit:.2g}"
+                )
+    return ""
+
+
+def departure(own: MadeTexts, base: MadeTexts, replays: Replays, limit: float) -> Departure | None:
+    """Where the first text that differs leaves the baseline's; None if none does."""
+    pairs = zip(own.tokens, base.tokens, replays.errors(own), replays.errors(base), strict=True)
+    for text, (tokens, others, errors, base_errors) in enumerate(pairs):
+        for token, (made, other) in enumerate(zip(tokens, others, strict=True)):
+            if made != other:
+                error = max(errors[token], base_errors[token])
+                return Departure(text=text, token=token, error=error, explained=error <= limit)
+    return None

@@ -1,0 +1,62 @@
+"""The workload of text generation: a model, the sizes of its texts, and how a token is chosen."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from golow.records.record import Record
+from golow.records.workload import ModelSource
+
+TextPrecision = Literal["default", "bf16"]
+Alphabet = Literal["", "bytes", "huggingface"]
+
+
+class Sampling(Record, frozen=True, kw_only=True):
+    """How the next token is chosen from the logits.
+
+    temperature: the logits are divided by it; 0 takes the likeliest token. top_k: only so many of
+    the likeliest tokens are candidates; 0 is all. top_p: of these, only the likeliest whose
+    probabilities together reach this share. seed: of the draws.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    @property
+    def is_greedy(self) -> bool:
+        """True if the likeliest token is taken, which needs no draw."""
+        return self.temperature == 0
+
+
+class TextWorkload(Record, frozen=True, kw_only=True):
+    """All that a level needs to generate texts.
+
+    batch: texts that are generated together. prompt, tokens: their tokens that are given, and
+    those that are generated. precision: of weights, caches and arithmetic; ``default`` is float32.
+    alphabet: what a token stands for; empty if the model has no text. weight_bytes: of the weights
+    that a step reads. cache_bytes: of the keys and values of one token of all texts.
+    initialisation: what the weights are. parameters: their number.
+    """
+
+    model: str
+    source: ModelSource
+    vocabulary: int
+    batch: int
+    prompt: int
+    tokens: int
+    precision: TextPrecision = "default"
+    threads: int = 1
+    sampling: Sampling = Sampling()
+    seed: int = 0
+    alphabet: Alphabet = ""
+    initialisation: str = ""
+    parameters: int = 0
+    weight_bytes: int = 0
+    cache_bytes: int = 0
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a whole text."""
+        return self.prompt + self.tokens

@@ -1,0 +1,1 @@
+"""Text generation as a table, a figure and rows."""

@@ -1,0 +1,125 @@
+"""Words and numbers that the table, figure, page and rows of a generation share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+
+from golow.programs.generation.generation_record import Generation, TextCase, TextRun
+from golow.report.units import ratio_text, seconds_text
+
+MOSTLY = 0.5  # of the tokens
+
+
+def title(found: Generation) -> str:
+    """The model, the sizes of its texts, and how its tokens are chosen."""
+    work = found.cases[0].workload
+    batches = ", ".join(str(case.workload.batch) for case in found.cases)
+    parts = [
+        f"{work.model}, {work.tokens} tokens behind {work.prompt}",
+        f"batch {batches}",
+        "bf16" if work.precision == "bf16" else "float32",
+    ]
+    sampling = work.sampling
+    if not sampling.is_greedy:
+        parts.append(f"temperature {sampling.temperature:g}")
+        parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
+        parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p < 1 else []
+    return ", ".join(parts)
+
+
+def conditions(found: Generation) -> str:
+    """Where it was measured, on what, and until when."""
+    machine, work = found.environment, found.cases[0].workload
+    threads = f"{work.threads} thread{'s' if work.threads != 1 else ''}"
+    lines = [f"{machine.cpu_model}, {threads}, torch {machine.versions.get('torch', '?')}"]
+    lines.append(f"{work.parameters:,} parameters ({work.initialisation}); intervals are 95%")
+    if found.interrupted:
+        lines.append("interrupted: partial results")
+    return "\n".join(lines)
+
+
+def tokens_per_second(case: TextCase, run: TextRun) -> float | None:
+    """Tokens a second of all texts of the batch together."""
+    return None if run.token is None else case.workload.batch / run.token.value
+
+
+def roof_share(found: Generation, case: TextCase, run: TextRun) -> float | None:
+    """Time of a plain read of the weights and the caches over that of a token."""
+    if run.token is None or found.read_rate is None:
+        return None
+    return case.roof(found.read_rate.value) / run.token.value
+
+
+def curve(case: TextCase, run: TextRun) -> list[tuple[int, float]]:
+    """Tokens before a token, and the seconds that it takes: the median over the rounds."""
+    times = zip(*(block.host_ns[1:] for block in run.blocks), strict=True)
+    begin = case.workload.prompt + 1
+    return [(begin + place, median(each) / 1e9) for place, each in enumerate(times)]
+
+
+def remarks(found: Generation) -> Iterator[str]:
+    """Sentences about the levels that a reader must know."""
+    several = len(found.cases) > 1
+    for case in found.cases:
+        prefix = f"batch {case.workload.batch}, " if several else ""
+        for run in case.runs:
+            yield from (f"{prefix}{run.level}: {said}" for said in _of_run(case, run))
+        if _repeats(case):
+            yield (
+                f"{prefix}most tokens repeat the one before: a step that was skipped would hardly "
+                "show in them"
+            )
+    yield from found.notes
+
+
+def _of_run(case: TextCase, run: TextRun) -> Iterator[str]:
+    if run.reason:
+        yield f"{run.verdict}: {run.reason}"
+    if run.departure is not None:
+        at = run.departure
+        text = f" of text {at.text}" if case.workload.batch > 1 else ""
+        if at.explained:
+            yield (
+                f"its text leaves that of eager:static at token {at.token}{text}, where the best "
+                f"logits are {2 * at.error:.2g} apart; rounding explains up to "
+                f"{2 * case.error_limit:.2g}"
+            )
+        else:
+            yield f"its text leaves that of eager:static at token {at.token}{text}; it is wrong"
+    if run.token is not None and all(block.contended for block in run.blocks):
+        yield "other programs used its cores in every round"
+    if run.ratio is not None and run.ratio.word in ("faster", "slower"):
+        first = case.runs[0].level
+        yield f"{ratio_text(run.ratio.value)} of the time of {first} a token: {run.ratio.word}"
+
+
+def _repeats(case: TextCase) -> bool:
+    """True if most tokens of the free texts equal the one before."""
+    texts = [text for run in case.runs[:1] for text in run.texts]
+    pairs = [pair for text in texts for pair in pairwise(text)]
+    return bool(pairs) and sum(a == b for a, b in pairs) > MOSTLY * len(pairs)
+
+
+def written(case: TextCase) -> list[tuple[str, str]]:
+    """The texts behind the user's prompt, with the levels that wrote each."""
+    by_text: dict[str, list[str]] = {}
+    for run in case.runs:
+        if run.written and run.verdict == "match":
+            by_text.setdefault(run.written, []).append(run.level)
+    return [(", ".join(levels), text) for text, levels in by_text.items()]
+
+
+def proof(found: Generation) -> str:
+    """The proof in one sentence."""
+    tokens = sum(run.replayed for case in found.cases for run in case.runs)
+    return (
+        f"every generated token was replayed in float64 ({tokens:,} tokens); "
+        "times are of prompts that no level knew"
+    )
+
+
+def start_text(run: TextRun) -> str:
+    """From the start of the process until it can begin a text."""
+    return seconds_text(run.figure("start"))

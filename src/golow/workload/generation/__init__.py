@@ -1,0 +1,1 @@
+"""Text models: their step modules, alphabets, bundles, and how a token is chosen."""

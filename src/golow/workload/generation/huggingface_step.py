@@ -1,0 +1,95 @@
+"""A causal language model of transformers that generates: with a static or a growing cache."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class HuggingFaceStep(nn.Module):
+    """Inputs and output: those of a step module (`golow.models.gpt2_step.Gpt2Step`).
+
+    The caches are the tensors of transformers' ``StaticCache``, which its layers write in place,
+    here as buffers. A layer with a sliding window keeps all tokens, and its mask hides the others.
+    """
+
+    def __init__(self, model: nn.Module, batch: int, longest: int) -> None:
+        super().__init__()
+        from transformers import StaticCache
+        from transformers.cache_utils import StaticLayer
+
+        self.model = model
+        config: Any = model.config
+        cache = StaticCache(config=config, max_cache_len=longest)
+        cache.layers = [StaticLayer(max_cache_len=longest) for _ in cache.layers]
+        self._cache = cache
+        self._call = _Call(model)
+        with torch.no_grad():  # the layers allocate their tensors when they are first called
+            self._call(torch.zeros(batch, 1, dtype=torch.long), torch.arange(1), cache)
+        self._hold()
+
+    def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """The logits of the next token."""
+        for layer in self._cache.layers:
+            if hasattr(layer, "cumulative_length"):
+                layer.cumulative_length.copy_(position)
+        positions = position + torch.arange(tokens.shape[1], device=tokens.device)
+        return self._call(tokens, positions, self._cache)
+
+    def _hold(self) -> None:
+        for place, layer in enumerate(self._cache.layers):
+            for name in ("keys", "values", "cumulative_length"):
+                if hasattr(layer, name):
+                    self.register_buffer(f"{name}_{place}", getattr(layer, name))
+
+    def _apply(self, function: Any, recurse: bool = True) -> HuggingFaceStep:
+        """Let the cache follow where the buffers go, as by ``to`` and ``double``."""
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
+        for place, layer in enumerate(self._cache.layers):
+            for name in ("keys", "values", "cumulative_length"):
+                if hasattr(layer, name):
+                    setattr(layer, name, getattr(self, f"{name}_{place}"))
+        return self
+
+
+class HuggingFaceGrowing:
+    """The model with transformers' ``DynamicCache``, as ``generate`` calls it by default."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._config: Any = model.config
+        self._call = _Call(model)
+        self._cache: Any = None
+
+    def prefill(self, tokens: Tensor) -> Tensor:
+        """Logits [batch, vocabulary] after the tokens that a text begins with, [batch, count]."""
+        from transformers import DynamicCache
+
+        self._cache = DynamicCache(config=self._config)
+        return self.step(tokens, 0)
+
+    def step(self, tokens: Tensor, position: int) -> Tensor:
+        """Logits after the next tokens, [batch, count], which come after ``position`` others."""
+        positions = torch.arange(position, position + tokens.shape[1])
+        return self._call(tokens, positions, self._cache)
+
+
+class _Call:
+    """Calls a model for the logits of the last token, by the names that its class and the version
+    of transformers have for the arguments."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        own = inspect.signature(model.forward).parameters
+        self._places = [name for name in ("position_ids", "cache_position") if name in own]
+        self._cache = "cache" if "cache" in own else "past_key_values"
+
+    def __call__(self, tokens: Tensor, positions: Tensor, cache: Any) -> Tensor:
+        """Logits [batch, vocabulary] for tokens [batch, count] at positions [count]."""
+        known = {"position_ids": positions[None], "cache_position": positions}
+        given = {self._cache: cache, **{name: known[name] for name in self._places}}
+        output = self._model(input_ids=tokens, use_cache=True, logits_to_keep=1, **given)
+        logits: Tensor = output.logits[:, -1]
+        return logits

@@ -1,0 +1,80 @@
+"""The request for texts of a model. Importing this imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.records.errors import GolowError
+from golow.records.text import Sampling, TextPrecision
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PROMPT, TOKENS = 64, 64
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A model and its texts, as its user describes them.
+
+    model: ``gpt2_small``, ``hf:NAME``, the folder of a training, ``file.py:Name`` or
+    ``package.module:name`` of a step module, or a module. batch: sizes, each measured apart.
+    prompt, tokens: of a text, those that are given and those that are generated. text: what the
+    texts begin with, instead of drawn tokens. weights: a .safetensors file. pretrained, download:
+    for ``hf:``, as in a comparison. threads: for every level.
+    """
+
+    model: str | nn.Module
+    _: KW_ONLY
+    batch: tuple[int, ...] = (1,)
+    prompt: int | None = None
+    tokens: int = TOKENS
+    text: str | None = None
+    precision: TextPrecision = "default"
+    sampling: Sampling = field(default_factory=Sampling)
+    weights: str | Path | None = None
+    classes: int | None = None
+    seed: int = 0
+    threads: int = 1
+    pretrained: bool | None = None
+    download: bool = False
+
+
+def require_sense(request: TextRequest) -> None:
+    """Raise `GolowError` for a request that no model can run."""
+    if not request.batch or any(size < 1 for size in request.batch):
+        raise GolowError("a batch has at least one text", "for example --batch 1,8.")
+    if request.prompt is not None and request.prompt < 1:
+        raise GolowError(f"a prompt of {request.prompt} tokens is empty", "use --prompt 1 or more.")
+    if request.text is not None and request.prompt is not None:
+        raise GolowError("--text has its own number of tokens", "leave out --prompt or --text.")
+    if request.tokens < 2:
+        raise GolowError(
+            f"{request.tokens} tokens have no step between them", "use --tokens 2 or more."
+        )
+    if request.precision not in ("default", "bf16"):
+        raise GolowError(
+            f"texts are not generated in the precision {request.precision!r}",
+            "use --precision default (float32) or bf16.",
+        )
+    _require_sampling(request.sampling)
+
+
+def _require_sampling(sampling: Sampling) -> None:
+    if not 0 <= sampling.temperature < float("inf"):
+        raise GolowError(
+            f"--temperature {sampling.temperature:g} is not a temperature",
+            "use 0 for the likeliest token, or a number above it.",
+        )
+    if sampling.top_k < 0 or not 0 < sampling.top_p <= 1:
+        raise GolowError(
+            f"--top-k {sampling.top_k} and --top-p {sampling.top_p:g} leave no token",
+            "--top-k is 0 (all) or more; --top-p is above 0 and at most 1.",
+        )
+    if sampling.is_greedy and (sampling.top_k or sampling.top_p < 1):
+        raise GolowError(
+            "--top-k and --top-p need a --temperature above 0",
+            "without it the likeliest token is taken.",
+        )

@@ -1,0 +1,153 @@
+"""Finds the model of a request for texts, and prepares its workload and its weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from torch import nn
+
+from golow.models import ZOO
+from golow.records.errors import GolowError
+from golow.records.text import TextWorkload
+from golow.storage.files import read_json
+from golow.workload.generation.alphabet import alphabet_of, tokens_of
+from golow.workload.generation.request import PROMPT, TextRequest, require_sense
+from golow.workload.generation.step_modules import (
+    in_precision,
+    longest_text,
+    step_of,
+    tried_step,
+    weight_bytes,
+)
+from golow.workload.hub import downloads
+from golow.workload.hub.huggingface import TOKENIZERS
+from golow.workload.pickled_module import pickled
+from golow.workload.printed import printed_to_stderr
+from golow.workload.source import locate
+from golow.workload.weights import fresh_module
+
+TRAINING = "plan.json"  # makes a folder that of a training
+
+
+class PreparedText(NamedTuple):
+    """A workload for each batch size, the module with its weights, and the tokens of the prompt,
+    if the user gave one. pickled: a live module."""
+
+    workloads: tuple[TextWorkload, ...]
+    module: nn.Module
+    prompt: tuple[int, ...] = ()
+    pickled: bytes = b""
+
+
+@printed_to_stderr()
+def prepare_text(request: TextRequest) -> PreparedText:
+    """Build the model with its weights and try a step of each batch size. Raises `GolowError` with
+    what to type next if something does not fit."""
+    require_sense(request)
+    _require_threads(request.threads)
+    model, weights, classes = _named(request)
+    source = locate(
+        model, classes=classes, pretrained=request.pretrained, download=request.download
+    )
+    if request.download and source.kind == "huggingface" and not Path(source.name).exists():
+        downloads.download(source.name, TOKENIZERS)
+    live = _sent(model) if isinstance(model, nn.Module) else b""
+    module, how = fresh_module(model, source, weights, None, request.seed)
+    module = in_precision(module.eval(), request.precision)
+    name = source.attribute or Path(source.name).stem
+    _require_text_model(module, name)
+    alphabet = alphabet_of(source, module)
+    prompt = () if request.text is None else tuple(tokens_of(request.text, alphabet, source))
+    length = len(prompt) or request.prompt or PROMPT
+    _require_room(module, name, length, request.tokens)
+    workloads = []
+    for batch in request.batch:
+        step = step_of(module, batch, length + request.tokens)
+        found = tried_step(step, name, batch, length, length + request.tokens)
+        workloads.append(
+            TextWorkload(
+                model=name,
+                source=source,
+                vocabulary=found[0],
+                batch=batch,
+                prompt=length,
+                tokens=request.tokens,
+                precision=request.precision,
+                threads=request.threads,
+                sampling=request.sampling,
+                seed=request.seed,
+                alphabet=alphabet,
+                initialisation=how,
+                parameters=sum(weight.numel() for weight in module.parameters()),
+                weight_bytes=weight_bytes(module),
+                cache_bytes=found[1],
+            )
+        )
+    return PreparedText(tuple(workloads), module, prompt, live)
+
+
+def _named(request: TextRequest) -> tuple[str | nn.Module, str | Path | None, int | None]:
+    """The model, its weights and its vocabulary: those of the training if a folder is given."""
+    if not isinstance(request.model, str) or not (Path(request.model) / TRAINING).is_file():
+        return request.model, request.weights, request.classes
+    folder = Path(request.model)
+    plan = read_json(folder / TRAINING, dict[str, Any])
+    found = sorted(folder.glob("*/*/seed-*/best.safetensors"))
+    if not found:
+        raise GolowError(f"the training in {folder} has no weights yet", "let an epoch end first.")
+    eager = [file for file in found if file.relative_to(folder).parts[0] == "eager"]
+    facts = plan.get("dataset")
+    if not isinstance(facts, dict) or facts.get("name") != "text":
+        raise GolowError(
+            f"the training in {folder} was not on text", "train one: golow train gpt2_small."
+        )
+    if not isinstance(plan.get("model"), str) or plan.get("live"):
+        raise GolowError(
+            f"the training in {folder} was of a module in a running program",
+            "give the module to golow.generate, and its weights as weights=.",
+        )
+    model = plan["model"]
+    return model, (eager or found)[0], len(facts["classes"]) if model in ZOO else None
+
+
+def _sent(model: nn.Module) -> bytes:
+    found = pickled(model, "the module")
+    if isinstance(found, GolowError):
+        raise found
+    return found
+
+
+def _require_threads(threads: int) -> None:
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= threads <= cores:
+        raise GolowError(
+            f"{threads} threads do not fit the {cores} hardware threads that golow may use here",
+            f"use --threads 1 to {cores}.",
+        )
+
+
+def _require_text_model(module: nn.Module, name: str) -> None:
+    config = getattr(module, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise GolowError(
+            f"{name} has an encoder, whose texts golow does not generate yet",
+            "use a causal language model, such as hf:gpt2.",
+        )
+
+
+def _require_room(module: nn.Module, name: str, prompt: int, tokens: int) -> None:
+    longest = longest_text(module)
+    if longest is not None and prompt + tokens > longest:
+        raise GolowError(
+            f"{name} has positions for {longest} tokens, not {prompt} + {tokens}",
+            "use fewer --tokens or a shorter prompt.",
+        )
+
+
+def with_digest(workload: TextWorkload, sha256: str) -> TextWorkload:
+    """The workload with the digest of a live module, by which a worker knows it."""
+    source = msgspec.structs.replace(workload.source, sha256=sha256)
+    return msgspec.structs.replace(workload, source=source)

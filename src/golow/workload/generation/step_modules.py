@@ -1,0 +1,114 @@
+"""The step module of a text model, which keeps its caches in buffers.
+
+A step module has ``forward(tokens, position) -> logits``: new tokens int64 [batch, count], how many
+came before (int64, without axes), logits [batch, vocabulary] of the token after the last one. A
+text begins at position 0 with any number of tokens, and goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from golow.models.gpt2 import Gpt2
+from golow.models.gpt2_step import Gpt2Step
+from golow.records.errors import GolowError
+from golow.records.text import TextPrecision
+from golow.workload.generation.huggingface_step import HuggingFaceStep
+from golow.workload.source import users_code
+
+CONTRACT = (
+    "its forward must take tokens int64 [batch, count] and a position int64 without axes, and "
+    "return logits [batch, vocabulary]; docs/use/generation.md has an example."
+)
+
+
+def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
+    """The step module, with caches for so many texts of up to so many tokens. A module that is
+    none of the known kinds is a step module already, with caches of its own."""
+    if isinstance(module, Gpt2):
+        return Gpt2Step(module, batch, longest).to(module.lm_head.weight.dtype).eval()
+    if is_huggingface(module):
+        return HuggingFaceStep(module, batch, longest).eval()
+    return module
+
+
+def is_huggingface(module: nn.Module) -> bool:
+    """True for a model of transformers that generates text."""
+    return hasattr(module, "generate") and hasattr(module, "config")
+
+
+def is_own_step(module: nn.Module) -> bool:
+    """True for a user's step module, whose caches have sizes of its own."""
+    return not isinstance(module, Gpt2) and not is_huggingface(module)
+
+
+def longest_text(module: nn.Module) -> int | None:
+    """Tokens of the longest text that the model has positions for; None if it does not tell."""
+    if isinstance(module, Gpt2):
+        return module.sizes.positions
+    if is_huggingface(module):
+        text = module.config.get_text_config()  # type: ignore[union-attr, operator]
+        for name in ("max_position_embeddings", "n_positions"):
+            if isinstance(found := getattr(text, name, None), int):
+                return found
+    return None
+
+
+def tried_step(
+    step: nn.Module, name: str, batch: int, prompt: int, longest: int
+) -> tuple[int, int]:
+    """The vocabulary, and the bytes of caches that one token of all texts takes. Raises
+    `GolowError` for a module that breaks the contract."""
+    start, last = torch.zeros(batch, prompt, dtype=torch.long), torch.tensor(longest - 1)
+    with torch.no_grad(), users_code(f"{name} is not a step module", CONTRACT):
+        logits = step(start, torch.tensor(0))
+        before = {key: value.clone() for key, value in step.named_buffers()}
+        following = step(start[:, :1], last)
+    for found in (logits, following):
+        if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != batch:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise GolowError(f"{name} returns {shape}, not logits [{batch}, vocabulary]", CONTRACT)
+    changed = sum(
+        int((value != before[key]).sum()) * value.element_size()
+        for key, value in step.named_buffers()
+        if value.dim()
+    )
+    if not changed:
+        raise GolowError(f"{name} writes no buffer: it keeps nothing of a text", CONTRACT)
+    return logits.shape[1], changed
+
+
+def weight_bytes(module: nn.Module) -> int:
+    """Bytes of the weights that a step reads: all but tables of which it looks up single rows. A
+    table that is the output layer, too, counts."""
+    looked_up = {
+        id(weight)
+        for layer in module.modules()
+        if isinstance(layer, nn.Embedding)
+        for weight in layer.parameters()
+    }
+    used = {
+        id(weight)
+        for layer in module.modules()
+        if not isinstance(layer, nn.Embedding)
+        for weight in layer.parameters(recurse=False)
+    }
+    return sum(
+        weight.numel() * weight.element_size()
+        for weight in module.parameters()
+        if id(weight) in used or id(weight) not in looked_up
+    )
+
+
+def in_precision(module: nn.Module, precision: TextPrecision) -> nn.Module:
+    """The module with its weights in this precision, and a user's step module with its caches. What
+    a model of transformers computes for itself, such as frequencies, stays float32, as it does for
+    those who load it in a precision."""
+    if precision == "default":
+        return module
+    if not is_huggingface(module):
+        return module.bfloat16()
+    for weight in module.parameters():
+        weight.data = weight.data.bfloat16()
+    return module
