@@ -25,6 +25,7 @@ from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.levels.torch.first_overflow import WATCHED
+from golow.levels.torch.flipped_activations import FLIPPED
 from golow.levels.torch.gradient_terms import MOVED
 from golow.levels.torch.layer_response import RESPONSE
 from golow.levels.torch.rounded_operations import KERNELS_ROUNDED, ROUNDED
@@ -83,6 +84,7 @@ class Standard:
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
         self._power: Power | None = None
+        self._is_quantized = bool(bundle.workload.source.quantized)
         self._untold = ""  # why it could not be found out whether eager is right
         self._exact: list[HiddenFile] = []  # what the references read
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
@@ -213,7 +215,7 @@ class Standard:
             found = check(reference, file)
         finally:
             file.unlink(missing_ok=True)
-        if not may_be_rounding(found) and not reference.cancels:
+        if not (may_be_rounding(found) or reference.cancels or self._is_quantized):
             return Judgement(found, [])
         wider = self._wider(batches)
         notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
@@ -330,7 +332,16 @@ class Standard:
         self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
     ) -> Iterator[Path]:
         """The float64 tensors of the moved bundle, a file per draw. rounded: every operation rounds
-        its result, too, not only kernels in which numbers cancel."""
+        its result, too, not only kernels in which numbers cancel. Before them those of a quantised
+        network with flipped activations."""
+        if self._is_quantized:
+            folder = self._folder / FLIPPED
+            try:
+                bundle = _marked(self._bundle, folder, FLIPPED)
+                file = self._hidden(self._loaded(double, bundle), batches)
+            finally:
+                shutil.rmtree(folder)
+            yield file.path
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:

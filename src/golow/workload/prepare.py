@@ -26,6 +26,7 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
+from golow.workload.quantization.quantized_weights import read_quantized
 from golow.workload.request import Loss, Request, require_optimizer, require_whole_numbers
 from golow.workload.source import random_layers, require_not_exported
 from golow.workload.targets import fit_targets
@@ -62,6 +63,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     """
     _require_sense(request)
     source, made, data, tokens = make_inputs(request)
+    source = _with_quantized_layers(source, request)
     module, how = _sound_module(request, source)
     notes = without_caches(module) if source.kind == "pickle" else ()
     live = pickled(module, "the module") if source.kind == "pickle" else b""
@@ -159,6 +161,19 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     require_numbers(module, name)
     require_trainable(module, name, request.mode)
     return in_mode(module, training), how
+
+
+def _with_quantized_layers(source: ModelSource, request: Request) -> ModelSource:
+    """The source of the quantised network, if the file of weights holds one."""
+    network = None if request.weights is None else read_quantized(Path(request.weights))
+    if network is None:
+        return source
+    if request.mode == "train":
+        raise GolowError(
+            f"{request.weights} is a quantised network, which cannot be trained",
+            "train the network that it was made from.",
+        )
+    return msgspec.structs.replace(source, quantized=network.layers)
 
 
 def _name_of(source: ModelSource) -> str:

@@ -38,6 +38,7 @@ def program(variant: str) -> TorchProgram:
     from torch import Tensor
 
     from golow.levels.torch import first_overflow, gradient_terms
+    from golow.levels.torch.flipped_activations import FLIPPED, flip_activations
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.layer_response import RESPONSE, layer_responses
     from golow.levels.torch.program import TorchProgram
@@ -79,6 +80,8 @@ def program(variant: str) -> TorchProgram:
                 self.responds = bundle.file(RESPONSE).exists()
                 if bundle.file(first_overflow.WATCHED).exists():
                     first_overflow.watch(self.module)
+                if bundle.file(FLIPPED).exists():
+                    flip_activations(self.module)
                 self.rounding: tuple[RoundedOperations, ...] = ()
                 if (file := bundle.file(ROUNDED)).exists():
                     grid = Grid.read(file.read_text())
