@@ -319,13 +319,10 @@ class Standard:
 
     def _overflow(self, double: Worker, batches: tuple[int, ...]) -> str:
         """The layer from which on the reference is not finite; empty if no layer's result is."""
-        folder = self._folder / "watched"
         try:
-            self._hidden(self._loaded(double, _marked(self._bundle, folder, WATCHED)), batches)
+            self._marked(double, WATCHED, batches)
         except WorkerFailure as failure:
             return f" from {failure.message} on"
-        finally:
-            shutil.rmtree(folder)
         return ""
 
     def _moved(
@@ -335,13 +332,8 @@ class Standard:
         its result, too, not only kernels in which numbers cancel. Before them those of a quantised
         network with flipped activations."""
         if self._is_quantized:
-            folder = self._folder / FLIPPED
-            try:
-                bundle = _marked(self._bundle, folder, FLIPPED)
-                file = self._hidden(self._loaded(double, bundle), batches)
-            finally:
-                shutil.rmtree(folder)
-            yield file.path
+            flipped = self._marked(double, FLIPPED, batches)
+            yield flipped.path
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
@@ -357,13 +349,16 @@ class Standard:
         """The float64 tensors of a training with moved gradients."""
         if self._bundle.workload.mode != "train":
             return
-        folder = self._folder / "moved-gradients"
+        moved = self._marked(double, MOVED, batches)
+        yield moved.path
+
+    def _marked(self, double: Worker, mark: str, batches: tuple[int, ...]) -> HiddenFile:
+        """The float64 tensors of the bundle with one more file, which asks for something."""
+        folder = self._folder / f"marked-{mark}"
         try:
-            bundle = _marked(self._bundle, folder, MOVED)
-            file = self._hidden(self._loaded(double, bundle), batches)
+            return self._hidden(self._loaded(double, _marked(self._bundle, folder, mark)), batches)
         finally:
             shutil.rmtree(folder)
-        yield file.path
 
     def _loaded(self, worker: Worker, bundle: Bundle) -> Outputs:
         worker.load(bundle.folder)

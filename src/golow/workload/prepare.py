@@ -26,6 +26,7 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
+from golow.workload.quantization.quantized_layers import parameter_count
 from golow.workload.quantization.quantized_weights import read_quantized
 from golow.workload.request import Loss, Request, require_optimizer, require_whole_numbers
 from golow.workload.source import random_layers, require_not_exported
@@ -104,7 +105,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         data=data,
         batches=len(batches),
         threads=request.threads,
-        parameters=sum(p.numel() for p in module.parameters()),
+        parameters=parameter_count(module),
         random_layers=(*random_layers(module), *tried.dropping) if request.mode == "train" else (),
         draws=draws,
         changed_inputs=changes.inputs,

@@ -124,3 +124,9 @@ def replace_layer(module: nn.Module, original: nn.Module, layer: nn.Module) -> N
         if found is original:
             parent, _, name = path.rpartition(".")
             setattr(module.get_submodule(parent), name, layer)
+
+
+def parameter_count(module: nn.Module) -> int:
+    """How many numbers the module's parameters have, weights in whole numbers included."""
+    whole = (layer.weight for layer in module.modules() if isinstance(layer, Quantized))
+    return sum(tensor.numel() for tensor in (*module.parameters(), *whole))
