@@ -25,6 +25,7 @@ from golow.commands.levels import levels
 from golow.commands.lower import lower
 from golow.commands.models import models
 from golow.commands.profile import profile
+from golow.commands.quantize import quantize
 from golow.commands.report import report
 from golow.commands.run import run
 from golow.commands.selftest import selftest
@@ -48,7 +49,7 @@ app = typer.Typer(
 # The groups of ``golow --help``.
 for panel, commands in {
     "Measure": (compare, train, profile, audit),
-    "Use": (build, run, emit),
+    "Use": (build, run, emit, quantize),
     "Look": (show, report, lower, levels, choices, models),
     "Machine": (doctor, selftest),
 }.items():

@@ -15,6 +15,7 @@ from golow.api.comparisons import (
 from golow.api.compiling import compile, compile_step
 from golow.api.partial import ErrorWithResult
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
+from golow.api.quantizing import QuantizationResult, load_quantization, quantize
 from golow.api.roofs import RoofResult, roof
 from golow.api.studies import StudyResult, load_study, run_study
 from golow.api.supports import SupportResult, support
@@ -34,6 +35,7 @@ __all__ = [
     "LifeResult",
     "ProfileDiff",
     "ProfileResult",
+    "QuantizationResult",
     "Result",
     "RoofResult",
     "StudyResult",
@@ -49,9 +51,11 @@ __all__ = [
     "load_audit",
     "load_life",
     "load_profile",
+    "load_quantization",
     "load_study",
     "load_training",
     "profile",
+    "quantize",
     "resume",
     "roof",
     "run_study",

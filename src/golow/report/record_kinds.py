@@ -90,6 +90,13 @@ LIFE = RecordKind(
     table="golow.report.life.table",
     page="golow.report.page.life",
 )
+QUANTIZED = RecordKind(
+    name="quantisation",
+    file="quantized.json",
+    store="golow.programs.quantization.store",
+    table="golow.report.quantization.table",
+    page="golow.report.page.quantization",
+)
 COMPARISON = RecordKind(
     name="comparison",
     file="comparison.json",
@@ -97,7 +104,7 @@ COMPARISON = RecordKind(
     table="golow.report.comparison.formats",
     page="golow.report.page.comparison",
     options=("by_layer", "columns", "form"),
-    beside=(LIFE,),
+    beside=(LIFE, QUANTIZED),
     by_file=True,
 )
 KINDS = (
@@ -137,6 +144,14 @@ KINDS = (
         store="golow.programs.auditing.store",
         table="golow.report.audit.table",
         page="golow.report.page.audit",
+        by_file=True,
+    ),
+    RecordKind(
+        name="quantisation",
+        file="quantization.json",
+        store=QUANTIZED.store,
+        table=QUANTIZED.table,
+        page=QUANTIZED.page,
         by_file=True,
     ),
     RecordKind(
