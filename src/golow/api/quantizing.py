@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
 
 from golow.api.line import about, line
 from golow.api.options import with_options
 from golow.api.progress import shown_progress
 from golow.observer import Observer
+from golow.records.errors import GolowError
 from golow.records.quantization import QuantizationRule
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from golow.programs.quantization.quantization_record import Quantization
     from golow.workload.request import Inputs
+
+RULES: tuple[str, ...] = get_args(QuantizationRule)
 
 
 class QuantizationResult(NamedTuple):
@@ -58,10 +61,15 @@ class QuantizationResult(NamedTuple):
 
         return store.save(self.quantization, Path(folder))
 
+    def save_beside(self, folder: Path) -> None:
+        """Write the record into the folder of a comparison."""
+        from golow.programs.quantization import store
+
+        store.save_beside(self.quantization, folder)
+
     def module(self) -> nn.Module:
         """The quantised network as a module of PyTorch, for `golow.compile` or `golow.compare`.
         Raises `GolowError` for a record that was loaded, and if its file is gone."""
-        from golow.records.errors import GolowError
         from golow.workload.prepare import prepare
 
         if self.request is None:
@@ -127,3 +135,36 @@ def load_quantization(place: str | Path) -> QuantizationResult:
     from golow.programs.quantization import store
 
     return QuantizationResult(store.load(Path(place)))
+
+
+def quantization_beside(folder: Path) -> QuantizationResult | None:
+    """The quantisation in the folder of a comparison; None if its network is not quantised."""
+    from golow.programs.quantization import store
+
+    return QuantizationResult(store.load(folder)) if store.BESIDE.is_at(folder) else None
+
+
+def require_calibration(precision: str, calibrate: str | None) -> None:
+    """Raise `GolowError` for a rule of quantisation without samples, or samples without a rule."""
+    if precision in RULES and calibrate is None:
+        raise GolowError(
+            f"--precision {precision} needs samples",
+            "name a data set, such as --calibrate digits, or --calibrate inputs.",
+        )
+    if precision not in RULES and calibrate is not None:
+        raise GolowError(
+            "--calibrate is for a network that is quantised", "add --precision int8."
+        )
+
+
+def quantized_first(
+    request: Request, rule: str, calibrate: str | None, cache: Path | None, observer: Observer
+) -> QuantizationResult | None:
+    """Quantise the network of a comparison; None if it is to stay as it is."""
+    if calibrate is None:
+        return None
+    from golow.programs.quantization.quantize import QuantizationSettings, quantize_for_comparison
+
+    named = cast(QuantizationRule, rule)
+    settings = QuantizationSettings(calibrate=calibrate, rule=named, cache=cache)
+    return QuantizationResult(*quantize_for_comparison(request, settings, observer))

@@ -114,7 +114,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         phase=request.phase,
         tokens=tokens,
     )
-    notes = (*notes, *_notes_on_copies(workload))
+    notes = (*notes, *_notes_on_copies(workload), *_notes_on_quantization(workload))
     return Prepared(workload, module, batches, loss, live, notes)
 
 
@@ -144,6 +144,15 @@ def _notes_on_copies(workload: Workload) -> Iterator[str]:
         yield (
             "the model takes gradients in its forward pass: levels inside PyTorch run it under "
             "torch.no_grad, not in inference mode"
+        )
+
+
+def _notes_on_quantization(workload: Workload) -> Iterator[str]:
+    """For the record: what the levels are compared with."""
+    if workload.source.quantized:
+        yield (
+            "the network is quantised: match means that a level computes the quantised network, "
+            "whose float64 result is the reference, not that this is the original's"
         )
 
 

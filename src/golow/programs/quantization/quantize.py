@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +22,7 @@ from golow.programs.quantization.statements import AccuracyMeter, MovementMeter,
 from golow.records.errors import GolowError
 from golow.records.quantization import Calibration, QuantizationRule, QuantizedNetwork
 from golow.storage.cache import open_cache
+from golow.storage.files import CACHE_HINT, writing
 from golow.storage.names import LONGEST_PART, file_name
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.quantization.quantize import quantized
@@ -96,6 +100,25 @@ def quantize(
         file=str(file),
     )
     return Quantized(record, replace(request, weights=file, initialisation=None))
+
+
+def quantize_for_comparison(
+    request: Request, settings: QuantizationSettings, observer: Observer
+) -> Quantized:
+    """Quantise the network into the cache, where its file is called by its content."""
+    folder = open_cache(settings.cache) / "quantized"
+    with writing(f"the cache {folder}", CACHE_HINT):
+        folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f".{os.getpid()}.safetensors"
+    try:
+        made = quantize(request, settings, new, observer)
+        with new.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+        file = new.replace(folder / f"{digest}.safetensors")
+    finally:
+        new.unlink(missing_ok=True)
+    record = msgspec.structs.replace(made.record, file=str(file))
+    return Quantized(record, replace(made.request, weights=file))
 
 
 def stated(

@@ -22,6 +22,7 @@ from golow.report.comparison.table import workload_text
 from golow.report.console import wide_console
 from golow.report.units import bytes_text
 
+OPTIONS = {"in_channels": "--channels", "classes": "--classes", "resolution": "--resolution"}
 PROGRAM, NETWORK, TASK = (
     "1. Is the program right?",
     "2. How far is the quantised network from the original?",
@@ -90,13 +91,27 @@ def statements(record: Quantization) -> Iterator[tuple[str, list[str]]]:
 
 
 def _program(record: Quantization) -> str:
-    model = shlex.quote(record.workload.source.name)
     if not record.file:
         return "not checked: the quantised network was not kept"
     return (
-        "Each level is compared with the quantised network in float64 by golow compare: "
-        f"golow compare {model} --weights {shlex.quote(record.file)}"
+        "golow compare checks each level against the quantised network in float64:\n"
+        f"  {command(record)}"
     )
+
+
+def command(record: Quantization) -> str:
+    """The command that compares the levels on the quantised network."""
+    source = record.workload.source
+    prefix = {"huggingface": "hf:", "timm": "timm:"}.get(source.kind, "")
+    name = f"{prefix}{source.name}" + (f":{source.attribute}" if source.attribute else "")
+    words = ["golow", "compare", name, "--weights", record.file]
+    for argument, option in OPTIONS.items():
+        if argument in source.arguments:
+            words += [option, str(source.arguments[argument])]
+    if source.kind in ("file", "import"):
+        shape = record.workload.inputs[0].shape[1:]
+        words += ["--input", "x".join(map(str, shape))]
+    return shlex.join(words)
 
 
 def _moved(movement: Movement) -> Iterator[str]:
