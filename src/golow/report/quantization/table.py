@@ -40,7 +40,7 @@ def render(record: Quantization, console: Console | None = None) -> None:
         console.print()
         console.print(Text(title, style="bold"))
         for line in lines:
-            console.print(Text(line))
+            console.print(Text(line), soft_wrap=True)
 
 
 def heading(record: Quantization) -> str:
