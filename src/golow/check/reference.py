@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.check.answering import not_answering
+from golow.check.gentle_rate import gentle_rate
+from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
 from golow.check.left_state import Steps, judge_left
 from golow.check.marked_places import choose_spans
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
@@ -25,7 +27,7 @@ from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.levels.torch.first_overflow import WATCHED
-from golow.levels.torch.flipped_activations import FLIPPED
+from golow.levels.torch.flipped_activations import FLIPPED, NEARLY_FLIPPED, UNROUNDED
 from golow.levels.torch.gradient_terms import MOVED
 from golow.levels.torch.layer_response import RESPONSE
 from golow.levels.torch.rounded_operations import KERNELS_ROUNDED, ROUNDED
@@ -84,7 +86,8 @@ class Standard:
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
         self._power: Power | None = None
-        self._is_quantized = bool(bundle.workload.source.quantized)
+        self._flipped: Reference | None = None
+        self._rounds = rounds_activations(bundle.workload)
         self._untold = ""  # why it could not be found out whether eager is right
         self._exact: list[HiddenFile] = []  # what the references read
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
@@ -142,11 +145,11 @@ class Standard:
 
         Raises what ``outputs`` raises, and `GolowError` if the reference cannot run.
         """
-        first = self._try(outputs, BATCHES)
-        if not may_be_rounding(first.check):
-            return first
-        second = self._try(outputs, OTHER_BATCHES)
-        return first._replace(check=confirm(first.check, second.check))
+        found = self._try(outputs, BATCHES)
+        if may_be_rounding(found.check):
+            second = self._try(outputs, OTHER_BATCHES)
+            found = found._replace(check=confirm(found.check, second.check))
+        return self._with_flips(found) if self._rounds and found.check.verdict == "match" else found
 
     @property
     def power(self) -> Power | None:
@@ -215,11 +218,19 @@ class Standard:
             found = check(reference, file)
         finally:
             file.unlink(missing_ok=True)
-        if not (may_be_rounding(found) or reference.cancels or self._is_quantized):
+        if not may_be_rounding(found) and not reference.cancels:
             return Judgement(found, [])
         wider = self._wider(batches)
         notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
         return Judgement(recheck(wider, found), notes)
+
+    def _with_flips(self, found: Judgement) -> Judgement:
+        if self._flipped is None:
+            with self._workers(ladder.REFERENCE) as (double,):
+                flipped = self._marked(double, FLIPPED, BATCHES)
+                self._flipped = self._reference(BATCHES).widened([flipped.path])
+        check, note = with_limits_of_flips(found.check, self._flipped)
+        return Judgement(check, [*found.notes, note])
 
     def _unseen(self, reference: Reference) -> list[str]:
         """A note on the errors that the limits of that reference hide, if they are large."""
@@ -285,6 +296,9 @@ class Standard:
         rounded = self._hidden(eager, batches)
         reference = Reference(exact.path, rounded.path, self._working)
         self._exact.append(exact)
+        if self._rounds:
+            other = self._marked(double, UNROUNDED, batches)
+            reference = reference.apart(other.path)
         if not reference.alone().finite:
             raise GolowError(
                 f"the model's float64 reference is not finite{self._overflow(double, batches)}: "
@@ -331,8 +345,8 @@ class Standard:
         """The float64 tensors of the moved bundle, a file per draw. rounded: every operation rounds
         its result, too, not only kernels in which numbers cancel. Before them those of a quantised
         network with flipped activations."""
-        if self._is_quantized:
-            flipped = self._marked(double, FLIPPED, batches)
+        if self._rounds:
+            flipped = self._marked(double, NEARLY_FLIPPED, batches)
             yield flipped.path
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
@@ -378,20 +392,3 @@ def _marked(bundle: Bundle, folder: Path, mark: str) -> Bundle:
     shutil.copytree(bundle.folder, folder, copy_function=os.link)
     (folder / mark).touch()
     return Bundle(folder)
-
-
-def gentle_rate(rate: float, reference: Reference) -> float:
-    """The learning rate for the check's training steps, at most the workload's own.
-
-    A step turns the rounding error of the gradients into an error of the weights, and a deep
-    network amplifies that until its second step states nothing. The rate returned keeps the error
-    of every weight at or below half of what the check allows for anyway.
-    """
-    worst = 0.0
-    for name, weight in reference.expected.items():
-        kind, _, parameter = name.partition("/")[2].partition("/")
-        if kind == "parameter":
-            gradient = reference.expected[f"0/gradient/{parameter}"]
-            size = max(weight.scale, weight.group_scale)
-            worst = max(worst, rate * gradient.precision / size if size else 0.0)
-    return rate * min(1.0, reference.working.move / 2 / worst) if worst > 0 else rate
