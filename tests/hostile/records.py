@@ -14,6 +14,7 @@ from golow.programs.auditing import store as audit_store
 from golow.programs.comparison import store
 from golow.programs.life import store as life_store
 from golow.programs.profiling import store as profile_store
+from golow.programs.quantization import store as quantization_store
 from golow.programs.training import store as training_store
 from golow.programs.training.training_record import CurveVerdict
 from hostile.case import Case
@@ -23,7 +24,15 @@ from hostile.damage import (
     damaged_fields,
     nasty_value,
 )
-from support.records import audits, drawn_studies, drawn_trainings, lives, profiles, studies
+from support.records import (
+    audits,
+    drawn_studies,
+    drawn_trainings,
+    lives,
+    profiles,
+    quantizations,
+    studies,
+)
 
 Tree = dict[str, bytes]
 
@@ -312,6 +321,12 @@ def life_tree() -> Tree:
 def audit_tree() -> Tree:
     """An audit with all there may be in one."""
     return _tree(lambda parent: audit_store.save(audits.EVERYTHING, parent))
+
+
+@cache
+def quantization_tree() -> Tree:
+    """A quantised network with all there may be in its record."""
+    return _tree(lambda parent: quantization_store.save(quantizations.EVERYTHING, parent))
 
 
 @cache

@@ -50,6 +50,7 @@ EXAMPLES = {
     "comparison": tree(lambda: records.comparison_tree(False)),
     "life": tree(records.life_tree),
     "audit": tree(records.audit_tree),
+    "quantization": tree(records.quantization_tree),
     "training": tree(records.training_tree),
     "profile": tree(records.profile_tree),
     "study": tree(records.study_tree),

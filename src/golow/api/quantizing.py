@@ -73,9 +73,7 @@ class QuantizationResult(NamedTuple):
         from golow.workload.prepare import prepare
 
         if self.request is None:
-            raise GolowError(
-                "a record that was loaded has no module", "quantise the model again."
-            )
+            raise GolowError("a record that was loaded has no module", "quantise the model again.")
         return prepare(self.request).module
 
 
@@ -152,9 +150,7 @@ def require_calibration(precision: str, calibrate: str | None) -> None:
             "name a data set, such as --calibrate digits, or --calibrate inputs.",
         )
     if precision not in RULES and calibrate is not None:
-        raise GolowError(
-            "--calibrate is for a network that is quantised", "add --precision int8."
-        )
+        raise GolowError("--calibrate is for a network that is quantised", "add --precision int8.")
 
 
 def quantized_first(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from golow.check.answering import not_answering
 from golow.check.gentle_rate import gentle_rate
-from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
 from golow.check.left_state import Steps, judge_left
+from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
 from golow.check.marked_places import choose_spans
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
 from golow.check.power import power_of_gradients, power_of_outputs, sees_little, weakness

@@ -72,11 +72,11 @@ def quantize(
     ] = 0.99,
     rivals: Annotated[
         bool,
-        typer.Option("--rivals", help="Also quantise by ONNX Runtime's quantiser, as its users do."),
+        typer.Option(
+            "--rivals", help="Also quantise by ONNX Runtime's quantiser, as its users do."
+        ),
     ] = False,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data set's files.")
-    ] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the data set's files.")] = None,
     inputs: InputFlags,
     network: NetworkFlags,
     published: PublishedFlags,

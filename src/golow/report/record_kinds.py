@@ -91,7 +91,7 @@ LIFE = RecordKind(
     page="golow.report.page.life",
 )
 QUANTIZED = RecordKind(
-    name="quantisation",
+    name="quantization",
     file="quantized.json",
     store="golow.programs.quantization.store",
     table="golow.report.quantization.table",
@@ -147,7 +147,7 @@ KINDS = (
         by_file=True,
     ),
     RecordKind(
-        name="quantisation",
+        name="quantization",
         file="quantization.json",
         store=QUANTIZED.store,
         table=QUANTIZED.table,

@@ -117,9 +117,7 @@ def test_mistakes_are_said(name: str, tmp_path: Path) -> None:
     assert words in ended.error
 
 
-def test_a_quantised_network_is_not_quantised_again(
-    record: Quantization, tmp_path: Path
-) -> None:
+def test_a_quantised_network_is_not_quantised_again(record: Quantization, tmp_path: Path) -> None:
     given = ["quantize", *SMALL, "--out", "q.safetensors", "--weights", record.file]
     ended = command.golow(*given, folder=tmp_path)
     assert ended.status == 2

@@ -55,7 +55,12 @@ def test_the_gate_has_three_verdicts() -> None:
 
 def test_the_counts_are_those_of_the_cases() -> None:
     found = accuracy_of(70, 10, 5, 15)
-    assert (found.original.count, found.quantized.count, found.lost, found.gained) == (80, 75, 10, 5)
+    assert (found.original.count, found.quantized.count, found.lost, found.gained) == (
+        80,
+        75,
+        10,
+        5,
+    )
     assert found.original.cases == 100
 
 

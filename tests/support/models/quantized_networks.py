@@ -71,7 +71,7 @@ def sums(layer: Quantized, x: Tensor) -> Tensor:
 
 
 class Blocks(nn.Module):
-    """All that a plan fuses: batch norms, activations, a residual, and a linear layer at the end."""
+    """All that a plan fuses: batch norms, activations, a residual; and a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -186,4 +186,3 @@ def _joined(graph: _Graph, place: int, position: int, operator: Operator) -> Fou
     base, last = graph.nodes[place], graph.nodes[position]
     node = written(base, operator, outputs=last.outputs, absorbed=absorbing(base, last))
     return (node,), (place,)
-

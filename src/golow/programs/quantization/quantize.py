@@ -68,7 +68,7 @@ def quantize(
     observer.stage("preparing the workload")
     request, prepared, samples = _prepared(request, settings, observer)
     original = prepared.module.eval()
-    observer.stage(f"calibrating with {samples.count:,} samples")
+    observer.stage(f"calibrating with {samples.calibrating:,} samples")
     made = quantized(
         original,
         settings.rule,
@@ -173,7 +173,7 @@ def _calibration(settings: QuantizationSettings, samples: Samples) -> Calibratio
     return Calibration(
         method="min-max" if settings.share == 1 else "percentile",
         data=samples.data,
-        samples=samples.count,
+        samples=samples.calibrating,
         share=settings.share,
     )
 
@@ -191,7 +191,8 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         )
     if request.weights is not None and read_quantized(Path(request.weights)) is not None:
         raise GolowError(
-            f"{request.weights} is a quantised network already", "give the weights it was made from."
+            f"{request.weights} is a quantised network already",
+            "give the weights it was made from.",
         )
     if not 0.5 <= settings.share <= 1:
         raise GolowError(

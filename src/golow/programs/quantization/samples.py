@@ -38,7 +38,7 @@ class Samples(NamedTuple):
     most: int | None = None
 
     @property
-    def count(self) -> int:
+    def calibrating(self) -> int:
         """How many samples the calibration has."""
         return sum(len(batch.inputs[0]) for batch in self.calibration)
 
@@ -57,7 +57,8 @@ class Samples(NamedTuple):
         end = len(labels) if self.most is None else min(self.most, len(labels))
         for start in range(0, end, ROWS):
             rows = slice(start, min(start + ROWS, end))
-            inputs = torch.from_numpy(np.array(normalised(np.array(stored[rows]), scale, shift)))
+            batch = normalised(stored[rows], scale, shift)
+            inputs = torch.from_numpy(np.array(batch))
             yield (inputs,), torch.from_numpy(np.array(labels[rows]))
 
 

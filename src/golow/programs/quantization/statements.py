@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 from scipy.stats import beta
 from torch import Tensor
 

@@ -16,7 +16,7 @@ from golow.storage.record_file import RecordFile
 from golow.storage.record_folder import filled, own_folder
 
 FILE = RecordFile(
-    "quantization.json", "quantisation", 1, "give a folder that `golow quantize` wrote."
+    "quantization.json", "quantization", 1, "give a folder that `golow quantize` wrote."
 )
 BESIDE = FILE._replace(name="quantized.json")
 """The file in a comparison of the quantised network."""
@@ -52,7 +52,7 @@ def load(place: Path) -> Quantization:
         if not record.workload.inputs:
             raise msgspec.ValidationError("its workload has no inputs")
     except (msgspec.ValidationError, RecursionError) as error:
-        raise GolowError(f"{file} is not a quantisation: {error}") from error
+        raise GolowError(f"{file} is not a quantization: {error}") from error
     return record
 
 

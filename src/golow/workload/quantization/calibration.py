@@ -84,9 +84,7 @@ def _run(
 
 
 @contextmanager
-def _watched(
-    layers: dict[str, nn.Module], look: Callable[[str, Tensor], None]
-) -> Iterator[None]:
+def _watched(layers: dict[str, nn.Module], look: Callable[[str, Tensor], None]) -> Iterator[None]:
     """Within the block, look at what each layer reads."""
 
     def hook(path: str) -> Any:

@@ -63,7 +63,7 @@ def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Q
     """The layer in whole numbers. size: of the largest activation that is not clipped; 0 if it
     reads only zeros. Raises `GolowError` for weights that are not finite."""
     layer = KINDS[type(original)](original, rule)  # type: ignore[arg-type]
-    weight: Tensor = original.weight.detach().double()  # type: ignore[union-attr, operator]
+    weight: Tensor = original.get_parameter("weight").detach().double()
     largest = weight.flatten(1).abs().amax(1)
     if not bool(torch.isfinite(largest).all()):
         raise GolowError(
@@ -101,8 +101,8 @@ def _unfit(module: nn.Module, path: str, layer: nn.Module) -> str:
         return f"a {type(layer).__name__}; only Conv2d and Linear are quantised"
     if getattr(layer, "padding_mode", "zeros") != "zeros":
         return f"its padding is {layer.padding_mode}"
-    if layer.weight.dtype != torch.float32:  # type: ignore[union-attr]
-        return f"its weights are {str(layer.weight.dtype)[6:]}"  # type: ignore[union-attr]
+    if layer.weight.dtype != torch.float32:
+        return f"its weights are {str(layer.weight.dtype)[6:]}"
     parent = module.get_submodule(path.rpartition(".")[0])
     containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     if type(parent).__module__.startswith("torch.nn.") and not isinstance(parent, containers):

@@ -28,6 +28,7 @@ class Quantized(nn.Module):
     input_scale: Tensor | None
     output_scale: Tensor
     weight: Tensor
+    bias: nn.Parameter | None
 
     def __init__(self, original: nn.Conv2d | nn.Linear, rule: QuantizedLayer) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class Quantized(nn.Module):
         activations = rule.rule == "int8"
         one = torch.ones((), dtype=weight.dtype, device=weight.device)
         self.register_buffer("input_scale", one if activations else None)
-        self.register_parameter("bias", original.bias)
+        self.bias = original.bias  # type: ignore[assignment]  # PyTorch says Tensor
 
     def activations(self, x: Tensor) -> Tensor:
         """The activations as the layer multiplies them: whole numbers, unless they are kept."""

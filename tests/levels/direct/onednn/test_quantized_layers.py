@@ -23,9 +23,7 @@ from support.models.quantized_networks import quantized_blocks, sums
 
 pytestmark = [
     pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),
-    pytest.mark.skipif(
-        probe().available and not binding.has_vnni(), reason="this CPU has no VNNI"
-    ),
+    pytest.mark.skipif(probe().available and not binding.has_vnni(), reason="this CPU has no VNNI"),
 ]
 
 

@@ -46,9 +46,9 @@ AVX_512 = dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"] & ~dnnl_cpu_isa_t["dnnl_cpu
 
 # The bits of the instructions that add products of 8-bit numbers up in 32 bits. Without them the
 # library adds pairs of products up in 16 bits, where they may saturate.
-VNNI = (dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"]) | (
-    dnnl_cpu_isa_t["dnnl_cpu_isa_avx2_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx2"]
-)
+VNNI = (
+    dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"]
+) | (dnnl_cpu_isa_t["dnnl_cpu_isa_avx2_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx2"])
 
 FORWARD_TRAINING = dnnl_prop_kind_t["dnnl_forward_training"]
 FORWARD_INFERENCE = dnnl_prop_kind_t["dnnl_forward_inference"]

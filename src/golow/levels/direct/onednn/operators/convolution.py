@@ -187,9 +187,7 @@ def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> 
     return Descriptor.tagged(shape, tag)
 
 
-def weight_layout(
-    kernel: tuple[int, ...], groups: int, dtype: str = "float32"
-) -> Descriptor:
+def weight_layout(kernel: tuple[int, ...], groups: int, dtype: str = "float32") -> Descriptor:
     """The primitive chooses the layout; groups are a separate axis."""
     if groups == 1:
         return Descriptor.tagged(kernel, ANY, dtype)
