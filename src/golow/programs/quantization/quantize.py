@@ -16,14 +16,21 @@ from torch import Tensor, nn
 
 from golow.lower.capture.module_outputs import leaves_of
 from golow.observer import Observer
-from golow.programs.quantization.quantization_record import Movement, Quantization, TaskAccuracy
+from golow.programs.quantization.onnxruntime_quantizer import NAME, QuantizedSession
+from golow.programs.quantization.quantization_record import (
+    Movement,
+    OtherQuantization,
+    Quantization,
+    TaskAccuracy,
+)
 from golow.programs.quantization.samples import INPUTS, Samples, of_data, of_inputs
 from golow.programs.quantization.statements import AccuracyMeter, MovementMeter, is_scores
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unsupported
 from golow.records.quantization import Calibration, QuantizationRule, QuantizedNetwork
 from golow.storage.cache import open_cache
 from golow.storage.files import CACHE_HINT, writing
 from golow.storage.names import LONGEST_PART, file_name
+from golow.storage.scratch import scratch_folder
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.quantization.quantize import quantized
 from golow.workload.quantization.quantized_weights import read_quantized, write_quantized
@@ -87,6 +94,7 @@ def quantize(
     movement, accuracy = stated(
         outputs_of(original), outputs_of(made.module.eval()), samples, settings.gate
     )
+    others = (_other(prepared, samples, settings, observer),) if settings.rivals else ()
     created = datetime.now(UTC)
     record = Quantization(
         id=f"{created:%Y%m%d-%H%M%S}-{file_name(network.model, LONGEST_PART)}-{settings.rule}",
@@ -97,6 +105,7 @@ def quantize(
         accuracy=accuracy,
         original_bytes=_bytes(original),
         quantized_bytes=_bytes(made.module),
+        others=others,
         file=str(file),
     )
     return Quantized(record, replace(request, weights=file, initialisation=None))
@@ -136,6 +145,20 @@ def stated(
         distance.movement(samples.tested),
         accuracy.accuracy(samples.tested, gate, is_text=samples.is_text),
     )
+
+
+def _other(
+    prepared: Prepared, samples: Samples, settings: QuantizationSettings, observer: Observer
+) -> OtherQuantization:
+    """The same network by ONNX Runtime's quantiser."""
+    observer.stage("quantising by ONNX Runtime")
+    try:
+        with scratch_folder() as folder:
+            session = QuantizedSession(prepared, samples, folder)
+            found = stated(outputs_of(prepared.module), session, samples, settings.gate)
+    except Unsupported as error:
+        return OtherQuantization(name=NAME, reason=error.reason)
+    return OtherQuantization(name=NAME, movement=found[0], accuracy=found[1])
 
 
 def outputs_of(module: nn.Module) -> Outputs:
