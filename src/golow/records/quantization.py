@@ -46,7 +46,7 @@ class KeptLayer(Record, frozen=True, kw_only=True):
 
 
 class Calibration(Record, frozen=True, kw_only=True):
-    """What the scales of activations are from: the data set, or what else the samples are; their
+    """Source of the scales of activations: the data set, or what else the samples are; their
     number; and the share of the values that must be within the range, 1 for ``min-max``."""
 
     method: CalibrationMethod

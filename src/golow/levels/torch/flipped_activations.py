@@ -1,5 +1,5 @@
-"""What rounding may do to a quantised network: an activation that is nearly half way between two
-whole numbers becomes the other one.
+"""Activations of a quantised network that rounding may decide about: those nearly half way between
+two whole numbers, of which they may become either.
 
 A level whose float32 is as good as eager's may round such an activation to the other side. That
 moves the outputs by far more than a rounding of float32, so neither eager's error nor its size

@@ -43,7 +43,7 @@ def name_quantized_layers(graph: Graph) -> Graph:
 
 
 Found = tuple[tuple[Node, ...], tuple[int, ...]]
-"""What replaces a node, and the positions of other nodes that are no longer needed."""
+"""Nodes that replace one, and the positions of other nodes that are no longer needed."""
 
 
 def _replaced(graph: Graph, replace: Callable[[_Graph, int], Found | None]) -> Graph:

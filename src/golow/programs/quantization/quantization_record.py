@@ -48,7 +48,7 @@ class Movement(Record, frozen=True, kw_only=True):
 
 
 class TaskAccuracy(Record, frozen=True, kw_only=True):
-    """What the quantisation costs in the task: the share of right classes before and after.
+    """Cost of the quantisation in the task: the share of right classes before and after.
 
     data: the part of the data set. gate: the share of the original accuracy that must be kept, as
     MLPerf asks for 99% or 99.9%. lost and gained: cases that only one of both gets right. low and
@@ -75,7 +75,7 @@ class TaskAccuracy(Record, frozen=True, kw_only=True):
 
 
 class OtherQuantization(Record, frozen=True, kw_only=True):
-    """The same network quantised by somebody else's quantiser, which is another network. reason:
+    """The network by somebody else's quantiser, which makes another network of it. reason:
     why there is none."""
 
     name: str

@@ -150,7 +150,7 @@ def stated(
 def _other(
     prepared: Prepared, samples: Samples, settings: QuantizationSettings, observer: Observer
 ) -> OtherQuantization:
-    """The same network by ONNX Runtime's quantiser."""
+    """Quantise the network by ONNX Runtime's quantiser."""
     observer.stage("quantising by ONNX Runtime")
     try:
         with scratch_folder() as folder:

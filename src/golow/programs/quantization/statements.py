@@ -41,7 +41,7 @@ class MovementMeter:
             distance.add(one, other)
 
     def movement(self, data: str) -> Movement:
-        """What was found."""
+        """Return the movement over all batches so far."""
         return Movement(
             data=data,
             samples=self.samples,
@@ -101,7 +101,7 @@ class AccuracyMeter:
             self._losses[place] -= float(right.sum())
 
     def accuracy(self, data: str, gate: float, *, is_text: bool) -> TaskAccuracy | None:
-        """What was found; None without a case."""
+        """Return the accuracy over all batches so far; None without a case."""
         if not self._cases:
             return None
         low, high = gate_interval(self._both, self._lost, self._gained, self._cases, gate)

@@ -23,7 +23,7 @@ Samples = Callable[[], Iterable[tuple[Tensor, ...]]]
 
 
 class Range(NamedTuple):
-    """What a layer reads: whether any of it is negative, and the size up to which it matters."""
+    """Range of what a layer reads: whether any of it is negative, and the size up to which it matters."""
 
     signed: bool
     size: float
