@@ -72,6 +72,9 @@ class Standard:
     on those.
     """
 
+    _rounds = False  # activations to whole numbers: a quantised network
+    _flipped: Reference | None = None  # for the race of such a network
+
     def __init__(
         self, bundle: Bundle, folder: Path, starter: Starter, eager: Outputs | None = None
     ) -> None:
@@ -86,7 +89,6 @@ class Standard:
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
         self._power: Power | None = None
-        self._flipped: Reference | None = None
         self._rounds = rounds_activations(bundle.workload)
         self._untold = ""  # why it could not be found out whether eager is right
         self._exact: list[HiddenFile] = []  # what the references read

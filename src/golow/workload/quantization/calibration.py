@@ -23,7 +23,7 @@ Samples = Callable[[], Iterable[tuple[Tensor, ...]]]
 
 
 class Range(NamedTuple):
-    """Range of what a layer reads: whether any of it is negative, and the size up to which it matters."""
+    """Range of a layer's activations: whether any is negative, and up to which size."""
 
     signed: bool
     size: float
