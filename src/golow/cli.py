@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated
@@ -27,6 +28,7 @@ from golow.commands.load import load
 from golow.commands.lower import lower
 from golow.commands.models import models
 from golow.commands.profile import profile
+from golow.commands.quantize import quantize
 from golow.commands.report import report
 from golow.commands.run import run
 from golow.commands.selftest import selftest
@@ -48,12 +50,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # The groups of ``golow --help``.
-for panel, commands in {
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Measure": (compare, generate, train, profile, audit, load),
-    "Use": (build, run, emit),
+    "Use": (build, run, emit, quantize),
     "Look": (show, report, lower, levels, choices, models),
     "Machine": (doctor, selftest),
-}.items():
+}
+for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(splice(command))
 app.add_typer(study_app, name="study", rich_help_panel="Measure")

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from golow.check.gentle_rate import gentle_rate
 from golow.check.moved_bundle import write_moved_bundle
-from golow.check.reference import BATCHES, OTHER_BATCHES, Standard, gentle_rate
+from golow.check.reference import BATCHES, OTHER_BATCHES, Standard
 from golow.check.rounding import FLOAT32
 from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
 from golow.check.trust import trusted

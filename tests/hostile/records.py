@@ -16,6 +16,7 @@ from golow.programs.generation import store as generation_store
 from golow.programs.life import store as life_store
 from golow.programs.load import store as load_store
 from golow.programs.profiling import store as profile_store
+from golow.programs.quantization import store as quantization_store
 from golow.programs.training import store as training_store
 from golow.programs.training.training_record import CurveVerdict
 from hostile.case import Case
@@ -33,6 +34,7 @@ from support.records import (
     lives,
     load_tests,
     profiles,
+    quantizations,
     studies,
 )
 
@@ -361,6 +363,12 @@ def generation_tree() -> Tree:
 def load_tree() -> Tree:
     """A load test with all there may be in one."""
     return _tree(lambda parent: load_store.save(load_tests.everything(), parent))
+
+
+@cache
+def quantization_tree() -> Tree:
+    """A quantised network with all there may be in its record."""
+    return _tree(lambda parent: quantization_store.save(quantizations.EVERYTHING, parent))
 
 
 @cache

@@ -55,6 +55,7 @@ EXAMPLES = {
     "audit": tree(records.audit_tree),
     "load": tree(records.load_tree),
     "generation": tree(records.generation_tree),
+    "quantization": tree(records.quantization_tree),
     "training": tree(records.training_tree),
     "profile": tree(records.profile_tree),
     "study": tree(records.study_tree),

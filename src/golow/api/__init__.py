@@ -27,6 +27,7 @@ from golow.api.load_tests import (
 )
 from golow.api.partial import ErrorWithResult
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
+from golow.api.quantizing import QuantizationResult, load_quantization, quantize
 from golow.api.roofs import RoofResult, roof
 from golow.api.studies import StudyResult, load_study, run_study
 from golow.api.supports import SupportResult, support
@@ -50,6 +51,7 @@ __all__ = [
     "LoadTestResult",
     "ProfileDiff",
     "ProfileResult",
+    "QuantizationResult",
     "Result",
     "RoofResult",
     "StudyResult",
@@ -68,10 +70,12 @@ __all__ = [
     "load_life",
     "load_load_test",
     "load_profile",
+    "load_quantization",
     "load_study",
     "load_test",
     "load_training",
     "profile",
+    "quantize",
     "resume",
     "roof",
     "run_study",

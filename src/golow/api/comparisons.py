@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 from golow.api.frame import frame
 from golow.api.line import about, count, line
 from golow.api.options import with_options
 from golow.api.partial import keeping
 from golow.api.progress import shown_progress
+from golow.api.quantizing import (
+    RULES,
+    QuantizationResult,
+    quantization_beside,
+    quantized_first,
+    require_calibration,
+)
 from golow.observer import Observer
 from golow.programs.comparison import store
 from golow.records.comparison import Comparison, Run
 from golow.records.errors import GolowError
+from golow.records.quantization import QuantizationRule
 from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
@@ -73,19 +81,22 @@ class LifeResult(NamedTuple):
 
 class Result(NamedTuple):
     """Result of `compare`: the record, with methods to print, save and use it. life: if it was
-    asked for. request: what was compared; None for a record that was loaded."""
+    asked for. request: what was compared; None for a record that was loaded. quantization: how far
+    the network is from the original, if `compare` quantised it."""
 
     comparison: Comparison
     life: LifeResult | None = None
     request: Request | None = None
+    quantization: QuantizationResult | None = None
 
     def table(self) -> None:
         """Print the table and the advice, and the life cycle if there is one."""
         from golow.report.comparison.table import render
 
         render(self.comparison)
-        if self.life is not None:
-            self.life.table()
+        for beside in (self.life, self.quantization):
+            if beside is not None:
+                beside.table()
 
     def __repr__(self) -> str:
         return line(
@@ -96,8 +107,8 @@ class Result(NamedTuple):
         """HTML for a notebook."""
         from golow.report.comparison.formats import document
 
-        life = self.life._repr_html_() if self.life is not None else ""
-        return document(self.comparison, "html") + life
+        parts = [part._repr_html_() for part in (self.life, self.quantization) if part is not None]
+        return document(self.comparison, "html") + "".join(parts)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
@@ -119,6 +130,8 @@ class Result(NamedTuple):
 
             life_store.save(self.life.cycle, written)
             write_tables(self.life.cycle, written)
+        if self.quantization is not None:
+            self.quantization.save_beside(written)
         return written
 
     def compile(
@@ -177,7 +190,8 @@ def compare(
     workers: Mapping[str, str | Sequence[str]] | None = None,
     optimizer: Optimizer | None = None,
     threads: int | None = None,
-    precision: Precision = "default",
+    precision: Precision | QuantizationRule = "default",
+    calibrate: str | None = None,
     cold: bool = False,
     interval: float = 0.02,
     time_limit: float = 60.0,
@@ -207,7 +221,9 @@ def compare(
     seconds of racing, or twice that where five rounds take longer. threads: of every level;
     one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
     and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
-    GPU is ``cuda``. cold:
+    GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise the network first, as
+    `quantize` does, with samples of the data set ``calibrate``; the levels then are compared with
+    the quantised network. cold:
     empty the GPU's L2 before each timed iteration. locate: where a level differs, find the first
     operation whose result is off. by_layer: after the race, time each level step
     by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
@@ -230,9 +246,10 @@ def compare(
         example_inputs,
         optimizer=optimizer or Optimizer(),
         threads=default_threads() if threads is None else threads,
-        precision=precision,
+        precision="default" if precision in RULES else cast(Precision, precision),
         **workload,
     )
+    require_calibration(precision, calibrate)
     settings = ComparisonSettings(
         levels=levels,
         workers=workers or {},
@@ -262,7 +279,9 @@ def compare(
         if turn is not None and turn.is_shared:
             raise GolowError("life=True needs an exclusive GPU", "drop turn=.")
     with shown_progress("comparison", observer, quiet) as display:
-        result = Result(run(request, settings, display), request=request)
+        made = quantized_first(request, precision, calibrate, cache, display)
+        request = request if made is None or made.request is None else made.request
+        result = Result(run(request, settings, display), request=request, quantization=made)
     if result.comparison.race.stopped_because == "interrupted":
         raise Interrupted(result)
     if life:
@@ -300,7 +319,7 @@ def load(place: str | Path) -> Result:
     comparison = store.load(place)
     folder = Path(place).parent if Path(place).name == "comparison.json" else Path(place)
     life = LifeResult(life_store.load(folder)) if life_store.FILE.is_at(folder) else None
-    return Result(comparison, life)
+    return Result(comparison, life, quantization=quantization_beside(folder))
 
 
 def load_life(place: str | Path) -> LifeResult:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.check.answering import not_answering
+from golow.check.gentle_rate import gentle_rate
 from golow.check.left_state import Steps, judge_left
+from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
 from golow.check.marked_places import choose_spans
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
 from golow.check.power import power_of_gradients, power_of_outputs, sees_little, weakness
@@ -24,6 +26,7 @@ from golow.check.without_reference import without_reference
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.levels.torch.first_overflow import WATCHED
+from golow.levels.torch.flipped_activations import FLIPPED, NEARLY_FLIPPED, UNROUNDED
 from golow.levels.torch.gradient_terms import MOVED
 from golow.levels.torch.layer_response import RESPONSE
 from golow.levels.torch.rounded_operations import KERNELS_ROUNDED, ROUNDED
@@ -63,6 +66,9 @@ class Standard:
     on those.
     """
 
+    _rounds = False  # activations to whole numbers: a quantised network
+    _flipped: Reference | None = None  # for the race of such a network
+
     def __init__(
         self, bundle: Bundle, folder: Path, starter: Starter, eager: Outputs | None = None
     ) -> None:
@@ -77,6 +83,7 @@ class Standard:
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
         self._power: Power | None = None
+        self._rounds = rounds_activations(bundle.workload)
         self._untold = ""  # why it could not be found out whether eager is right
         self._exact: list[HiddenFile] = []  # what the references read
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
@@ -134,11 +141,11 @@ class Standard:
 
         Raises what ``outputs`` raises, and `GolowError` if the reference cannot run.
         """
-        first = self._try(outputs, BATCHES)
-        if not may_be_rounding(first.check):
-            return first
-        second = self._try(outputs, OTHER_BATCHES)
-        return first._replace(check=confirm(first.check, second.check))
+        found = self._try(outputs, BATCHES)
+        if may_be_rounding(found.check):
+            second = self._try(outputs, OTHER_BATCHES)
+            found = found._replace(check=confirm(found.check, second.check))
+        return self._with_flips(found) if self._rounds and found.check.verdict == "match" else found
 
     @property
     def power(self) -> Power | None:
@@ -213,6 +220,14 @@ class Standard:
         notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
         return Judgement(recheck(wider, found), notes)
 
+    def _with_flips(self, found: Judgement) -> Judgement:
+        if self._flipped is None:
+            with self._workers(ladder.REFERENCE) as (double,):
+                flipped = self._marked(double, FLIPPED, BATCHES)
+                self._flipped = self._reference(BATCHES).widened([flipped.path])
+        check, note = with_limits_of_flips(found.check, self._flipped)
+        return Judgement(check, [*found.notes, note])
+
     def _unseen(self, reference: Reference) -> list[str]:
         """A note on the errors that the limits of that reference hide, if they are large."""
         working = self._working
@@ -277,6 +292,9 @@ class Standard:
         rounded = self._hidden(eager, batches)
         reference = Reference(exact.path, rounded.path, self._working)
         self._exact.append(exact)
+        if self._rounds:
+            other = self._marked(double, UNROUNDED, batches)
+            reference = reference.apart(other.path)
         if not reference.alone().finite:
             raise GolowError(
                 f"the model's float64 reference is not finite{self._overflow(double, batches)}: "
@@ -311,20 +329,21 @@ class Standard:
 
     def _overflow(self, double: Worker, batches: tuple[int, ...]) -> str:
         """The layer from which on the reference is not finite; empty if no layer's result is."""
-        folder = self._folder / "watched"
         try:
-            self._hidden(self._loaded(double, _marked(self._bundle, folder, WATCHED)), batches)
+            self._marked(double, WATCHED, batches)
         except WorkerFailure as failure:
             return f" from {failure.message} on"
-        finally:
-            shutil.rmtree(folder)
         return ""
 
     def _moved(
         self, double: Worker, batches: tuple[int, ...], *, rounded: bool = False
     ) -> Iterator[Path]:
         """The float64 tensors of the moved bundle, a file per draw. rounded: every operation rounds
-        its result, too, not only kernels in which numbers cancel."""
+        its result, too, not only kernels in which numbers cancel. Before them those of a quantised
+        network with flipped activations."""
+        if self._rounds:
+            flipped = self._marked(double, NEARLY_FLIPPED, batches)
+            yield flipped.path
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
@@ -340,13 +359,16 @@ class Standard:
         """The float64 tensors of a training with moved gradients."""
         if self._bundle.workload.mode != "train":
             return
-        folder = self._folder / "moved-gradients"
+        moved = self._marked(double, MOVED, batches)
+        yield moved.path
+
+    def _marked(self, double: Worker, mark: str, batches: tuple[int, ...]) -> HiddenFile:
+        """The float64 tensors of the bundle with one more file, which asks for something."""
+        folder = self._folder / f"marked-{mark}"
         try:
-            bundle = _marked(self._bundle, folder, MOVED)
-            file = self._hidden(self._loaded(double, bundle), batches)
+            return self._hidden(self._loaded(double, _marked(self._bundle, folder, mark)), batches)
         finally:
             shutil.rmtree(folder)
-        yield file.path
 
     def _loaded(self, worker: Worker, bundle: Bundle) -> Outputs:
         worker.load(bundle.folder)
@@ -366,20 +388,3 @@ def _marked(bundle: Bundle, folder: Path, mark: str) -> Bundle:
     shutil.copytree(bundle.folder, folder, copy_function=os.link)
     (folder / mark).touch()
     return Bundle(folder)
-
-
-def gentle_rate(rate: float, reference: Reference) -> float:
-    """The learning rate for the check's training steps, at most the workload's own.
-
-    A step turns the rounding error of the gradients into an error of the weights, and a deep
-    network amplifies that until its second step states nothing. The rate returned keeps the error
-    of every weight at or below half of what the check allows for anyway.
-    """
-    worst = 0.0
-    for name, weight in reference.expected.items():
-        kind, _, parameter = name.partition("/")[2].partition("/")
-        if kind == "parameter":
-            gradient = reference.expected[f"0/gradient/{parameter}"]
-            size = max(weight.scale, weight.group_scale)
-            worst = max(worst, rate * gradient.precision / size if size else 0.0)
-    return rate * min(1.0, reference.working.move / 2 / worst) if worst > 0 else rate

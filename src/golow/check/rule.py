@@ -32,6 +32,10 @@ p, d and r are expensive and can only loosen a limit. A level is judged without 
 (`check`), and with them (`recheck`, by a `widened` reference) only if it does not pass; eager is
 judged without p first (`Reference.alone`), then with it (`Reference.rounded`).
 
+Of a quantised network, rounding may decide about an activation, and so move the results nearly as
+far as the quantisation itself did. A limit is then at most half way from eager's error to the
+distance of the network whose activations are not rounded: that one never passes.
+
 The rule follows `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in
 PyTorch (torch/_dynamo/utils.py): no farther from float64 than the plain version. d is the backward
 error of numerical analysis: the exact answer to a problem a few roundings away is correct. p is the
@@ -120,6 +124,7 @@ class Reference:
             if not pair.exact:
                 self._sizes[pair.name] = (pair.wanted.numel(), rms(pair.wanted))
         self._precision: Mapping[str, float] = self._eager_errors
+        self._others: Mapping[str, float] = {}
         self.expected = self._expected({}, {})
 
     def widened(self, moved: Iterable[Path], summed: Iterable[Path] = ()) -> Reference:
@@ -131,6 +136,13 @@ class Reference:
         wider = copy.copy(self)
         wider.expected = self._expected(self._spreads(moved), self._spreads(summed))
         return wider
+
+    def apart(self, other: Path) -> Reference:
+        """A copy by whose limits another network does not pass, unless eager is as far away. other:
+        its float64 tensors."""
+        narrower = copy.copy(self)
+        narrower._others = self._spreads([other])
+        return narrower
 
     def alone(self) -> Reference:
         """A copy whose limits owe nothing to eager, and nothing yet to the working precision."""
@@ -181,12 +193,14 @@ class Reference:
             return 0.0
         expected, working = self.expected[name], self.working
         factors = (factor for below, factor in FACTORS if expected.elements < below)
-        return (
+        limit = (
             max(working.factor, next(factors, 0.0)) * expected.rounding
             + working.own * working.size * expected.scale
             + working.group * working.size * expected.group_scale
             + SUMMATION * expected.terms
         )
+        other, eager = self._others.get(name, 0.0), expected.eager_error
+        return min(limit, (eager + other) / 2) if other > eager else limit
 
     def _expected(
         self, spreads: Mapping[str, float], summed: Mapping[str, float]

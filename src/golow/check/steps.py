@@ -27,7 +27,7 @@ from golow.workload.bundle import Bundle
 
 WINDOW_BYTES = 1 << 30
 """Bytes of values that a worker writes at once."""
-NUMPY_TYPES = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
+NUMPY_TYPES = frozenset(("float32", "float64", "int32", "int64", "int8", "uint8", "bool"))
 
 
 def verify_steps(

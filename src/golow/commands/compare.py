@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,6 @@ from golow.commands.options import (
     Model,
     Out,
     PrecisionName,
-    PrecisionOption,
     ReportFile,
     Workers,
     names,
@@ -43,6 +43,37 @@ if TYPE_CHECKING:
     from golow.api import Result
 
 
+class ComparedPrecisionName(StrEnum):
+    """The arithmetic that every level uses, or the rule by which the network is quantised."""
+
+    default = PrecisionName.default.value
+    ieee = PrecisionName.ieee.value
+    tf32 = PrecisionName.tf32.value
+    bf16 = PrecisionName.bf16.value
+    fp16 = PrecisionName.fp16.value
+    int8 = "int8"
+    int8_weights = "int8-weights"
+
+
+ComparedPrecision = Annotated[
+    ComparedPrecisionName,
+    typer.Option(
+        "--precision",
+        help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
+        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8 "
+        "and int8-weights quantise the network first and compare the quantised network.",
+    ),
+]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        help="With --precision int8: where the samples are from, a data set from `golow data "
+        "list`, or inputs, the workload's own.",
+        show_default=False,
+    ),
+]
+
+
 def compare(
     model: Model,
     *,
@@ -52,7 +83,8 @@ def compare(
     network: NetworkFlags,
     optimizer: OptimizerFlags,
     execution: ExecutionFlags,
-    precision: PrecisionOption = PrecisionName.default,
+    precision: ComparedPrecision = ComparedPrecisionName.default,
+    calibrate: Calibrate = None,
     published: PublishedFlags,
     cold: Annotated[
         bool, typer.Option("--cold", help="Empty the GPU's L2 cache before each timed iteration.")
@@ -144,6 +176,7 @@ def compare(
                     optimizer=optimizer_of(optimizer),
                     threads=execution.threads,
                     precision=precision.value,
+                    calibrate=calibrate,
                     cold=cold,
                     interval=interval,
                     time_limit=time_limit,
@@ -174,12 +207,15 @@ def compare(
 def _show(result: Result, json: str | None, look: Look) -> None:
     from golow.records.record import encode
     from golow.report.life import table as life
+    from golow.report.quantization import table as quantization
     from golow.storage.files import write_whole, writing
 
     console = wide_console(stderr=True) if json == "-" else None
     look.show(result.comparison, console)
     if result.life is not None and not look.is_document:
         life.render(result.life.cycle, console)
+    if result.quantization is not None and not look.is_document:
+        quantization.render(result.quantization.quantization, console)
     if json == "-":
         sys.stdout.buffer.write(encode(result.comparison))
         sys.stdout.flush()

@@ -39,6 +39,13 @@ def lower(
     inputs: InputFlags,
     channels: Channels = None,
     classes: Classes = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .safetensors file with the state dict, which decides the graph of a quantised "
+            "network."
+        ),
+    ] = None,
     loss: LossOption = None,
     published: PublishedFlags,
     device: DeviceOption = DeviceName.cpu,
@@ -90,6 +97,7 @@ def lower(
         _require_no_options(context, level, show, kernels)
     workload = {
         **graph_options(inputs, channels, classes, loss, published),
+        "weights": weights,
         "device": device.value,
         "precision": precision.value,
     }

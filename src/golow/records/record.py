@@ -11,7 +11,8 @@ ones):
     ``Workload.draws``. For tensors that are zero: ``TensorError.zero_scale``. For optimizers:
     the fields of ``Optimizer`` beyond its first three. For losses of the user's own:
     ``Workload.loss_sha256``. For models that work on copies: ``Workload.changed_inputs``,
-    ``Workload.assigned_buffers``, ``Workload.takes_gradients``.
+    ``Workload.assigned_buffers``, ``Workload.takes_gradients``. For quantised networks:
+    ``ModelSource.quantized``.
 
 Nothing in this folder imports torch, so that a worker without a framework can read records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from golow.records.quantization import QuantizedLayer
 from golow.records.record import Record
 
 Mode = Literal["infer", "train"]
@@ -23,7 +24,8 @@ class ModelSource(Record, frozen=True, kw_only=True):
     ``huggingface`` (a class of transformers and its configuration) or ``timm`` (a name).
     keywords: the names by which the forward pass takes the inputs, where it takes them by name.
     settings: what else it is called with. configuration: of transformers, as JSON. pretrained:
-    whether the weights are those that its publisher trained.
+    whether the weights are those that its publisher trained. quantized: the layers that are
+    replaced by quantised ones.
     """
 
     kind: Literal["zoo", "file", "import", "pickle", "program", "huggingface", "timm"]
@@ -35,6 +37,7 @@ class ModelSource(Record, frozen=True, kw_only=True):
     settings: dict[str, int] = {}
     configuration: str = ""
     pretrained: bool = False
+    quantized: tuple[QuantizedLayer, ...] = ()
 
 
 OptimizerName = Literal["sgd", "adam", "adamw", "rmsprop"]

@@ -90,6 +90,13 @@ LIFE = RecordKind(
     table="golow.report.life.table",
     page="golow.report.page.life",
 )
+QUANTIZED = RecordKind(
+    name="quantization",
+    file="quantized.json",
+    store="golow.programs.quantization.store",
+    table="golow.report.quantization.table",
+    page="golow.report.page.quantization",
+)
 COMPARISON = RecordKind(
     name="comparison",
     file="comparison.json",
@@ -97,7 +104,7 @@ COMPARISON = RecordKind(
     table="golow.report.comparison.formats",
     page="golow.report.page.comparison",
     options=("by_layer", "columns", "form"),
-    beside=(LIFE,),
+    beside=(LIFE, QUANTIZED),
     by_file=True,
 )
 KINDS = (
@@ -153,6 +160,14 @@ KINDS = (
         store="golow.programs.load.store",
         table="golow.report.load.table",
         page="golow.report.page.load",
+        by_file=True,
+    ),
+    RecordKind(
+        name="quantization",
+        file="quantization.json",
+        store=QUANTIZED.store,
+        table=QUANTIZED.table,
+        page=QUANTIZED.page,
         by_file=True,
     ),
     RecordKind(

@@ -26,6 +26,8 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
+from golow.workload.quantization.quantized_layers import parameter_count
+from golow.workload.quantization.quantized_weights import read_quantized
 from golow.workload.request import Loss, Request, require_optimizer, require_whole_numbers
 from golow.workload.source import random_layers, require_not_exported
 from golow.workload.targets import fit_targets
@@ -62,6 +64,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     """
     _require_sense(request)
     source, made, data, tokens = make_inputs(request)
+    source = _with_quantized_layers(source, request)
     module, how = _sound_module(request, source)
     notes = without_caches(module) if source.kind == "pickle" else ()
     live = pickled(module, "the module") if source.kind == "pickle" else b""
@@ -102,7 +105,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         data=data,
         batches=len(batches),
         threads=request.threads,
-        parameters=sum(p.numel() for p in module.parameters()),
+        parameters=parameter_count(module),
         random_layers=(*random_layers(module), *tried.dropping) if request.mode == "train" else (),
         draws=draws,
         changed_inputs=changes.inputs,
@@ -147,6 +150,11 @@ def _notes(workload: Workload) -> Iterator[str]:
             "the model takes gradients in its forward pass: levels inside PyTorch run it under "
             "torch.no_grad, not in inference mode"
         )
+    if workload.source.quantized:
+        yield (
+            "the network is quantised: match means that a level computes the quantised network, "
+            "whose float64 result is the reference, not that this is the original's"
+        )
 
 
 def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str]:
@@ -164,6 +172,19 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
     require_numbers(module, name)
     require_trainable(module, name, request.mode)
     return in_mode(module, training), how
+
+
+def _with_quantized_layers(source: ModelSource, request: Request) -> ModelSource:
+    """The source of the quantised network, if the file of weights holds one."""
+    network = None if request.weights is None else read_quantized(Path(request.weights))
+    if network is None:
+        return source
+    if request.mode == "train":
+        raise GolowError(
+            f"{request.weights} is a quantised network, which cannot be trained",
+            "train the network that it was made from.",
+        )
+    return msgspec.structs.replace(source, quantized=network.layers)
 
 
 def _name_of(source: ModelSource) -> str:

@@ -19,6 +19,7 @@ from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file
+from golow.workload.quantization.quantized_layers import as_quantized
 from golow.workload.source import build_module
 
 
@@ -34,7 +35,10 @@ def fresh_module(
     model: the caller's own module, which is copied, or a name. source: where a named model is.
     """
     torch.manual_seed(seed)
-    module = _copy(model) if isinstance(model, nn.Module) else build_module(source)
+    if isinstance(model, nn.Module):
+        module = as_quantized(_copy(model), source.quantized)
+    else:
+        module = build_module(source)
     return module, _give_weights(module, source, weights, initialisation, seed)
 
 

@@ -20,7 +20,7 @@ from golow.worker.protocol import GRAPH_OF_VALUES, StoredValue, ValuesReport
 if TYPE_CHECKING:
     from golow.levels.direct.plan_program import PlanProgram
 
-BYTES = {"float32": 4, "int32": 4, "uint8": 1, "bool": 1}
+BYTES = {"float32": 4, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 """Bytes of an element in the file, where 16-bit floats are written as float32."""
 ALIGNMENT = 64
 """Bytes: where values begin in the file."""

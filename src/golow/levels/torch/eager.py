@@ -38,6 +38,13 @@ def program(variant: str) -> TorchProgram:
     from torch import Tensor
 
     from golow.levels.torch import first_overflow, gradient_terms
+    from golow.levels.torch.flipped_activations import (
+        FLIPPED,
+        NEARLY_FLIPPED,
+        UNROUNDED,
+        flip_activations,
+        leave_unrounded,
+    )
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.layer_response import RESPONSE, layer_responses
     from golow.levels.torch.program import TorchProgram
@@ -79,6 +86,11 @@ def program(variant: str) -> TorchProgram:
                 self.responds = bundle.file(RESPONSE).exists()
                 if bundle.file(first_overflow.WATCHED).exists():
                     first_overflow.watch(self.module)
+                if bundle.file(UNROUNDED).exists():
+                    leave_unrounded(self.module)
+                for mark, each in ((NEARLY_FLIPPED, False), (FLIPPED, True)):
+                    if bundle.file(mark).exists():
+                        flip_activations(self.module, each=each)
                 self.rounding: tuple[RoundedOperations, ...] = ()
                 if (file := bundle.file(ROUNDED)).exists():
                     grid = Grid.read(file.read_text())

@@ -19,6 +19,8 @@ from golow.lower.operators.copy import Copy
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.quantized_convolution import QuantizedConvolution
+from golow.lower.operators.quantized_linear import QuantizedLinear
 from golow.lower.operators.slice import Slice
 
 
@@ -159,7 +161,8 @@ def adds_alike(found: NodeMatch) -> bool:
     )
 
 
-PLAIN_LAYER = node("layer", Convolution, Linear, residual=None, activation=None, alone=True)
+LAYERS = (Convolution, Linear, QuantizedConvolution, QuantizedLinear)
+PLAIN_LAYER = node("layer", *LAYERS, residual=None, activation=None, alone=True)
 
 RESIDUAL = Rule(
     [
@@ -205,7 +208,7 @@ ACTIVATION = Rule(
     [
         node("activation", Activate, x=maker)
         for maker in (
-            node("maker", Convolution, Linear, activation=None, alone=True),
+            node("maker", *LAYERS, activation=None, alone=True),
             node(
                 "maker",
                 Binary,

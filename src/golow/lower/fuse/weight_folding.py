@@ -19,6 +19,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.linear import Linear
+from golow.lower.operators.quantized_convolution import QuantizedConvolution
 from golow.lower.operators.trimmed_weight import TrimmedWeight
 
 
@@ -42,13 +43,16 @@ def _fold(graph: Graph, rule: Rule) -> Graph:
 
 def _folded(match: Match) -> list[Fusion]:
     layer, norm = match["layer"].arguments, match.arguments("norm", BatchNormInference)
-    if not isinstance(layer, Convolution | Linear):
+    if not isinstance(layer, Convolution | Linear | QuantizedConvolution):
         return []
     values, output = match["norm"].values, match["norm"].output
-    weight = msgspec.structs.replace(values[layer.weight.name], name=f"{output.name}_folded_weight")
+    # Weights in whole numbers stay: their scale takes the factor.
+    scaled = "scale" if isinstance(layer, QuantizedConvolution) else "weight"
+    factors: Ref = getattr(layer, scaled)
+    weight = msgspec.structs.replace(values[factors.name], name=f"{output.name}_folded_{scaled}")
     bias = msgspec.structs.replace(values[norm.mean.name], name=f"{output.name}_folded_bias")
     of_weight = FoldedWeight(
-        weight=layer.weight, scale=norm.scale, variance=norm.variance, epsilon=norm.epsilon
+        weight=factors, scale=norm.scale, variance=norm.variance, epsilon=norm.epsilon
     )
     of_bias = FoldedBias(
         bias=layer.bias,
@@ -59,7 +63,7 @@ def _folded(match: Match) -> list[Fusion]:
         epsilon=norm.epsilon,
     )
     operator = msgspec.structs.replace(
-        layer, weight=Ref(name=weight.name), bias=Ref(name=bias.name)
+        layer, **{scaled: Ref(name=weight.name)}, bias=Ref(name=bias.name)
     )
     before = tuple(
         once(match["norm"].node, made, value)
@@ -82,6 +86,7 @@ BATCH_NORM = Rule(
                 "layer",
                 Convolution,
                 Linear,
+                QuantizedConvolution,
                 residual=None,  # the norm would scale it too
                 activation=None,
                 alone=True,

@@ -83,7 +83,16 @@ def heading(comparison: Comparison) -> str:
 def workload_text(workload: Workload) -> str:
     """The model, mode and inputs in one line."""
     what = {"infer": "inference", "train": "training step"}[workload.mode]
-    return f"{workload.model}, {what}, {inputs_text(workload)}, {workload.parameters:,} parameters"
+    text = f"{workload.model}, {what}, {inputs_text(workload)}, {workload.parameters:,} parameters"
+    return f"{text}{_quantized_text(workload)}"
+
+
+def _quantized_text(workload: Workload) -> str:
+    """The rule of a quantised network, and how many of its layers have it."""
+    layers = workload.source.quantized
+    if not layers:
+        return ""
+    return f", quantised: {layers[0].rule}, {len(layers)} layer{'s' if len(layers) != 1 else ''}"
 
 
 def conditions(comparison: Comparison) -> str:

@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dnnl_primitive_attr_create": (c_int, [c_void_p]),
     "dnnl_primitive_attr_set_scratchpad_mode": (c_int, [c_void_p, c_int]),
     "dnnl_primitive_attr_set_post_ops": (c_int, [c_void_p, c_void_p]),
+    "dnnl_primitive_attr_set_scales_mask": (c_int, [c_void_p, c_int, c_int]),
     "dnnl_primitive_attr_destroy": (c_int, [c_void_p]),
     "dnnl_post_ops_create": (c_int, [c_void_p]),
     "dnnl_post_ops_append_sum": (c_int, [c_void_p, c_float, c_int, c_int]),
@@ -200,14 +201,18 @@ dnnl_scratchpad_mode_t = {
 }
 
 dnnl_cpu_isa_t = {
+    "dnnl_cpu_isa_avx2": 7,
+    "dnnl_cpu_isa_avx2_vnni": 15,
     "dnnl_cpu_isa_avx2_vnni_2": 31,
     "dnnl_cpu_isa_avx512_core": 39,
+    "dnnl_cpu_isa_avx512_core_vnni": 103,
 }
 
 dnnl_data_type_t = {
     "dnnl_data_type_undef": 0,
     "dnnl_f32": 3,
     "dnnl_s32": 4,
+    "dnnl_s8": 5,
     "dnnl_u8": 6,
 }
 
@@ -341,5 +346,6 @@ MACROS = {
     "DNNL_ARG_DIFF_SCALE": 255,
     "DNNL_ARG_DIFF_SHIFT": 256,
     "DNNL_ARG_MULTIPLE_SRC": 1024,
+    "DNNL_ARG_ATTR_SCALES": 4096,
     "DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE": 32768,
 }

@@ -30,6 +30,7 @@ UNDEFINED_TYPE = dnnl_data_type_t["dnnl_data_type_undef"]
 DATA_TYPES = {
     "float32": dnnl_data_type_t["dnnl_f32"],
     "int32": dnnl_data_type_t["dnnl_s32"],
+    "int8": dnnl_data_type_t["dnnl_s8"],
     "uint8": dnnl_data_type_t["dnnl_u8"],
 }
 MAX_DIMENSIONS = MACROS["DNNL_MAX_NDIMS"]
@@ -42,6 +43,12 @@ OPAQUE = dnnl_format_kind_t["dnnl_format_kind_opaque"]
 
 # The bit that is set for every AVX-512 variant and for nothing below it.
 AVX_512 = dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx2_vnni_2"]
+
+# The bits of the instructions that add products of 8-bit numbers up in 32 bits. Without them the
+# library adds pairs of products up in 16 bits, where they may saturate.
+VNNI = (
+    dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx512_core"]
+) | (dnnl_cpu_isa_t["dnnl_cpu_isa_avx2_vnni"] & ~dnnl_cpu_isa_t["dnnl_cpu_isa_avx2"])
 
 FORWARD_TRAINING = dnnl_prop_kind_t["dnnl_forward_training"]
 FORWARD_INFERENCE = dnnl_prop_kind_t["dnnl_forward_inference"]
@@ -97,6 +104,7 @@ DIFF_DST_ITER, DIFF_DST_ITER_C = (
 )  # fmt: skip
 DIFF_WEIGHTS_ITER = MACROS["DNNL_ARG_DIFF_WEIGHTS_ITER"]
 DIFF_WEIGHTS_PROJECTION = MACROS["DNNL_ARG_DIFF_WEIGHTS_PROJECTION"]
+SCALES = MACROS["DNNL_ARG_ATTR_SCALES"]  # a bit beside those of the argument
 # DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) is (n + 1) times this.
 POST_OP_STRIDE = MACROS["DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE"]
 

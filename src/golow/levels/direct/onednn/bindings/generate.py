@@ -40,7 +40,8 @@ FUNCTIONS = [
     dnnl_memory_desc_query dnnl_memory_desc_get_size dnnl_memory_desc_equal dnnl_memory_desc_destroy
     dnnl_memory_create dnnl_memory_set_data_handle dnnl_memory_destroy
     dnnl_primitive_attr_create dnnl_primitive_attr_set_scratchpad_mode
-    dnnl_primitive_attr_set_post_ops dnnl_primitive_attr_destroy
+    dnnl_primitive_attr_set_post_ops dnnl_primitive_attr_set_scales_mask
+    dnnl_primitive_attr_destroy
     dnnl_post_ops_create dnnl_post_ops_append_sum dnnl_post_ops_append_binary
     dnnl_post_ops_append_eltwise dnnl_post_ops_destroy
     dnnl_primitive_desc_query dnnl_primitive_desc_query_md dnnl_primitive_desc_next_impl
@@ -56,8 +57,10 @@ NUMBERS = {  # by enumeration
     "dnnl_engine_kind_t": "dnnl_cpu",
     "dnnl_stream_flags_t": "dnnl_stream_default_flags",
     "dnnl_scratchpad_mode_t": "dnnl_scratchpad_mode_user",
-    "dnnl_cpu_isa_t": "dnnl_cpu_isa_avx2_vnni_2 dnnl_cpu_isa_avx512_core",
-    "dnnl_data_type_t": "dnnl_data_type_undef dnnl_f32 dnnl_s32 dnnl_u8",
+    "dnnl_cpu_isa_t": """
+        dnnl_cpu_isa_avx2 dnnl_cpu_isa_avx2_vnni dnnl_cpu_isa_avx2_vnni_2 dnnl_cpu_isa_avx512_core
+        dnnl_cpu_isa_avx512_core_vnni""",
+    "dnnl_data_type_t": "dnnl_data_type_undef dnnl_f32 dnnl_s32 dnnl_s8 dnnl_u8",
     "dnnl_format_kind_t": "dnnl_format_kind_opaque",
     "dnnl_format_tag_t": "dnnl_format_tag_any dnnl_aBcd8b dnnl_aBcd16b dnnl_acdb",
     "dnnl_prop_kind_t": "dnnl_forward_training dnnl_forward_inference dnnl_backward",
@@ -93,7 +96,8 @@ DNNL_ARG_WEIGHTS_PROJECTION DNNL_ARG_BIAS DNNL_ARG_MEAN DNNL_ARG_VARIANCE DNNL_A
 DNNL_ARG_SHIFT DNNL_ARG_WORKSPACE DNNL_ARG_SCRATCHPAD DNNL_ARG_DIFF_SRC DNNL_ARG_DIFF_SRC_ITER
 DNNL_ARG_DIFF_SRC_ITER_C DNNL_ARG_DIFF_DST DNNL_ARG_DIFF_DST_ITER DNNL_ARG_DIFF_DST_ITER_C
 DNNL_ARG_DIFF_WEIGHTS DNNL_ARG_DIFF_WEIGHTS_ITER DNNL_ARG_DIFF_WEIGHTS_PROJECTION DNNL_ARG_DIFF_BIAS
-DNNL_ARG_DIFF_SCALE DNNL_ARG_DIFF_SHIFT DNNL_ARG_MULTIPLE_SRC DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE
+DNNL_ARG_DIFF_SCALE DNNL_ARG_DIFF_SHIFT DNNL_ARG_MULTIPLE_SRC DNNL_ARG_ATTR_SCALES
+DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE
 """.split()
 
 # Extensions of GNU C, which the C library's headers use and pycparser does not know.

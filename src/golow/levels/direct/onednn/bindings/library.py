@@ -37,6 +37,7 @@ from golow.levels.direct.onednn.bindings.constants import (
     QUERY_OFFSET,
     QUERY_STRIDES,
     STATUS,
+    VNNI,
 )
 from golow.levels.direct.onednn.bindings.origins import (
     Origin,
@@ -107,6 +108,12 @@ def channel_block() -> ChannelBlock:
     """
     wide = library().dnnl_get_effective_cpu_isa() & AVX_512
     return ChannelBlock(16, BLOCKED_BY_16) if wide else ChannelBlock(8, BLOCKED_BY_8)
+
+
+@cache
+def has_vnni() -> bool:
+    """True if this CPU adds products of 8-bit numbers up in 32 bits."""
+    return bool(library().dnnl_get_effective_cpu_isa() & VNNI)
 
 
 def version() -> str:
@@ -287,7 +294,7 @@ class Descriptor(Owned):
     @property
     def is_plain(self) -> bool:
         """True if it is row-major."""
-        return self == Descriptor.plain(self.shape)
+        return self == Descriptor.plain(self.shape, self.dtype)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Descriptor):

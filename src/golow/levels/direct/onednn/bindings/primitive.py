@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_float, c_void_p
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from golow.levels.direct.onednn.bindings.constants import (
@@ -24,6 +25,8 @@ from golow.levels.direct.onednn.bindings.constants import (
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine, Owned, call, library
 from golow.levels.direct.onednn.bindings.origins import Asked
 
+NO_SCALES: Mapping[int, int] = MappingProxyType({})
+
 
 class PostOp(NamedTuple):
     """Operation that a primitive applies to its result before it is written.
@@ -41,9 +44,11 @@ class PostOp(NamedTuple):
 class _Attributes(Owned):
     destroy = "dnnl_primitive_attr_destroy"
 
-    def __init__(self, post_ops: Sequence[PostOp]) -> None:
+    def __init__(self, post_ops: Sequence[PostOp], scales: Mapping[int, int]) -> None:
         super().__init__(c_void_p())
         call("dnnl_primitive_attr_create", byref(self.handle))
+        for argument, mask in scales.items():
+            call("dnnl_primitive_attr_set_scales_mask", self.handle, argument, mask)
         # golow allocates it.
         call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, USER_SCRATCHPAD)
         if post_ops:
@@ -74,8 +79,10 @@ class Primitive(Owned):
 
     name is the primitive's name in the API (``convolution_forward``); the arguments are those of
     ``dnnl_NAME_primitive_desc_create`` between the engine and the attributes. implementation counts
-    from the one that the library prefers, which is 0. description: the library's, which a backward
-    primitive takes as a hint.
+    from the one that the library prefers, which is 0. scales: arguments that are multiplied by
+    float32 numbers, which are further arguments (SCALES | argument), and along which of its axes
+    these differ, a bit an axis. description: the library's, which a backward primitive takes as a
+    hint.
     """
 
     destroy = "dnnl_primitive_destroy"
@@ -87,9 +94,12 @@ class Primitive(Owned):
         *arguments: Any,
         post_ops: Sequence[PostOp] = (),
         implementation: int = 0,
+        scales: Mapping[int, int] = NO_SCALES,
     ) -> None:
         super().__init__(c_void_p())
-        self.description = PrimitiveDescription(engine, name, arguments, post_ops, implementation)
+        self.description = PrimitiveDescription(
+            engine, name, arguments, post_ops, implementation, scales
+        )
         call("dnnl_primitive_create", byref(self.handle), self.description.handle)
 
     @property
@@ -134,11 +144,13 @@ class PrimitiveDescription(Owned):
         arguments: Sequence[Any],
         post_ops: Sequence[PostOp],
         implementation: int,
+        scales: Mapping[int, int],
     ) -> None:
         super().__init__(c_void_p())
         self.name, self.arguments = name, tuple(arguments)
         self.post_ops, self.implementation = tuple(post_ops), implementation
-        attributes = _Attributes(post_ops)
+        self.scales = dict(scales)
+        attributes = _Attributes(post_ops, scales)
         given = [getattr(a, "handle", a) for a in arguments]
         if name == "reorder":  # source and target may be on different engines
             source, target = given

@@ -35,8 +35,9 @@ class Values:
         self._build.views.copy(name)
         if name not in self._made:
             item = self._current.sources[name]
-            floating = item.value.dtype == "float32"
-            layout = Descriptor.plain(item.value.shape) if floating else None
+            dtype = item.value.dtype
+            computed = dtype in ("float32", "int8")
+            layout = Descriptor.plain(item.value.shape, dtype) if computed else None
             self._made[name] = [self._build.inputs.bring_in(item, layout)]
         return self._made[name][0]
 
@@ -62,7 +63,8 @@ class Values:
 
     def _regrouped(self, made: Tensor, layout: Descriptor) -> Tensor:
         if made.layout.is_plain:
-            return self.reordered(made._replace(descriptor=Descriptor.plain(layout.shape)), layout)
+            plain = Descriptor.plain(layout.shape, made.dtype)
+            return self.reordered(made._replace(descriptor=plain), layout)
         copy = self.reordered(made, layout.reshaped(made.layout.shape))
         return copy._replace(descriptor=layout)
 
@@ -71,7 +73,7 @@ class Values:
         tensor = self.tensor(reference)
         if tensor.descriptor is None:
             return tensor
-        return self.wanted(reference, Descriptor.plain(tensor.shape))
+        return self.wanted(reference, Descriptor.plain(tensor.shape, tensor.dtype))
 
     def layouts_made(self, shape: tuple[int, ...]) -> Iterator[Descriptor]:
         """Yield the layouts of the values of this shape, the latest first."""
@@ -126,7 +128,8 @@ class Values:
 
     def reordered(self, tensor: Tensor, layout: Descriptor) -> Tensor:
         """Return a copy in another layout."""
-        copy = self._memory.new(self._memory.buffer(tensor).name, tensor.shape, layout)
+        name = self._memory.buffer(tensor).name
+        copy = self._memory.new(name, tensor.shape, layout, tensor.dtype)
         self._reorder(tensor, copy)
         return copy
 

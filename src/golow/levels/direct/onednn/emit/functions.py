@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from golow.levels.direct.onednn.build.load_once import Computed
 from golow.levels.direct.onednn.build.values import copy_array
-from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, Tensor
+from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, PrimitiveCall, Tensor
 from golow.lower.ir.graph import Ref
 from golow.lower.ir.operator import Operator
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
@@ -24,6 +24,9 @@ def not_emitted(built: Built) -> Iterator[Unsupported]:
     """Yield the steps of a plan that have no form in C++."""
     fixed = independent_of_weights(built)
     for position, (call, step) in enumerate(zip(built.calls, built.plan.steps, strict=True)):
+        if isinstance(call, PrimitiveCall) and call.primitive.description.scales:
+            reason = f"{step.operation} of {step.modules[0] or 'the model'} has no form in C++ yet"
+            yield Unsupported("onednn", reason)
         if not isinstance(call, ArrayCall) or function_call(call) is not None:
             continue
         if position not in fixed or not _fills(built, call, step):

@@ -31,6 +31,7 @@ from golow.levels.direct.onednn.steps.eltwise import post_ops
 from golow.levels.direct.refusing import refuse_integers
 from golow.lower.ir.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
+from golow.lower.operators.quantized_convolution import QuantizedConvolution
 
 Make = Callable[[list[PostOp], Descriptor], Primitive]
 
@@ -62,13 +63,13 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     kernel = build.current.value(arguments.weight).shape
     tag = build.layout_of(build.current.position)
     bias_layout = Descriptor.plain((kernel[0],)) if bias is not None else None
-    weights = _weight_layout(kernel, arguments.groups)
+    weights = weight_layout(kernel, arguments.groups)
     described = (_activation_layout(tag, x.shape), weights, bias_layout)
 
     def make(after: list[PostOp], target: Descriptor) -> Primitive:
         return Primitive(
             build.engine, "convolution_forward", build.forward_kind, CONVOLUTION_DIRECT, *described,
-            target, *_geometry(arguments), post_ops=after,
+            target, *geometry(arguments), post_ops=after,
         )  # fmt: skip
 
     target = _activation_layout(tag, output.shape, alike=False)
@@ -79,7 +80,7 @@ def convolution(build: Builder, arguments: Convolution) -> None:
         result = build.memory.new(output.name, output.shape, primitive.descriptor(DST))
     else:
         residual = arguments.residual
-        primitive, result, added = _with_residual(build, residual, arguments.x, make, target, after)
+        primitive, result, added = with_residual(build, residual, arguments.x, make, target, after)
     reads = {
         SRC: build.values.wanted(arguments.x, primitive.descriptor(SRC)),
         WEIGHTS: build.values.wanted(arguments.weight, primitive.descriptor(WEIGHTS)),
@@ -91,7 +92,7 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     build.values.define(0, result)
 
 
-def _with_residual(
+def with_residual(
     build: Builder, residual: Ref, x: Ref, make: Make, target: Descriptor, after: list[PostOp]
 ) -> tuple[Primitive, Tensor, dict[int, Tensor]]:
     """Return the primitive, its result and its extra arguments. The primitive adds the residual: in
@@ -112,18 +113,18 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
     tag = build.layout_of(build.current.position)
     kernel, x = build.current.value(arguments.weight).shape, build.values.tensor(arguments.x)
     outer = build.values.tensor(arguments.gradient)
-    geometry = _geometry(arguments)
+    where = geometry(arguments)
     layouts = (
         _activation_layout(tag, x.shape),
-        _weight_layout(kernel, arguments.groups),
+        weight_layout(kernel, arguments.groups),
         Descriptor.plain((kernel[0],)) if of_bias else None,
         _activation_layout(tag, outer.shape, alike=False),
     )
     forward = Primitive(
         build.engine, "convolution_forward", FORWARD_TRAINING, CONVOLUTION_DIRECT, *layouts,
-        *geometry,
+        *where,
     )  # fmt: skip
-    described = Backward(*layouts, geometry, forward)
+    described = Backward(*layouts, where, forward)
     if of_x:
         _backward_data(build, arguments, described)
     if of_weight or of_bias:
@@ -167,7 +168,7 @@ def _backward_weights(build: Builder, arguments: ConvolutionBackward, described:
         build.values.define(2, writes[DIFF_BIAS])
 
 
-def _geometry(arguments: Convolution | ConvolutionBackward) -> Geometry:
+def geometry(arguments: Convolution | ConvolutionBackward | QuantizedConvolution) -> Geometry:
     axes = len(arguments.stride)
     before, after = arguments.padding[:axes], arguments.padding[axes:]
     holes = [d - 1 for d in arguments.dilation]
@@ -186,11 +187,11 @@ def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> 
     return Descriptor.tagged(shape, tag)
 
 
-def _weight_layout(kernel: tuple[int, ...], groups: int) -> Descriptor:
+def weight_layout(kernel: tuple[int, ...], groups: int, dtype: str = "float32") -> Descriptor:
     """The primitive chooses the layout; groups are a separate axis."""
     if groups == 1:
-        return Descriptor.tagged(kernel)
-    return Descriptor.tagged((groups, kernel[0] // groups, *kernel[1:]), ANY)
+        return Descriptor.tagged(kernel, ANY, dtype)
+    return Descriptor.tagged((groups, kernel[0] // groups, *kernel[1:]), ANY, dtype)
 
 
 def _refuse(arguments: Convolution, question: Question) -> str:

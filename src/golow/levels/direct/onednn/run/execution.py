@@ -207,7 +207,7 @@ class Execution:
         """Return a copy of a tensor's content, in PyTorch's order."""
         if tensor.descriptor is None or tensor.layout.is_plain:
             return self.array(tensor).copy()
-        result = np.empty(tensor.shape, np.float32)
+        result: np.ndarray = np.empty(tensor.shape, DTYPES[tensor.dtype])
         self._reorder(tensor.layout, self.address(tensor), _plain_like(tensor), _address(result))
         return result
 
@@ -223,7 +223,7 @@ class Execution:
         if tensor.descriptor is None or tensor.layout.is_plain:
             self.array(tensor)[...] = array.reshape(tensor.shape)
             return
-        data = np.ascontiguousarray(array, np.float32)
+        data: np.ndarray = np.ascontiguousarray(array, DTYPES[tensor.dtype])
         self._reorder(_plain_like(tensor), _address(data), tensor.layout, self.address(tensor))
 
     def _reorder(
@@ -379,7 +379,7 @@ def _exec_arguments(memories: Mapping[int, Memory]) -> Any:
 
 def _plain_like(tensor: Tensor) -> Descriptor:
     """Return a row-major layout with the axes of this one; grouped weights have one axis more."""
-    return Descriptor.plain(tensor.layout.shape)
+    return Descriptor.plain(tensor.layout.shape, tensor.layout.dtype)
 
 
 def _address(array: np.ndarray) -> int:

@@ -19,13 +19,14 @@ DTYPES = {  # types of values
     "float32": np.float32,
     "int64": np.int64,
     "int32": np.int32,
+    "int8": np.int8,
     "uint8": np.uint8,
     "bool": np.bool_,
 }
 
 
 class Tensor(NamedTuple):
-    """A value in memory. descriptor: None for integers, which oneDNN does not compute with. offset:
+    """A value in memory. descriptor: None for integers that oneDNN does not compute with. offset:
     of its first element in the buffer, in bytes."""
 
     buffer: int

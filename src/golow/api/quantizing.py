@@ -1,0 +1,166 @@
+"""Quantisation as Python users call it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
+
+from golow.api.line import about, line
+from golow.api.options import with_options
+from golow.api.progress import shown_progress
+from golow.observer import Observer
+from golow.records.errors import GolowError
+from golow.records.quantization import QuantizationRule
+from golow.storage.scratch import scratch_folder
+from golow.worker.cores import default_threads
+from golow.workload.request import Request, WorkloadOptions
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from golow.programs.quantization.quantization_record import Quantization
+    from golow.workload.request import Inputs
+
+RULES: tuple[str, ...] = get_args(QuantizationRule)
+
+
+class QuantizationResult(NamedTuple):
+    """Result of `quantize`: the record, with methods to print and save it. request: of the
+    quantised network; None for a record that was loaded."""
+
+    quantization: Quantization
+    request: Request | None = None
+
+    def table(self) -> None:
+        """Print what was quantised and the three statements."""
+        from golow.report.quantization.table import render
+
+        render(self.quantization)
+
+    def __repr__(self) -> str:
+        record = self.quantization
+        return line(self, about(record.workload), record.network.rule)
+
+    def _repr_html_(self) -> str:
+        """HTML for a notebook."""
+        from golow.report.notebook import as_html
+        from golow.report.quantization.table import render
+
+        return as_html(lambda console: render(self.quantization, console))
+
+    def report(self, file: str | Path) -> Path:
+        """Write one HTML page that shows it all and contains the record."""
+        from golow.report.html_report import write_report
+
+        with scratch_folder() as folder:
+            return write_report([self.save(folder)], Path(file))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the record into a new folder under this one; returns that folder."""
+        from golow.programs.quantization import store
+
+        return store.save(self.quantization, Path(folder))
+
+    def save_beside(self, folder: Path) -> None:
+        """Write the record into the folder of a comparison."""
+        from golow.programs.quantization import store
+
+        store.save_beside(self.quantization, folder)
+
+    def module(self) -> nn.Module:
+        """The quantised network as a module of PyTorch, for `golow.compile` or `golow.compare`.
+        Raises `GolowError` for a record that was loaded, and if its file is gone."""
+        from golow.workload.prepare import prepare
+
+        if self.request is None:
+            raise GolowError("a record that was loaded has no module", "quantise the model again.")
+        return prepare(self.request).module
+
+
+@with_options(WorkloadOptions, Request)
+def quantize(
+    model: str | nn.Module,
+    example_inputs: Inputs | None = None,
+    *,
+    calibrate: str,
+    out: str | Path,
+    rule: QuantizationRule = "int8",
+    percentile: float = 100.0,
+    samples: int = 512,
+    test_samples: int | None = None,
+    gate: float = 0.99,
+    rivals: bool = False,
+    data_root: str | Path | None = None,
+    cache: Path | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+    **workload: Unpack[WorkloadOptions],
+) -> QuantizationResult:
+    """Quantise a network, write it to a file, and state how far it is from the original and what
+    that costs in the task.
+
+    calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
+    classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8`` or
+    ``int8-weights``. percentile: of the values of an activation that its range must hold; 100 is
+    min-max. samples: for the calibration. test_samples: for the statements, all of the test part
+    unless given. gate: share of the original accuracy that must be kept. rivals: also quantise by
+    ONNX Runtime's quantiser.
+
+    Raises `GolowError` for errors that the caller can fix.
+    """
+    from golow.programs.quantization.quantize import QuantizationSettings
+    from golow.programs.quantization.quantize import quantize as run
+
+    request = Request(model, example_inputs, threads=default_threads(), **workload)
+    settings = QuantizationSettings(
+        calibrate=calibrate,
+        rule=rule,
+        share=percentile / 100,
+        samples=samples,
+        test_samples=test_samples,
+        gate=gate,
+        rivals=rivals,
+        data_root=None if data_root is None else Path(data_root),
+        cache=cache,
+    )
+    with shown_progress("comparison", observer, quiet) as display:
+        return QuantizationResult(*run(request, settings, Path(out), display))
+
+
+def load_quantization(place: str | Path) -> QuantizationResult:
+    """The quantisation in a folder that ``golow quantize`` wrote. Raises `GolowError` for any
+    other."""
+    from golow.programs.quantization import store
+
+    return QuantizationResult(store.load(Path(place)))
+
+
+def quantization_beside(folder: Path) -> QuantizationResult | None:
+    """The quantisation in the folder of a comparison; None if its network is not quantised."""
+    from golow.programs.quantization import store
+
+    return QuantizationResult(store.load(folder)) if store.BESIDE.is_at(folder) else None
+
+
+def require_calibration(precision: str, calibrate: str | None) -> None:
+    """Raise `GolowError` for a rule of quantisation without samples, or samples without a rule."""
+    if precision in RULES and calibrate is None:
+        raise GolowError(
+            f"--precision {precision} needs samples",
+            "name a data set, such as --calibrate digits, or --calibrate inputs.",
+        )
+    if precision not in RULES and calibrate is not None:
+        raise GolowError("--calibrate is for a network that is quantised", "add --precision int8.")
+
+
+def quantized_first(
+    request: Request, rule: str, calibrate: str | None, cache: Path | None, observer: Observer
+) -> QuantizationResult | None:
+    """Quantise the network of a comparison; None if it is to stay as it is."""
+    if calibrate is None:
+        return None
+    from golow.programs.quantization.quantize import QuantizationSettings, quantize_for_comparison
+
+    named = cast(QuantizationRule, rule)
+    settings = QuantizationSettings(calibrate=calibrate, rule=named, cache=cache)
+    return QuantizationResult(*quantize_for_comparison(request, settings, observer))

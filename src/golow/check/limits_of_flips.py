@@ -1,0 +1,27 @@
+"""The race's limits of a quantised network, in which a rounding may decide about an activation."""
+
+from __future__ import annotations
+
+import msgspec
+
+from golow.check.rule import Reference, recheck
+from golow.records.comparison import Check
+from golow.records.workload import Workload
+
+
+def rounds_activations(workload: Workload) -> bool:
+    """True for a network with layers whose activations are rounded to whole numbers."""
+    return any(layer.rule == "int8" for layer in workload.source.quantized)
+
+
+def with_limits_of_flips(check: Check, flipped: Reference) -> tuple[Check, str]:
+    """The check of a level that matches, with limits for a race, and a note about them.
+
+    The race has other inputs than the check, so that rounding may decide about other activations.
+    flipped: the reference widened by one such activation at least in each layer and sample.
+    """
+    note = (
+        "in a race a rounding may move an activation by a unit, and that the results by "
+        f"{flipped.rounding:.1%}; the race cannot see smaller errors"
+    )
+    return msgspec.structs.replace(check, tensors=recheck(flipped, check).tensors), note

@@ -1,0 +1,109 @@
+"""``golow quantize``: a network in whole numbers, and what became of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golow.commands.keeping import shown_and_saved
+from golow.commands.options import Model, no_stream
+from golow.commands.quiet import prints_to_stderr
+from golow.commands.workload_flags import (
+    ExecutionFlags,
+    InputFlags,
+    NetworkFlags,
+    PublishedFlags,
+    workload_options,
+)
+from golow.report.console import PlainConsole
+
+CalibrateOption = Annotated[
+    str,
+    typer.Option(
+        "--calibrate",
+        help="Where the samples are from: a data set from `golow data list`, or inputs, the "
+        "workload's own.",
+        show_default=False,
+    ),
+]
+Percentile = Annotated[
+    float,
+    typer.Option(
+        help="Share of an activation's values in percent that its range must hold; larger values "
+        "are clipped. 100 is min-max."
+    ),
+]
+
+
+class RuleName(StrEnum):
+    """A rule of quantisation."""
+
+    int8 = "int8"
+    int8_weights = "int8-weights"
+
+
+def quantize(
+    model: Model,
+    *,
+    calibrate: CalibrateOption,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="The .safetensors file to write, for --weights.",
+            callback=no_stream,
+            show_default=False,
+        ),
+    ],
+    rule: Annotated[
+        RuleName,
+        typer.Option("--rule", help="int8: weights and activations; int8-weights: weights alone."),
+    ] = RuleName.int8,
+    percentile: Percentile = 100.0,
+    samples: Annotated[int, typer.Option(help="Samples for the calibration.")] = 512,
+    test_samples: Annotated[
+        int | None,
+        typer.Option(help="Samples of the test part for the statements.  [default: all]"),
+    ] = None,
+    gate: Annotated[
+        float, typer.Option(help="Share of the original accuracy that must be kept.")
+    ] = 0.99,
+    rivals: Annotated[
+        bool,
+        typer.Option(
+            "--rivals", help="Also quantise by ONNX Runtime's quantiser, as its users do."
+        ),
+    ] = False,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the data set's files.")] = None,
+    inputs: InputFlags,
+    network: NetworkFlags,
+    published: PublishedFlags,
+    execution: ExecutionFlags,
+    record: Annotated[
+        Path, typer.Option(help="Folder for the records.", callback=no_stream)
+    ] = Path("runs"),
+) -> None:
+    """Quantise a model: write its weights as 8-bit whole numbers, and state how far it is from the
+    original and what that costs in the task."""
+    from golow import api
+    from golow.report.progress import ProgressDisplay
+
+    with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
+        result = api.quantize(
+            model,
+            **workload_options(inputs, network, published, execution),
+            calibrate=calibrate,
+            out=out,
+            rule=rule.value,
+            percentile=percentile,
+            samples=samples,
+            test_samples=test_samples,
+            gate=gate,
+            rivals=rivals,
+            data_root=data_root,
+            observer=display,
+        )
+    folder = shown_and_saved(result.table, result.save, record)
+    print(f"record: {folder}")

@@ -1,0 +1,229 @@
+"""Quantise a network, write it as a file, and state what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from golow.lower.capture.module_outputs import leaves_of
+from golow.observer import Observer
+from golow.programs.quantization.onnxruntime_quantizer import NAME, QuantizedSession
+from golow.programs.quantization.quantization_record import (
+    Movement,
+    OtherQuantization,
+    Quantization,
+    TaskAccuracy,
+)
+from golow.programs.quantization.samples import INPUTS, Samples, of_data, of_inputs
+from golow.programs.quantization.statements import AccuracyMeter, MovementMeter, is_scores
+from golow.records.errors import GolowError, Unsupported
+from golow.records.quantization import Calibration, QuantizationRule, QuantizedNetwork
+from golow.storage.cache import open_cache
+from golow.storage.files import CACHE_HINT, writing
+from golow.storage.names import LONGEST_PART, file_name
+from golow.storage.scratch import scratch_folder
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.quantization.quantize import quantized
+from golow.workload.quantization.quantized_weights import read_quantized, write_quantized
+from golow.workload.request import Request
+
+GATE = 0.99
+SAMPLES = 512
+Outputs = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationSettings:
+    """How to quantise. calibrate: a data set, or ``inputs``. share: of the values of an activation
+    that its range must hold. samples: of the calibration. test_samples: of the statements, all of
+    the test part unless given. gate: the share of the accuracy that must be kept. rivals: whether
+    other quantisers are tried as well."""
+
+    calibrate: str
+    rule: QuantizationRule = "int8"
+    share: float = 1.0
+    samples: int = SAMPLES
+    test_samples: int | None = None
+    gate: float = GATE
+    rivals: bool = False
+    data_root: Path | None = None
+    cache: Path | None = None
+
+
+class Quantized(NamedTuple):
+    """The record, and the request of the quantised network, whose weights are in the file."""
+
+    record: Quantization
+    request: Request
+
+
+def quantize(
+    request: Request, settings: QuantizationSettings, file: Path, observer: Observer
+) -> Quantized:
+    """Quantise the network and write it to the file. Raises `GolowError` for what the caller can
+    fix."""
+    _require_sense(request, settings)
+    observer.stage("preparing the workload")
+    request, prepared, samples = _prepared(request, settings, observer)
+    original = prepared.module.eval()
+    observer.stage(f"calibrating with {samples.calibrating:,} samples")
+    made = quantized(
+        original,
+        settings.rule,
+        lambda: (batch.inputs for batch in samples.calibration),
+        settings.share,
+    )
+    network = QuantizedNetwork(
+        model=prepared.workload.model,
+        rule=settings.rule,
+        calibration=_calibration(settings, samples),
+        layers=made.layers,
+        kept=made.kept,
+    )
+    write_quantized(made.module, network, file)
+    observer.stage("comparing the quantised network with the original")
+    movement, accuracy = stated(
+        outputs_of(original), outputs_of(made.module.eval()), samples, settings.gate
+    )
+    others = (_other(prepared, samples, settings, observer),) if settings.rivals else ()
+    created = datetime.now(UTC)
+    record = Quantization(
+        id=f"{created:%Y%m%d-%H%M%S}-{file_name(network.model, LONGEST_PART)}-{settings.rule}",
+        created=created.isoformat(timespec="seconds"),
+        workload=prepared.workload,
+        network=network,
+        movement=movement,
+        accuracy=accuracy,
+        original_bytes=_bytes(original),
+        quantized_bytes=_bytes(made.module),
+        others=others,
+        file=str(file),
+    )
+    return Quantized(record, replace(request, weights=file, initialisation=None))
+
+
+def quantize_for_comparison(
+    request: Request, settings: QuantizationSettings, observer: Observer
+) -> Quantized:
+    """Quantise the network into the cache, where its file is called by its content."""
+    folder = open_cache(settings.cache) / "quantized"
+    with writing(f"the cache {folder}", CACHE_HINT):
+        folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f".{os.getpid()}.safetensors"
+    try:
+        made = quantize(request, settings, new, observer)
+        with new.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+        file = new.replace(folder / f"{digest}.safetensors")
+    finally:
+        new.unlink(missing_ok=True)
+    record = msgspec.structs.replace(made.record, file=str(file))
+    return Quantized(record, replace(made.request, weights=file))
+
+
+def stated(
+    original: Outputs, moved: Outputs, samples: Samples, gate: float
+) -> tuple[Movement, TaskAccuracy | None]:
+    """How far one network is from the other, and what that costs in the task; None for samples
+    without classes, or a network whose first output is not their scores."""
+    distance, accuracy = MovementMeter(), AccuracyMeter()
+    for inputs, labels in samples.batches():
+        one, other = original(inputs), moved(inputs)
+        distance.add(one, other)
+        if labels is not None and is_scores(one[0]) and one[0].shape[:-1] == labels.shape:
+            accuracy.add(labels, one[0], other[0])
+    return (
+        distance.movement(samples.tested),
+        accuracy.accuracy(samples.tested, gate, is_text=samples.is_text),
+    )
+
+
+def _other(
+    prepared: Prepared, samples: Samples, settings: QuantizationSettings, observer: Observer
+) -> OtherQuantization:
+    """Quantise the network by ONNX Runtime's quantiser."""
+    observer.stage("quantising by ONNX Runtime")
+    try:
+        with scratch_folder() as folder:
+            session = QuantizedSession(prepared, samples, folder)
+            found = stated(outputs_of(prepared.module), session, samples, settings.gate)
+    except Unsupported as error:
+        return OtherQuantization(name=NAME, reason=error.reason)
+    return OtherQuantization(name=NAME, movement=found[0], accuracy=found[1])
+
+
+def outputs_of(module: nn.Module) -> Outputs:
+    """The module's outputs for a batch, in PyTorch."""
+
+    def call(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        with torch.inference_mode():
+            found: Any = module(*inputs)
+        return leaves_of(found)
+
+    return call
+
+
+def _prepared(
+    request: Request, settings: QuantizationSettings, observer: Observer
+) -> tuple[Request, Prepared, Samples]:
+    if settings.calibrate == INPUTS:
+        prepared = prepare(request)
+        return request, prepared, of_inputs(prepared)
+    request, samples = of_data(
+        request,
+        settings.calibrate,
+        settings.samples,
+        settings.test_samples,
+        settings.data_root,
+        open_cache(settings.cache),
+        observer,
+    )
+    return request, prepare(request), samples
+
+
+def _calibration(settings: QuantizationSettings, samples: Samples) -> Calibration | None:
+    if settings.rule == "int8-weights":
+        return None
+    return Calibration(
+        method="min-max" if settings.share == 1 else "percentile",
+        data=samples.data,
+        samples=samples.calibrating,
+        share=settings.share,
+    )
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in module.state_dict().values())
+
+
+def _require_sense(request: Request, settings: QuantizationSettings) -> None:
+    if request.mode != "infer":
+        raise GolowError("a quantised network cannot be trained", "leave out --mode train.")
+    if request.device != "cpu":
+        raise GolowError(
+            "golow quantises on the CPU", "leave out --device; compare the file on the GPU."
+        )
+    if request.weights is not None and read_quantized(Path(request.weights)) is not None:
+        raise GolowError(
+            f"{request.weights} is a quantised network already",
+            "give the weights it was made from.",
+        )
+    if not 0.5 <= settings.share <= 1:
+        raise GolowError(
+            f"a percentile of {settings.share:.4%} is not between 50% and 100%",
+            "for example --percentile 99.99.",
+        )
+    if not 0 < settings.gate <= 1:
+        raise GolowError(f"the gate {settings.gate} is not a share", "for example --gate 0.99.")
+    for name, value in (("samples", settings.samples), ("test-samples", settings.test_samples)):
+        if value is not None and value < 1:
+            raise GolowError(f"--{name} {value} is no sample", f"use --{name} 1 or more.")

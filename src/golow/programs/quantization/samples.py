@@ -1,0 +1,119 @@
+"""The samples of a quantisation: some for the calibration, and others, which it has not seen, for
+what is said about the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golow import models
+from golow.data.token_file import open_prepared
+from golow.observer import Observer
+from golow.programs.training.data import TrainingData, open_data
+from golow.records.errors import GolowError
+from golow.worker.feed import normalised
+from golow.workload.batch import Batch
+from golow.workload.prepare import Prepared
+from golow.workload.request import Request
+
+INPUTS = "inputs"
+"""Instead of a data set: the inputs of the workload itself."""
+ROWS = 64  # samples of a forward pass
+
+
+class Samples(NamedTuple):
+    """calibration: inputs of forward passes. data: what they are. test: those of the statements,
+    a data set or the other half of the workload's inputs; tested: what they are."""
+
+    calibration: tuple[Batch, ...]
+    data: str
+    tested: str
+    test: TrainingData | tuple[Batch, ...]
+    most: int | None = None
+
+    @property
+    def calibrating(self) -> int:
+        """How many samples the calibration has."""
+        return sum(len(batch.inputs[0]) for batch in self.calibration)
+
+    @property
+    def is_text(self) -> bool:
+        """True if a sample is a run of tokens."""
+        return isinstance(self.test, TrainingData) and len(self.test.facts.shape) == 1
+
+    def batches(self) -> Iterator[tuple[tuple[Tensor, ...], Tensor | None]]:
+        """The inputs of each test batch, with its right classes where the data set has some."""
+        if not isinstance(self.test, TrainingData):
+            yield from ((batch.inputs, None) for batch in self.test)
+            return
+        labels, stored, _ = open_prepared(self.test.test)
+        scale, shift = (np.array(x, np.float32) for x in (self.test.scale, self.test.shift))
+        end = len(labels) if self.most is None else min(self.most, len(labels))
+        for start in range(0, end, ROWS):
+            rows = slice(start, min(start + ROWS, end))
+            batch = normalised(stored[rows], scale, shift)
+            inputs = torch.from_numpy(np.array(batch))
+            yield (inputs,), torch.from_numpy(np.array(labels[rows]))
+
+
+def of_data(
+    request: Request,
+    name: str,
+    samples: int,
+    most: int | None,
+    root: Path | None,
+    cache: Path,
+    observer: Observer,
+) -> tuple[Request, Samples]:
+    """The samples of a data set, and the request with its inputs, classes and channels.
+
+    samples: of the training part, for the calibration. most: of the test part, for the statements.
+    Raises `GolowError` as `open_data` does.
+    """
+    data = open_data(
+        name,
+        request.model if isinstance(request.model, str) else "",
+        root=root,
+        resolution=request.resolution,
+        sequence=request.sequence,
+        voc_label="first",
+        cache=cache,
+        progress=lambda what, done, total: observer.stage(f"preparing {what}"),
+    )
+    facts = data.facts
+    rows = min(ROWS, samples, facts.train_samples)
+    batches = data.batches(-(-min(samples, facts.train_samples) // rows), rows, request.seed)
+    zoo = isinstance(request.model, str) and request.model in models.ZOO
+    images = len(facts.shape) == 3
+    own = data.batches(4, request.batch or 8, request.seed + 1)
+    fitting = replace(
+        request,
+        example_inputs=own[0].inputs,
+        channels=facts.shape[0] if zoo and images else None,
+        classes=len(facts.classes) if zoo else None,
+        resolution=facts.shape[1] if zoo and images else None,
+        sequence=None,
+    )
+    share = facts.test_samples if most is None else min(most, facts.test_samples)
+    tested = f"{name}, {share:,} samples of the test part"
+    return fitting, Samples(batches, f"{name}, training part", tested, data, most)
+
+
+def of_inputs(prepared: Prepared) -> Samples:
+    """The workload's own inputs: the first half for the calibration, the others for the
+    statements. Raises `GolowError` if there is only one batch."""
+    batches = prepared.batches
+    half = len(batches) // 2
+    if not half:
+        raise GolowError(
+            "one batch of inputs is too few: some are for the calibration, others for the test",
+            "name a data set with --calibrate.",
+        )
+    what = prepared.workload.data
+    return Samples(batches[:half], f"inputs: {what}", f"other inputs: {what}", batches[half:])

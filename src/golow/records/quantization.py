@@ -1,0 +1,65 @@
+"""How a network was quantised, as plain data: what a worker needs to build it again, and what a
+reader needs to know which network it is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from golow.records.record import Record
+
+QuantizationRule = Literal["int8", "int8-weights"]
+"""``int8``: weights and activations are whole numbers of 8 bits. ``int8-weights``: weights alone;
+the layer computes with their values in float32."""
+CalibrationMethod = Literal["min-max", "percentile"]
+
+
+class QuantizedLayer(Record, frozen=True, kw_only=True):
+    """The rule of one layer.
+
+    path: in the module (``layer1.0.conv1``). Weights: whole numbers from -127 to 127, a scale for
+    each output, symmetric. Activations, of ``int8`` alone: one scale for the tensor, no offset;
+    signed: from -128 to 127, otherwise from 0 to 255, for what was never negative in the
+    calibration. A value is multiplied by the scale, rounded to the nearest whole number, of two
+    equally near ones to the even one, and clipped to the range.
+    """
+
+    path: str
+    rule: QuantizationRule
+    signed: bool = True
+
+    @property
+    def lowest(self) -> int:
+        """The smallest activation."""
+        return -128 if self.signed else 0
+
+    @property
+    def highest(self) -> int:
+        """The largest activation."""
+        return 127 if self.signed else 255
+
+
+class KeptLayer(Record, frozen=True, kw_only=True):
+    """A layer with weights that is not quantised, and why."""
+
+    path: str
+    reason: str
+
+
+class Calibration(Record, frozen=True, kw_only=True):
+    """Source of the scales of activations: the data set, or what else the samples are; their
+    number; and the share of the values that must be within the range, 1 for ``min-max``."""
+
+    method: CalibrationMethod
+    data: str
+    samples: int
+    share: float = 1.0
+
+
+class QuantizedNetwork(Record, frozen=True, kw_only=True):
+    """A network's quantisation as a whole. model: the name of the network that was quantised."""
+
+    model: str
+    rule: QuantizationRule
+    calibration: Calibration | None
+    layers: tuple[QuantizedLayer, ...]
+    kept: tuple[KeptLayer, ...] = ()

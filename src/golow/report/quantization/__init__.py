@@ -1,0 +1,1 @@
+"""A quantisation as text."""

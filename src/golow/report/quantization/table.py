@@ -1,0 +1,156 @@
+"""A quantisation as text: what was quantised, and three statements that are kept apart. Whether the
+program is right, how far the network moved, and what that costs in the task."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from golow.programs.quantization.quantization_record import (
+    Movement,
+    OutputDistance,
+    Quantization,
+    Share,
+    TaskAccuracy,
+)
+from golow.records.quantization import QuantizedNetwork
+from golow.report.comparison.table import workload_text
+from golow.report.console import wide_console
+from golow.report.units import bytes_text
+
+OPTIONS = {"in_channels": "--channels", "classes": "--classes", "resolution": "--resolution"}
+PROGRAM, NETWORK, TASK = (
+    "1. Is the program right?",
+    "2. How far is the quantised network from the original?",
+    "3. What does it cost in the task?",
+)
+
+
+def render(record: Quantization, console: Console | None = None) -> None:
+    """Print the quantisation."""
+    console = console or wide_console()
+    console.print(Text(heading(record), style="bold"))
+    for line in described(record):
+        console.print(Text(line, style="dim"))
+    for title, lines in statements(record):
+        console.print()
+        console.print(Text(title, style="bold"))
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)
+
+
+def heading(record: Quantization) -> str:
+    """The workload and the rule."""
+    return f"{workload_text(record.workload)}, quantised by the rule {record.network.rule}"
+
+
+def described(record: Quantization) -> Iterator[str]:
+    """Yield the facts about the quantised network, a line each."""
+    yield network_text(record.network)
+    if record.quantized_bytes:
+        before, after = bytes_text(record.original_bytes), bytes_text(record.quantized_bytes)
+        yield f"weights: {before} before, {after} after"
+    reasons = Counter(layer.reason for layer in record.network.kept)
+    for reason, count in reasons.items():
+        first = next(layer.path for layer in record.network.kept if layer.reason == reason)
+        yield f"kept: {count} ({first}{', ...' if count > 1 else ''}): {reason}"
+    if record.file:
+        yield f"file: {record.file}"
+
+
+def network_text(network: QuantizedNetwork) -> str:
+    """The number of layers, and where the scales of activations are from."""
+    layers = f"{len(network.layers)} layer{'s' if len(network.layers) != 1 else ''}"
+    text = f"{layers} with int8 weights, a scale for each output"
+    found = network.calibration
+    if found is None:
+        return f"{text}; activations are not quantised"
+    how = found.method if found.share == 1 else f"{found.method} {found.share:.4%}"
+    return (
+        f"{text}; 8-bit activations, a scale for each tensor: {how} of {found.samples:,} samples "
+        f"({found.data})"
+    )
+
+
+def statements(record: Quantization) -> Iterator[tuple[str, list[str]]]:
+    """The three statements, each with its title."""
+    yield PROGRAM, [_program(record)]
+    yield NETWORK, list(_moved(record.movement))
+    yield TASK, list(_cost(record.accuracy))
+    for other in record.others:
+        lines = [f"not measured: {other.reason}"] if other.reason else []
+        if other.movement is not None:
+            lines += _moved(other.movement)
+        if other.accuracy is not None:
+            lines += _cost(other.accuracy)
+        yield f"Another quantisation: {other.name}", lines
+
+
+def _program(record: Quantization) -> str:
+    if not record.file:
+        return "not checked: the quantised network was not kept"
+    return (
+        "golow compare checks each level against the quantised network in float64:\n"
+        f"  {command(record)}"
+    )
+
+
+def command(record: Quantization) -> str:
+    """The command that compares the levels on the quantised network."""
+    source = record.workload.source
+    prefix = {"huggingface": "hf:", "timm": "timm:"}.get(source.kind, "")
+    name = f"{prefix}{source.name}" + (f":{source.attribute}" if source.attribute else "")
+    words = ["golow", "compare", name, "--weights", record.file]
+    for argument, option in OPTIONS.items():
+        if argument in source.arguments:
+            words += [option, str(source.arguments[argument])]
+    if source.kind in ("file", "import"):
+        shape = record.workload.inputs[0].shape[1:]
+        words += ["--input", "x".join(map(str, shape))]
+    return shlex.join(words)
+
+
+def _moved(movement: Movement) -> Iterator[str]:
+    yield f"over {movement.data}:"
+    several = len(movement.outputs) > 1
+    for index, output in enumerate(movement.outputs):
+        yield f"{f'output {index}: ' if several else ''}{distance_text(output)}"
+
+
+def distance_text(output: OutputDistance) -> str:
+    """How far an output moved."""
+    parts = [f"relative error {output.error:.2%}"]
+    if output.divergence is not None:
+        parts.append(f"Kullback-Leibler divergence {output.divergence:.2g} nats")
+    if output.flipped is not None:
+        parts.append(f"another top class in {share_text(output.flipped)}")
+    return ", ".join(parts)
+
+
+def share_text(share: Share) -> str:
+    """The share with its interval."""
+    return (
+        f"{share.count:,} of {share.cases:,}: {share.value:.2%} "
+        f"({share.low:.2%} to {share.high:.2%})"
+    )
+
+
+def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
+    if accuracy is None:
+        yield "not measured: the samples have no classes; name a data set with --calibrate"
+        return
+    yield f"over {accuracy.data}:"
+    yield f"accuracy of the original:  {share_text(accuracy.original)}"
+    yield f"accuracy of the quantised: {share_text(accuracy.quantized)}"
+    if accuracy.perplexity is not None:
+        before, after = accuracy.perplexity
+        yield f"perplexity: {before:.4g} before, {after:.4g} after"
+    yield f"lost {accuracy.lost:,}, gained {accuracy.gained:,}"
+    yield (
+        f"gate, {accuracy.gate:.4g} of the original accuracy: {accuracy.verdict} (above it by "
+        f"{accuracy.low:+.2%} to {accuracy.high:+.2%})"
+    )

@@ -1,0 +1,1 @@
+"""Quantised networks: their layers in PyTorch, how they are made, and the file that holds one."""

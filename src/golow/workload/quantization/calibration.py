@@ -1,0 +1,102 @@
+"""The ranges of what layers read: seen in forward passes of real samples.
+
+``min-max`` takes the largest size of all values. ``percentile`` takes the size that a share of them
+does not exceed, so that a few outliers do not make all others coarse; what is larger is clipped. It
+needs a second pass, which counts sizes in 4096 bins up to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from golow.records.errors import GolowError
+
+BINS = 4096
+
+Samples = Callable[[], Iterable[tuple[Tensor, ...]]]
+"""The inputs of the forward passes, from the first one each time it is called."""
+
+
+class Range(NamedTuple):
+    """Range of a layer's activations: whether any is negative, and up to which size."""
+
+    signed: bool
+    size: float
+
+
+def calibrated(
+    module: nn.Module, paths: Sequence[str], samples: Samples, share: float = 1.0
+) -> dict[str, Range]:
+    """The range of what each layer reads, by its path; a layer that never ran is not in it. share:
+    of its values that must be within the range. Raises `GolowError` for values that are not
+    finite."""
+    layers = {path: module.get_submodule(path) for path in paths}
+    extremes: dict[str, Range] = {}
+
+    def look(path: str, x: Tensor) -> None:
+        low, high = (float(end) for end in torch.aminmax(x))
+        if not -torch.inf < low <= high < torch.inf:
+            raise GolowError(
+                f"layer {path} reads values that are not finite",
+                "calibrate with inputs and weights that are.",
+            )
+        before = extremes.get(path, Range(signed=False, size=0.0))
+        extremes[path] = Range(before.signed or low < 0, max(before.size, -low, high))
+
+    _run(module, layers, samples, look)
+    if share >= 1.0:
+        return extremes
+    counts = {path: torch.zeros(BINS, dtype=torch.float64) for path in extremes}
+
+    def count(path: str, x: Tensor) -> None:
+        size = extremes[path].size
+        if size > 0:
+            counts[path] += torch.histc(x.float().abs(), BINS, 0.0, size).double()
+
+    _run(module, layers, samples, count)
+    return {
+        path: found._replace(size=_quantile(counts[path], share) * found.size)
+        for path, found in extremes.items()
+    }
+
+
+def _quantile(counts: Tensor, share: float) -> float:
+    """The upper end of the bin up to which this share of the values is, as a share of the range."""
+    so_far = counts.cumsum(0)
+    bin_of_share = int(torch.searchsorted(so_far, share * so_far[-1]))
+    return (min(bin_of_share, BINS - 1) + 1) / BINS
+
+
+def _run(
+    module: nn.Module,
+    layers: dict[str, nn.Module],
+    samples: Samples,
+    look: Callable[[str, Tensor], None],
+) -> None:
+    with _watched(layers, look), torch.no_grad():
+        for inputs in samples():
+            module(*inputs)
+
+
+@contextmanager
+def _watched(layers: dict[str, nn.Module], look: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Within the block, look at what each layer reads."""
+
+    def hook(path: str) -> Any:
+        def before(layer: nn.Module, given: tuple[Any, ...]) -> None:
+            if given and isinstance(given[0], Tensor) and given[0].numel():
+                look(path, given[0].detach())
+
+        return before
+
+    handles = [layer.register_forward_pre_hook(hook(path)) for path, layer in layers.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,110 @@
+"""From a module and samples to its quantised form."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from golow.records.errors import GolowError
+from golow.records.quantization import KeptLayer, QuantizationRule, QuantizedLayer
+from golow.workload.quantization.calibration import Range, Samples, calibrated
+from golow.workload.quantization.quantized_layers import KINDS, Quantized, replace_layer
+
+LARGEST_WEIGHT = 127
+NOT_REACHED = "the calibration does not reach it"
+
+
+class QuantizedModule(NamedTuple):
+    """A quantised module, the rule of each of its quantised layers, and the layers with weights
+    that are kept."""
+
+    module: nn.Module
+    layers: tuple[QuantizedLayer, ...]
+    kept: tuple[KeptLayer, ...]
+
+
+def quantized(
+    module: nn.Module, rule: QuantizationRule, samples: Samples, share: float = 1.0
+) -> QuantizedModule:
+    """A copy of the module with its convolutions and linear layers quantised by the rule.
+
+    samples: for the ranges of activations; `calibrated` has what they are used for. share: of the
+    values that a range must hold. Raises `GolowError` if there is no layer to quantise, and for
+    weights or activations that are not finite.
+    """
+    module = copy.deepcopy(module)
+    reasons = dict(_layers(module))
+    fitting = [path for path, reason in reasons.items() if not reason]
+    if rule == "int8":
+        ranges = calibrated(module, fitting, samples, share)
+        reasons |= {path: NOT_REACHED for path in fitting if path not in ranges}
+    else:
+        ranges = dict.fromkeys(fitting, Range(signed=True, size=0.0))
+    layers = []
+    for path, found in ranges.items():
+        described = QuantizedLayer(path=path, rule=rule, signed=found.signed)
+        original = module.get_submodule(path)
+        replace_layer(module, original, quantized_layer(original, described, found.size))
+        layers.append(described)
+    if not layers:
+        raise GolowError(
+            "the model has no convolution of images and no linear layer to quantise",
+            "golow quantises nn.Conv2d and nn.Linear.",
+        )
+    kept = tuple(KeptLayer(path=p, reason=why) for p, why in reasons.items() if why)
+    return QuantizedModule(module, tuple(layers), kept)
+
+
+def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Quantized:
+    """The layer in whole numbers. size: of the largest activation that is not clipped; 0 if it
+    reads only zeros. Raises `GolowError` for weights that are not finite."""
+    layer = KINDS[type(original)](original, rule)  # type: ignore[arg-type]
+    weight: Tensor = original.get_parameter("weight").detach().double()
+    largest = weight.flatten(1).abs().amax(1)
+    if not bool(torch.isfinite(largest).all()):
+        raise GolowError(
+            f"the weights of {rule.path} are not finite", "check the weights of the model."
+        )
+    # A channel of zeros has any scale.
+    unit = torch.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
+    numbers = torch.round(weight / unit.reshape(-1, *[1] * (weight.dim() - 1)))
+    with torch.no_grad():
+        layer.weight.copy_(numbers.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT))
+        if layer.input_scale is not None:
+            layer.input_scale.fill_(_input_scale(rule, size))
+            unit = unit / layer.input_scale.double()
+        layer.output_scale.copy_(unit)
+    return layer
+
+
+def _input_scale(rule: QuantizedLayer, size: float) -> float:
+    """By what activations are multiplied. Sizes so small that the scale would not be a float32 are
+    zero."""
+    scale = rule.highest / size if size > 0 else 1.0
+    return scale if scale < torch.finfo(torch.float32).max / 2**10 else 1.0
+
+
+def _layers(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """The path of each layer with weights that is a convolution or a linear layer, and why it
+    cannot be quantised; empty if it can."""
+    for path, layer in module.named_modules():
+        if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) and path:
+            yield path, _unfit(module, path, layer)
+
+
+def _unfit(module: nn.Module, path: str, layer: nn.Module) -> str:
+    if type(layer) not in KINDS:
+        return f"a {type(layer).__name__}; only Conv2d and Linear are quantised"
+    if getattr(layer, "padding_mode", "zeros") != "zeros":
+        return f"its padding is {layer.padding_mode}"
+    if layer.weight.dtype != torch.float32:
+        return f"its weights are {str(layer.weight.dtype)[6:]}"
+    parent = module.get_submodule(path.rpartition(".")[0])
+    containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+    if type(parent).__module__.startswith("torch.nn.") and not isinstance(parent, containers):
+        return f"{type(parent).__name__} of PyTorch reads its weights itself"
+    return ""

@@ -1,0 +1,53 @@
+"""The file of a quantised network: the state dict as safetensors, with the rule in its metadata.
+
+``--weights`` takes it where it takes any state dict: the model is then the quantised network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from golow.records.errors import GolowError
+from golow.records.quantization import QuantizedNetwork
+from golow.storage.files import require_file, writing
+
+KEY = "golow.quantized_network"
+
+
+def write_quantized(module: nn.Module, network: QuantizedNetwork, file: Path) -> Path:
+    """Write the network. Raises `GolowError` for a name that does not end in .safetensors, and if
+    the file cannot be written."""
+    if file.suffix != ".safetensors":
+        raise GolowError(
+            f"{file} is not the name of a .safetensors file", "for example quantised.safetensors."
+        )
+    # Copies, because two names of a state dict may share memory, which the format refuses.
+    state = {name: t.detach().contiguous().clone() for name, t in module.state_dict().items()}
+    with writing(file, "name another file."):
+        save_file(state, file, {KEY: msgspec.json.encode(network).decode()})
+    return file
+
+
+def read_quantized(file: Path) -> QuantizedNetwork | None:
+    """How the network in this file is quantised; None for a file of a network that is not. Raises
+    `GolowError` for a file that cannot be read."""
+    if file.suffix != ".safetensors":
+        return None
+    require_file(file)
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            text = (opened.metadata() or {}).get(KEY)
+    except (SafetensorError, OSError) as error:
+        raise GolowError(f"{file} cannot be read: {error}") from error
+    try:
+        return None if text is None else msgspec.json.decode(text, type=QuantizedNetwork)
+    except msgspec.DecodeError as error:
+        raise GolowError(
+            f"{file} does not say how its network is quantised: {error}",
+            "write it again with golow quantize.",
+        ) from error

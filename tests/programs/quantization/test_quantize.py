@@ -1,0 +1,174 @@
+"""Quantising a network as a user does it: the file, the record, and levels that run it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import golow
+from golow.levels.peers import onnxruntime
+from golow.programs.quantization import store
+from golow.programs.quantization.quantization_record import Quantization
+from golow.report.quantization import table
+from golow.workload.quantization.quantized_weights import read_quantized
+from support import command
+
+WRONG = Path(__file__).parents[2] / "support" / "worker_programs" / "wrongly_quantized.py"
+SMALL = ("mnist_cnn", "--calibrate", "digits", "--samples", "64", "--test-samples", "100")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> golow.QuantizationResult:
+    """A network with fresh weights, which need no training to be quantised."""
+    return golow.quantize(
+        "mnist_cnn", calibrate="digits", samples=64, test_samples=100, quiet=True,
+        out=tmp_path_factory.mktemp("quantized") / "q.safetensors",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def record(made: golow.QuantizationResult) -> Quantization:
+    return made.quantization
+
+
+# ---------------------------------------------------------------- the record
+
+
+def test_the_record_has_all_three_statements(record: Quantization) -> None:
+    assert [layer.path for layer in record.network.layers] == ["conv1", "conv2", "fc1", "fc2"]
+    assert record.network.calibration is not None
+    assert record.network.calibration.samples == 64
+    assert record.quantized_bytes < record.original_bytes / 3
+    assert record.movement.samples == 100
+    [output] = record.movement.outputs
+    assert 0 < output.error < 0.2
+    assert record.accuracy is not None
+    assert record.accuracy.original.cases == 100
+    assert record.accuracy.verdict in ("passes", "misses", "unclear")
+    assert read_quantized(Path(record.file)) == record.network
+
+
+def test_no_statement_says_that_it_matches_the_original(record: Quantization) -> None:
+    text = "\n".join([table.heading(record), *table.described(record)])
+    text += "\n".join(line for _, lines in table.statements(record) for line in lines)
+    assert "match" not in text
+
+
+def test_the_record_is_read_again(made: golow.QuantizationResult, tmp_path: Path) -> None:
+    folder = made.save(tmp_path)
+    assert store.load(folder) == made.quantization
+    assert golow.load_quantization(folder).quantization == made.quantization
+    assert made.save(tmp_path) == folder
+    with pytest.raises(golow.GolowError, match="has no module"):
+        golow.load_quantization(folder).module()
+
+
+def test_the_module_is_the_file(made: golow.QuantizationResult) -> None:
+    module, x = made.module(), torch.randn(4, 1, 8, 8)
+    compiled = golow.compile(module, x, level="onednn", quiet=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_inputs_have_no_classes(tmp_path: Path) -> None:
+    found = golow.quantize(
+        "mlp", batch=4, calibrate="inputs", rule="int8-weights", quiet=True,
+        out=tmp_path / "q.safetensors",
+    )  # fmt: skip
+    assert found.quantization.accuracy is None
+    assert found.quantization.network.calibration is None
+    assert found.quantization.movement.samples == 8
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_prints_and_saves(tmp_path: Path) -> None:
+    ended = command.golow("quantize", *SMALL, "--out", "q.safetensors", folder=tmp_path)
+    assert ended.status == 0, ended.error
+    for title in (table.PROGRAM, table.NETWORK, table.TASK):
+        assert title in ended.output
+    assert "golow compare mnist_cnn --weights q.safetensors --channels 1" in ended.output
+    [folder] = (tmp_path / "runs").iterdir()
+    shown = command.golow("show", str(folder), folder=tmp_path)
+    assert table.NETWORK in shown.output
+    page = command.golow("report", str(folder), "--out", "page.html", folder=tmp_path)
+    assert page.status == 0, page.error
+
+
+REFUSED = {
+    "no such data set": (["--calibrate", "nothing"], "there is no data set 'nothing'"),
+    "another name": (["--out", "q.bin"], "q.bin is not the name of a .safetensors file"),
+    "a percentile of 0": (["--percentile", "0"], "not between 50% and 100%"),
+    "a gate of 2": (["--gate", "2"], "the gate 2.0 is not a share"),
+    "no samples": (["--samples", "0"], "--samples 0 is no sample"),
+    "training": (["--mode", "train"], "a quantised network cannot be trained"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_mistakes_are_said(name: str, tmp_path: Path) -> None:
+    options, words = REFUSED[name]
+    given = ["quantize", *SMALL, "--out", "q.safetensors", *options]
+    ended = command.golow(*given, folder=tmp_path)
+    assert ended.status == 2
+    assert words in ended.error
+
+
+def test_a_quantised_network_is_not_quantised_again(record: Quantization, tmp_path: Path) -> None:
+    given = ["quantize", *SMALL, "--out", "q.safetensors", "--weights", record.file]
+    ended = command.golow(*given, folder=tmp_path)
+    assert ended.status == 2
+    assert "is a quantised network already" in ended.error
+
+
+def test_samples_and_a_rule_belong_together() -> None:
+    with pytest.raises(golow.GolowError, match="needs samples"):
+        golow.compare("mlp", precision="int8", quiet=True)
+    with pytest.raises(golow.GolowError, match="is for a network that is quantised"):
+        golow.compare("mlp", calibrate="digits", quiet=True)
+
+
+# ---------------------------------------------------------------- levels that run it
+
+
+@pytest.mark.usefixtures("forked")
+def test_levels_match_the_quantised_network_and_the_original_does_not(tmp_path: Path) -> None:
+    workers = {error: [sys.executable, str(WRONG), error] for error in ("unrounded", "scale")}
+    result = golow.compare(
+        "mnist_cnn", precision="int8", calibrate="digits", levels=["eager", "onednn"],
+        workers=workers, threads=1, time_limit=0.1, cache=tmp_path / "cache", quiet=True,
+    )  # fmt: skip
+    verdicts = {run.level: run.check.verdict for run in result.comparison.runs}
+    assert verdicts == {
+        "eager": "match", "onednn": "match", "unrounded": "differs", "scale": "differs",
+    }  # fmt: skip
+    assert any("the network is quantised" in note for note in result.comparison.notes)
+    assert result.quantization is not None
+    folder = result.save(tmp_path)
+    again = golow.load(folder)
+    assert again.quantization is not None
+    assert again.quantization.quantization == result.quantization.quantization
+
+
+# ---------------------------------------------------------------- another quantisation
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not onnxruntime.probe().available, reason="onnxruntime is not installed")
+def test_onnx_runtimes_quantisation_is_a_row_of_its_own(tmp_path: Path) -> None:
+    found = golow.quantize(
+        "mnist_cnn", calibrate="digits", samples=20, test_samples=50, rivals=True, quiet=True,
+        out=tmp_path / "q.safetensors",
+    )  # fmt: skip
+    [other] = found.quantization.others
+    assert other.reason == ""
+    assert other.movement is not None and other.accuracy is not None
+    assert 0 < other.movement.outputs[0].error < 0.2
+    own = found.quantization.accuracy
+    assert own is not None and other.accuracy.original == own.original
+    text = "\n".join(title for title, _ in table.statements(found.quantization))
+    assert "Another quantisation: onnxruntime" in text

@@ -1,0 +1,227 @@
+"""The rule of quantisation, calibration, and the file of a quantised network."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from golow.records.errors import GolowError
+from golow.records.quantization import QuantizedLayer, QuantizedNetwork
+from golow.workload.prepare import prepare
+from golow.workload.quantization.calibration import BINS, calibrated
+from golow.workload.quantization.quantize import quantized, quantized_layer
+from golow.workload.quantization.quantized_layers import (
+    Quantized,
+    QuantizedLinear,
+    as_quantized,
+    parameter_count,
+)
+from golow.workload.quantization.quantized_weights import KEY, read_quantized, write_quantized
+from golow.workload.request import Request
+from support.examples import examples
+from support.models.quantized_networks import Blocks, samples_of
+
+RULE = QuantizedLayer(path="layer", rule="int8")
+
+# ---------------------------------------------------------------- numbers
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.floats(1e-6, 1e6), st.booleans(), st.integers(0, 9))
+@examples(40)
+def test_every_weight_is_within_half_a_unit(
+    outputs: int, inputs: int, size: float, signed: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    original = nn.Linear(inputs, outputs)
+    weight = torch.randn(outputs, inputs, generator=generator) * size
+    original.weight.data = weight
+    layer = quantized_layer(original, msgspec.structs.replace(RULE, signed=signed), 3.0)
+    assert layer.input_scale is not None
+    assert float(layer.input_scale) == np.float32((127 if signed else 255) / 3.0)
+    unit = layer.output_scale.double() * layer.input_scale.double()
+    back = layer.weight.double() * unit[:, None]
+    assert bool(((back - weight).abs() <= unit[:, None] * 0.501).all())
+    assert bool((layer.weight.abs().amax(1) == 127).all())
+
+
+def test_zero_channels_and_an_outlier_leave_the_others_alone() -> None:
+    original = nn.Linear(4, 3, bias=False)
+    original.weight.data = torch.tensor([[0.0] * 4, [1e30, 1.0, 1.0, 1.0], [0.1, -0.25, 0.3, 0.4]])
+    layer = quantized_layer(original, RULE, 1.0)
+    assert layer.weight[0].tolist() == [0] * 4
+    assert layer.weight[1].tolist() == [127, 0, 0, 0]
+    assert layer.weight[2].tolist() == [32, -79, 95, 127]
+    assert bool(torch.isfinite(layer.output_scale).all())
+
+
+def test_a_layer_that_reads_only_zeros_gives_its_bias() -> None:
+    original = nn.Linear(4, 3)
+    layer = quantized_layer(original, RULE, 0.0)
+    assert torch.equal(layer(torch.zeros(2, 4)), original.bias.expand(2, 3))
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    original = nn.Linear(4, 3)
+    original.weight.data[1, 1] = torch.inf
+    with pytest.raises(GolowError, match="weights of layer are not finite"):
+        quantized_layer(original, RULE, 1.0)
+
+
+def test_the_layer_is_what_its_rule_says() -> None:
+    """Against NumPy, with whole numbers of 64 bits."""
+    x = torch.randn(5, 7)
+    made = quantized(nn.Sequential(nn.Linear(7, 4)).eval(), "int8", samples_of(x))
+    [layer] = (m for m in made.module.modules() if isinstance(m, QuantizedLinear))
+    assert layer.input_scale is not None
+    scaled = x.numpy() * layer.input_scale.numpy()
+    numbers = np.clip(np.rint(scaled), -128, 127).astype(np.int64)
+    sums = numbers @ layer.weight.numpy().astype(np.int64).T
+    wanted = sums * layer.output_scale.double().numpy() + layer.bias.detach().double().numpy()
+    found = copy.deepcopy(layer).double()(x.double()).detach().numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- calibration
+
+
+def test_ranges_are_those_of_all_samples() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    first, second = torch.tensor([[0.5, -3.0]]), torch.tensor([[2.0, 1.0]])
+    found = calibrated(module, ["0", "2"], samples_of(first, second))
+    assert found["0"] == (True, 3.0)
+    assert not found["2"].signed
+
+
+def test_a_percentile_leaves_out_outliers() -> None:
+    module = nn.Sequential(nn.Linear(1, 1))
+    x = torch.cat([torch.linspace(0, 1, 9999), torch.tensor([1000.0])])[:, None]
+    found = calibrated(module, ["0"], samples_of(x), share=0.999)
+    assert 1.0 <= found["0"].size <= 1000 / BINS + 1
+    assert calibrated(module, ["0"], samples_of(x), share=1.0)["0"].size == 1000
+
+
+def test_samples_that_are_not_finite_are_refused() -> None:
+    module = nn.Sequential(nn.Linear(1, 1))
+    with pytest.raises(GolowError, match="layer 0 reads values that are not finite"):
+        calibrated(module, ["0"], samples_of(torch.tensor([[torch.nan]])))
+
+
+# ---------------------------------------------------------------- which layers
+
+
+class Kinds(nn.Module):
+    """Layers that are quantised, and those that are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken, self.idle = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.line = nn.Conv1d(1, 1, 1)
+        self.circular = nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.again = self.taken
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.again(self.taken(x))
+        y = self.circular(self.line(y[:, None])[:, None])[:, 0]
+        return self.attention(y, y, y)[0]
+
+
+def test_what_cannot_be_quantised_is_kept_with_its_reason() -> None:
+    x = torch.randn(2, 8)
+    made = quantized(Kinds().eval(), "int8", samples_of(x))
+    assert [layer.path for layer in made.layers] == ["taken"]
+    assert {layer.path: layer.reason for layer in made.kept} == {
+        "idle": "the calibration does not reach it",
+        "line": "a Conv1d; only Conv2d and Linear are quantised",
+        "circular": "its padding is circular",
+        "attention.out_proj": "a NonDynamicallyQuantizableLinear; only Conv2d and Linear are "
+        "quantised",
+    }
+    assert made.module.get_submodule("again") is made.module.get_submodule("taken")
+    made.module(x)
+
+
+def test_pytorchs_own_encoder_keeps_its_layers() -> None:
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    module = nn.Sequential(encoder, nn.Linear(8, 3)).eval()
+    x = torch.randn(2, 4, 8)
+    made = quantized(module, "int8", samples_of(x))
+    assert [layer.path for layer in made.layers] == ["1"]
+    made.module(x)
+
+
+def test_a_network_without_such_layers_is_refused() -> None:
+    with pytest.raises(GolowError, match="no convolution of images and no linear layer"):
+        quantized(nn.Sequential(nn.ReLU()).eval(), "int8", samples_of(torch.ones(1, 1)))
+
+
+def test_the_original_stays_as_it_is() -> None:
+    module, x = Blocks().eval(), torch.randn(2, 3, 9, 9)
+    before = copy.deepcopy(module.state_dict())
+    quantized(module, "int8", samples_of(x))
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def test_weights_alone_are_within_their_rounding() -> None:
+    module, x = Blocks().eval(), torch.randn(2, 3, 9, 9)
+    made = quantized(module, "int8-weights", samples_of(x))
+    layers = [layer for layer in made.module.modules() if isinstance(layer, Quantized)]
+    assert layers and all(layer.input_scale is None for layer in layers)
+    with torch.no_grad():
+        error = (made.module(x) - module(x)).norm() / module(x).norm()
+    assert 0 < error < 0.02
+
+
+# ---------------------------------------------------------------- the file
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    prepared = prepare(Request("lenet5", batch=2))
+    made = quantized(prepared.module, "int8", samples_of(prepared.batches[0].inputs[0]))
+    network = QuantizedNetwork(
+        model="lenet5", rule="int8", calibration=None, layers=made.layers, kept=made.kept
+    )
+    return write_quantized(made.module, network, tmp_path / "q.safetensors")
+
+
+def test_the_file_is_the_network(written: Path) -> None:
+    again = prepare(Request("lenet5", batch=2, weights=written))
+    assert len(again.workload.source.quantized) == 5
+    assert parameter_count(again.module) == again.workload.parameters == 61_706
+    state = load_file(written)
+    assert state["conv1.weight"].dtype == torch.int8
+    assert all(torch.equal(state[n], t) for n, t in again.module.state_dict().items())
+
+
+def test_a_file_of_a_plain_network_is_none(tmp_path: Path) -> None:
+    save_file({"x": torch.ones(1)}, tmp_path / "plain.safetensors")
+    assert read_quantized(tmp_path / "plain.safetensors") is None
+
+
+def test_a_damaged_rule_is_said(tmp_path: Path) -> None:
+    save_file({"x": torch.ones(1)}, tmp_path / "bad.safetensors", {KEY: '{"layers": 3}'})
+    with pytest.raises(GolowError, match="does not say how its network is quantised"):
+        read_quantized(tmp_path / "bad.safetensors")
+
+
+def test_another_model_is_refused(written: Path) -> None:
+    with pytest.raises(GolowError, match="which the model lacks"):
+        prepare(Request("mlp", batch=2, weights=written))
+    with pytest.raises(GolowError, match="where the model has a ReLU"):
+        as_quantized(nn.Sequential(nn.ReLU()), [msgspec.structs.replace(RULE, path="0")])
+
+
+def test_it_is_not_trained(written: Path) -> None:
+    with pytest.raises(GolowError, match="is a quantised network, which cannot be trained"):
+        prepare(Request("lenet5", batch=2, weights=written, mode="train"))
