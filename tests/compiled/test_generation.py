@@ -116,6 +116,18 @@ def test_the_likeliest_tokens_are_written() -> None:
     assert torch.equal(found, whole[:, 6:])
 
 
+def test_tokens_behind_a_window_are_not_seen() -> None:
+    torch.manual_seed(0)
+    model, ids = CachedStep(SIZES, mask="window").eval(), text(40)
+    generation = golow.Generation(longest=LONGEST, batch=2, chunk=16)
+    with golow.compile(model, generation=generation, quiet=True) as made:
+        made.prefill(ids[:, :30])
+        for place in range(30, 40):
+            logits = made.decode(ids[:, place])
+        assert close(logits, whole_text(model, ids))
+        assert " cached_attention " in made.plan()
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_caches_that_an_object_holds_are_state(persistent: bool) -> None:
     """As in transformers; a length that every step sets is not."""
