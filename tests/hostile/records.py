@@ -127,25 +127,22 @@ def life_cycle(random: Random, folder: Path) -> Case:
 
 def audit(random: Random, folder: Path) -> Case:
     """``golow show`` of an audit, damaged."""
-    write(audit_tree(), folder / "it")
-    title, powerless = damage_one(folder / "it", random)
-    return Case(
-        title=f"show audit: {title}",
-        folder=str(folder),
-        arguments=("show", random.choice(("it", "it", "it/audit.json"))),
-        statuses=EITHER,
-        without_power=powerless,
-    )
+    return shown(audit_tree(), "audit", random, folder)
 
 
 def generation(random: Random, folder: Path) -> Case:
     """``golow show`` of a generation, damaged."""
-    write(generation_tree(), folder / "it")
+    return shown(generation_tree(), "generation", random, folder)
+
+
+def shown(tree: Tree, name: str, random: Random, folder: Path) -> Case:
+    """``golow show`` of a record of that name, by its folder or file, damaged."""
+    write(tree, folder / "it")
     title, powerless = damage_one(folder / "it", random)
     return Case(
-        title=f"show generation: {title}",
+        title=f"show {name}: {title}",
         folder=str(folder),
-        arguments=("show", random.choice(("it", "it/generation.json"))),
+        arguments=("show", random.choice(("it", "it", f"it/{name}.json"))),
         statuses=EITHER,
         without_power=powerless,
     )
