@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import golow
+from golow.levels.called import lowering
 from golow.levels.called.generation.chunks import pieces
 from golow.levels.direct.onednn.level import probe
 from golow.models.gpt2 import Gpt2, Gpt2Sizes
@@ -114,6 +116,18 @@ def test_the_likeliest_tokens_are_written() -> None:
     assert torch.equal(found, whole[:, 6:])
 
 
+def test_tokens_behind_a_window_are_not_seen() -> None:
+    torch.manual_seed(0)
+    model, ids = CachedStep(SIZES, mask="window").eval(), text(40)
+    generation = golow.Generation(longest=LONGEST, batch=2, chunk=16)
+    with golow.compile(model, generation=generation, quiet=True) as made:
+        made.prefill(ids[:, :30])
+        for place in range(30, 40):
+            logits = made.decode(ids[:, place])
+        assert close(logits, whole_text(model, ids))
+        assert " cached_attention " in made.plan()
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_caches_that_an_object_holds_are_state(persistent: bool) -> None:
     """As in transformers; a length that every step sets is not."""
@@ -176,6 +190,24 @@ def test_nothing_is_built_or_allocated_while_text_is_written(
             logits = generator.decode(ids[:, place])
     assert logits.data_ptr() == first.data_ptr()
     assert not [item for item in seen.events() or [] if item.cpu_memory_usage > 0]
+
+
+def test_a_second_process_captures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graphs are kept, and are taken for the same module alone."""
+    generation, ids = golow.Generation(longest=LONGEST, batch=2, chunk=4), text(9)
+    options: Any = {"generation": generation, "cache": tmp_path, "quiet": True}
+    with golow.compile(step(), **options) as made:
+        first = made.prefill(ids).clone()
+    captured: list[object] = []
+    whole = lowering.capture_step
+    monkeypatch.setattr(
+        lowering, "capture_step", lambda *given: captured.append(given) or whole(*given)
+    )
+    with golow.compile(step(), **options) as made:
+        assert torch.equal(made.prefill(ids), first)
+    assert not captured
+    with golow.compile(CachedStep(SIZES, late=1).eval(), **options):
+        assert len(captured) == 2
 
 
 # ---------------------------------------------------------------- what is refused

@@ -75,15 +75,7 @@ def two_comparisons(random: Random, folder: Path) -> Case:
 
 def training(random: Random, folder: Path) -> Case:
     """``golow show`` of a training, damaged."""
-    write(training_tree(), folder / "it")
-    title, powerless = damage_one(folder / "it", random)
-    return Case(
-        title=f"show training: {title}",
-        folder=str(folder),
-        arguments=("show", "it"),
-        statuses=EITHER,
-        without_power=powerless,
-    )
+    return shown(training_tree(), "training", random, folder, places=("it",))
 
 
 def resumed_training(random: Random, folder: Path) -> Case:
@@ -144,25 +136,23 @@ def load_test(random: Random, folder: Path) -> Case:
 
 def audit(random: Random, folder: Path) -> Case:
     """``golow show`` of an audit, damaged."""
-    write(audit_tree(), folder / "it")
-    title, powerless = damage_one(folder / "it", random)
-    return Case(
-        title=f"show audit: {title}",
-        folder=str(folder),
-        arguments=("show", random.choice(("it", "it", "it/audit.json"))),
-        statuses=EITHER,
-        without_power=powerless,
-    )
+    return shown(audit_tree(), "audit", random, folder, places=("it", "it", "it/audit.json"))
 
 
 def generation(random: Random, folder: Path) -> Case:
     """``golow show`` of a generation, damaged."""
-    write(generation_tree(), folder / "it")
+    places = ("it", "it/generation.json")
+    return shown(generation_tree(), "generation", random, folder, places)
+
+
+def shown(tree: Tree, name: str, random: Random, folder: Path, places: tuple[str, ...]) -> Case:
+    """``golow show`` of a damaged record, by one of the places."""
+    write(tree, folder / "it")
     title, powerless = damage_one(folder / "it", random)
     return Case(
-        title=f"show generation: {title}",
+        title=f"show {name}: {title}",
         folder=str(folder),
-        arguments=("show", random.choice(("it", "it/generation.json"))),
+        arguments=("show", random.choice(places)),
         statuses=EITHER,
         without_power=powerless,
     )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, overload
 
 from golow.api.progress import shown_progress
 from golow.observer import Observer
-from golow.records.errors import GolowError
 from golow.records.workload import Optimizer, Precision
 from golow.workload.request import Inputs
 
@@ -107,8 +106,6 @@ def compile(
             from golow.levels.called.generation.building import built_generator
 
             return built_generator(model, inputs, generation, wanted, display)
-        if inputs is None:
-            raise GolowError("golow.compile needs an example of inputs", "give inputs.")
         return compile_at_level(ExplainedModule, model, inputs, wanted, display)
 
 

@@ -162,6 +162,17 @@ def test_a_module_that_keeps_nothing_is_refused() -> None:
         tried_step(Forgetful(), "Forgetful", 2, 3, 8)
 
 
+def test_without_a_reference_nothing_is_quoted() -> None:
+    class Single(OwnStep):
+        def forward(self, tokens: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+            if self.table.dtype == torch.float64:
+                raise ValueError("only float32")
+            return super().forward(tokens, position)
+
+    with pytest.raises(GolowError, match=r"reference failed.*only float32"):
+        golow.generate(Single(), batch=2, levels=[], **SHORT)
+
+
 def test_what_a_step_reads_and_writes_is_counted() -> None:
     model = varied_gpt2()
     step = step_of(model, 3, 20)

@@ -67,7 +67,7 @@ def test_a_departure_that_rounding_does_not_explain_is_told() -> None:
     found = departure(own, base, replays, LIMIT)
     assert found is not None
     assert not found.explained
-    assert "token 1 of the text 0" in refuted(replays.errors(own), LIMIT, "the text")
+    assert "token 1 of text 0" in refuted(replays.errors(own), LIMIT, "text")
 
 
 def test_tokens_that_rounding_explains_are_not_refuted() -> None:

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Write = Literal["copy", "put"]
-Mask = Literal["plain", "turned", "wide", "both"]
+Mask = Literal["plain", "turned", "wide", "both", "window"]
 WRITES: tuple[Write, ...] = ("copy", "put")
-MASKS: tuple[Mask, ...] = ("plain", "turned", "wide", "both")
+MASKS: tuple[Mask, ...] = ("plain", "turned", "wide", "both", "window")
+
+WINDOW = 6
 
 
 class Sizes(NamedTuple):
@@ -70,6 +72,8 @@ class Layer(nn.Module):
             return (keys[None, None, None] < rows[None, None, :, None] + 1).expand(
                 self.sizes.batch, 1, -1, -1
             )
+        if self.mask == "window":
+            return (keys <= rows[:, None]) & (keys > rows[:, None] - WINDOW)
         if self.mask == "both":  # of which one half hides nothing
             return (keys <= rows[:, None]) & (keys > rows[:, None] - self.sizes.longest - 1)
         return keys <= rows[:, None]

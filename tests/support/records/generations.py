@@ -77,9 +77,7 @@ def case(batch: int) -> TextCase:
             timed("eager", 0.02, batch),
             timed("eager:static", 0.021, batch),
             timed("compile:static", 0.016, batch, near),
-            TextRun(
-                level="mine", verdict="differs", reason="token 3 of the free text 0 is another"
-            ),
+            TextRun(level="mine", verdict="differs", reason="token 3 of free text 0 is another"),
             TextRun(level="other", verdict="failed", reason="it ended with status 1", log="line"),
             TextRun(level="third", verdict="unavailable", reason="it needs more"),
         ),

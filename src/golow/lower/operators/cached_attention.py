@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class CachedAttention(Operator, frozen=True, kw_only=True):
-    """softmax(scale * query key^T) value, where row i sees the first position + i + 1 keys.
+    """softmax(scale * query key^T) value, where row i sees the first position + i + 1 keys, or, if
+    ``window`` is not 0, as many as that of the last of these.
 
     query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G and S
     the length of the longest text; the result is [B, H, L, D]. position: int64, one element, at
@@ -25,10 +26,16 @@ class CachedAttention(Operator, frozen=True, kw_only=True):
     value: Ref
     position: Ref
     scale: float | None
+    window: int = 0
 
     @staticmethod
     def meaning(
-        query: Tensor, key: Tensor, value: Tensor, position: Tensor, scale: float | None
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        position: Tensor,
+        scale: float | None,
+        window: int = 0,
     ) -> Tensor:
         import torch
 
@@ -37,5 +44,6 @@ class CachedAttention(Operator, frozen=True, kw_only=True):
         key, value = for_every_head(query, key, value)
         scores = scores_of(query, key, None, False, scale)
         rows = position.reshape(1) + torch.arange(query.shape[2], device=query.device)
-        seen = torch.arange(key.shape[2], device=query.device) <= rows[:, None]
+        apart = rows[:, None] - torch.arange(key.shape[2], device=query.device)
+        seen = (apart >= 0) & (apart < (window or key.shape[2]))
         return scores.masked_fill(~seen, float("-inf")).softmax(dim=-1) @ value

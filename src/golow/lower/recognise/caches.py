@@ -17,7 +17,7 @@ from golow.lower.ir.rewriting import Links, rewritten
 from golow.lower.ir.spelling import Call, NotSpelledError
 from golow.lower.operators.cache_update import CacheUpdate
 from golow.lower.operators.cached_attention import CachedAttention
-from golow.lower.recognise.positions import places_of, sees_up_to_itself
+from golow.lower.recognise.positions import Seen, places_of, seen_by
 
 COPY, PUT = "aten.index_copy.default", "aten.index_put.default"
 
@@ -31,8 +31,8 @@ def keep_caches(graph: Graph) -> Graph:
     links, replaced = Links(graph), dict[int, tuple[Node, ...]]()
 
     @cache
-    def seen_from(mask: str) -> str:
-        return sees_up_to_itself(graph, mask)
+    def seen_from(mask: str) -> Seen | None:
+        return seen_by(graph, mask)
 
     for position, node in enumerate(graph.nodes):
         found: Operator | None = None
@@ -73,9 +73,9 @@ def _update(graph: Graph, call: Call) -> CacheUpdate | None:
     return CacheUpdate(x=call.ref("self"), rows=Ref(name=rows.name), position=position, axis=axis)
 
 
-def _attention(call: Call, seen_from: Callable[[str], str]) -> CachedAttention | None:
+def _attention(call: Call, seen_from: Callable[[str], Seen | None]) -> CachedAttention | None:
     """``scaled_dot_product_attention`` in which each row sees the keys up to itself. seen_from: as
-    `sees_up_to_itself`."""
+    `seen_by`."""
     if call.ref_or_none("attn_mask") is None or call.flag("is_causal"):
         return None
     query, key, value, mask = (call.shape(name) for name in ("query", "key", "value", "attn_mask"))
@@ -86,13 +86,14 @@ def _attention(call: Call, seen_from: Callable[[str], str]) -> CachedAttention |
     floating = all(call.value(name).dtype == "float32" for name in ("query", "key", "value"))
     if not (alike and shares and floating and mask[-2:] == (query[2], key[2])):
         return None
-    position = seen_from(call.ref("attn_mask").name)
-    if not position:
+    seen = seen_from(call.ref("attn_mask").name)
+    if seen is None:
         return None
     return CachedAttention(
         query=call.ref("query"),
         key=call.ref("key"),
         value=call.ref("value"),
-        position=Ref(name=position),
+        position=Ref(name=seen.position),
+        window=seen.window,
         scale=None if call.given("scale") is None else call.number("scale"),
     )

@@ -52,24 +52,36 @@ class Condition(NamedTuple):
 Known = Places | Condition
 
 
+class Seen(NamedTuple):
+    """A mask in which row i sees the keys up to ``position + i``, an input of the graph; if window
+    is not 0, so many of them at most, the last ones."""
+
+    position: str
+    window: int
+
+
 def places_of(graph: Graph, name: str) -> Places | None:
     """Return what an index holds; None for anything but the integers of `Places`."""
     found = _known(graph, name)
     return found if isinstance(found, Places) else None
 
 
-def sees_up_to_itself(graph: Graph, name: str) -> str:
-    """The input ``position`` if row i of this mask [..., L, S] sees the keys 0 to position + i, at
-    every position from 0 to S - L; empty for another mask."""
+def seen_by(graph: Graph, name: str) -> Seen | None:
+    """Return what a mask [..., L, S] lets rows see, if that is what `Seen` states at every position
+    from 0 to S - L; None for another mask."""
     found, shape = _known(graph, name), graph.values()[name].shape
     if not isinstance(found, Condition) or len(shape) < 2:
-        return ""
+        return None
     rows, keys = shape[-2:]
-    outer = (0,) * (len(shape) - 2)
+    steps = (*(0,) * (len(shape) - 2), int(rows > 1), -1)
     left = {item for item in found.all_of if _least(item, shape, keys - rows) < 0}
-    position = next(iter(left)).position if len(left) == 1 else ""
-    wanted = Places(0, (*outer, int(rows > 1), -1), position, 1)
-    return position if left == {wanted} else ""
+    position = next((item.position for item in left), "")
+    ahead = Places(0, steps, position, 1)
+    if not position or ahead not in left or len(left) > 2:
+        return None
+    window = next((item.constant + 1 for item in left - {ahead}), 0)
+    behind = Places(window - 1, tuple(-step for step in steps), position, -1)
+    return Seen(position, window) if window >= 0 and left <= {ahead, behind} else None
 
 
 def _least(item: Places, shape: Sequence[int], last: int) -> int:

@@ -22,7 +22,7 @@ from golow.programs.generation.replays import MadeTexts, Replays, departure, ref
 from golow.programs.generation.settings import GenerationSettings
 from golow.programs.generation.standing import Standing
 from golow.programs.generation.timing import Entrant, Prompts, race_texts, refute_clock
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, WorkerFailure
 from golow.storage.scratch import scratch_folder
 from golow.worker.text_client import TextWorker
 from golow.workload.generation.alphabet import text_of
@@ -66,6 +66,11 @@ class Case:
             except KeyboardInterrupt:
                 self._keep_what_is_proved()
                 return True
+            except WorkerFailure as failure:  # of the reference; a level's own is its verdict
+                raise GolowError(
+                    f"the float64 reference failed, so nothing can be proved: {failure.message}",
+                    "generate shorter texts or a smaller batch if memory is short.",
+                ) from failure
         return self._race is not None and self._race.stopped_because == "interrupted"
 
     def record(self) -> TextCase:
@@ -184,7 +189,7 @@ class Case:
             standing.replayed = sum(len(text) for _, found in errors for text in found)
             standing.worst = max((max(map(max, found)) for _, found in errors), default=0.0)
             for one, found in errors:
-                what = "the free text" if one is standing.free else "a timed text, the one numbered"
+                what = "free text" if one is standing.free else "timed text"
                 if said := refuted(found, self._limit, what):
                     standing.refute(said)
                     break

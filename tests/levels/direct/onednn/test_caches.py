@@ -41,7 +41,7 @@ from support.direct.onednn_in_process import ENGINE, workshop
 from support.direct.onednn_kernels import run
 from support.direct.step_checks import steps_check
 
-STALE = 7e30  # of a row that was not written: any weight of it shows
+STALE = float(np.float32(7e30))  # of a row that was not written: any weight of it shows
 
 
 def placed(array: np.ndarray) -> Placed:
@@ -86,8 +86,9 @@ def test_a_position_outside_of_the_cache_writes_no_other_memory(position: int) -
 
 
 @st.composite
-def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int]:
-    """Query, key and value caches, and a position; rows that do not exist are stale."""
+def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int, int]:
+    """Query, key and value caches, a position and a window; rows that do not exist, or are behind
+    the window of all rows, are stale."""
     images, groups, sharing = (draw(st.integers(1, 3)) for _ in range(3))
     rows = draw(st.sampled_from([1, 1, 2, 5, 7, 8, 17, 70]))
     longest = rows + draw(st.sampled_from([0, 3, 60, 64, 300, 700]))
@@ -100,23 +101,27 @@ def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int]:
         (images, groups, longest, width),
     )
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    window = draw(st.sampled_from([0, 0, 1, 5, 64, 100]))
     for cache in arrays[1:]:
         cache[:, :, position + rows :] = STALE
-    return arrays, position
+        cache[:, :, : max(position + 1 - window, 0) if window else 0] = STALE
+    return arrays, position, window
 
 
-def attend(arrays: list[np.ndarray], position: int, narrow: bool = False) -> np.ndarray:
+def attend(
+    arrays: list[np.ndarray], position: int, window: int = 0, narrow: bool = False
+) -> np.ndarray:
     """Run the kernels as the level chooses them."""
     query, _, value = arrays
     output = np.full((*query.shape[:3], value.shape[3]), np.nan, np.float32)
     places = [placed(array) for array in (*arrays, output)]
     at = np.array(position)
-    if query.shape[2] >= 8:
+    if query.shape[2] >= 8 and not window:
         scores = Scores(None, causal=True, scale=0.3)
         kernel = flash_attention.attention(places, scores, keeps=False, cached=True)
         run(of_width(kernel, narrow), *arrays, at, output)
         return output
-    kernel = of_width(kernels.few_rows(places, 0.3), narrow)
+    kernel = of_width(kernels.few_rows(places, 0.3, window), narrow)
     if kernels.splits_of(places[1]) == 1:
         run(kernel, *arrays, at, output)
         return output
@@ -134,14 +139,15 @@ def of_width(kernel: Any, narrow: bool) -> Any:
 @examples(120)
 @given(drawn=cached(), narrow=st.booleans())
 def test_attention_over_what_exists_is_right(
-    drawn: tuple[list[np.ndarray], int], narrow: bool
+    drawn: tuple[list[np.ndarray], int, int], narrow: bool
 ) -> None:
-    arrays, position = drawn
+    arrays, position, window = drawn
     double = [torch.from_numpy(array).double() for array in arrays]
     for cache in double[1:]:
-        cache[:, :, position + arrays[0].shape[2] :] = 0
-    expected = CachedAttention.meaning(*double, torch.tensor(position), 0.3)
-    np.testing.assert_allclose(attend(arrays, position, narrow), expected, rtol=2e-5, atol=2e-5)
+        cache[cache == STALE] = 0
+    expected = CachedAttention.meaning(*double, torch.tensor(position), 0.3, window)
+    found = attend(arrays, position, window, narrow)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 9])
@@ -219,14 +225,15 @@ def filled(step: nn.Module) -> nn.Module:
     position=st.integers(0, 11),
     generates=st.booleans(),
     write=st.sampled_from(["copy", "put"]),
+    mask=st.sampled_from(["plain", "window"]),
 )
 def test_every_operation_of_a_step_is_right(
     batch: int, groups: int, sharing: int, width: int, count: int, position: int, generates: bool,
-    write: Any,
+    write: Any, mask: Any,
 ) -> None:  # fmt: skip
     torch.manual_seed(0)
     sizes = Sizes(batch, groups, sharing, width, longest=20)
-    step = filled(CachedStep(sizes, write))
+    step = filled(CachedStep(sizes, write, mask))
     tokens = torch.randint(31, (batch, count))
     planned = Planned(step, tokens, position, generates)
     network: Any = planned

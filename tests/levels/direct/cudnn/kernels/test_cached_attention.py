@@ -43,8 +43,9 @@ def placed(array: np.ndarray) -> Placed:
 
 
 @st.composite
-def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int]:
-    """Query, key and value caches, and a position; rows that do not exist are stale."""
+def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int, int]:
+    """Query, key and value caches, a position and a window; rows that do not exist, or are behind
+    the window of all rows, are stale."""
     images, groups, sharing = (draw(st.integers(1, 2)) for _ in range(3))
     rows, longest = draw(st.sampled_from([1, 1, 3, 9])), draw(st.sampled_from([9, 70, 200, 330]))
     inner, width = (draw(st.sampled_from([5, 8, 32, 36, 64, 128])) for _ in range(2))
@@ -56,35 +57,41 @@ def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int]:
         (images, groups, longest, width),
     )
     arrays = [aligned(random.standard_normal(shape).astype(np.float32)) for shape in shapes]
+    window = draw(st.sampled_from([0, 0, 1, 5, 64, 100]))
     for cache in arrays[1:]:
         cache[:, :, position + rows :] = STALE
-    return arrays, position
+        cache[:, :, : max(position + 1 - window, 0) if window else 0] = STALE
+    return arrays, position, window
 
 
-def attend(arrays: list[np.ndarray], position: int, dtypes: tuple[str, str]) -> np.ndarray:
+def attend(
+    arrays: list[np.ndarray], position: int, dtypes: tuple[str, str], window: int = 0
+) -> np.ndarray:
     query, _, value = arrays
     output = aligned(np.zeros((*query.shape[:3], value.shape[3]), query.dtype))
     places = [placed(array) for array in (*arrays, output)]
     at = aligned(np.array(position))
-    run_sums(cached_attention(places, dtypes, 0.3), [*arrays, at], [output])
+    run_sums(cached_attention(places, dtypes, 0.3, window), [*arrays, at], [output])
     return output
 
 
-def right(arrays: list[np.ndarray], position: int) -> np.ndarray:
+def right(arrays: list[np.ndarray], position: int, window: int = 0) -> np.ndarray:
     double = [torch.from_numpy(array.astype(np.float64)) for array in arrays]
     for cache in double[1:]:
         cache[:, :, position + arrays[0].shape[2] :] = 0
-    expected: np.ndarray = CachedAttention.meaning(*double, torch.tensor(position), 0.3).numpy()
+        cache[:, :, : max(position + 1 - window, 0) if window else 0] = 0
+    at = torch.tensor(position)
+    expected: np.ndarray = CachedAttention.meaning(*double, at, 0.3, window).numpy()
     return expected
 
 
 @pytest.mark.slow
 @examples(40)
 @given(drawn=cached())
-def test_attention_over_what_exists_is_right(drawn: tuple[list[np.ndarray], int]) -> None:
-    arrays, position = drawn
-    found = attend(arrays, position, FLOATS)
-    np.testing.assert_allclose(found, right(arrays, position), rtol=2e-5, atol=2e-5)
+def test_attention_over_what_exists_is_right(drawn: tuple[list[np.ndarray], int, int]) -> None:
+    arrays, position, window = drawn
+    found = attend(arrays, position, FLOATS, window)
+    np.testing.assert_allclose(found, right(arrays, position, window), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("position", [0, 40, 131])

@@ -30,7 +30,7 @@ def cached_attention(build: Builder, arguments: CachedAttention) -> None:
     output = build.memory.new(build.current.output_name(), shape, layout)
     places = [_placed(tensor) for tensor in (query, key, value, output)]
     launched = kernels.cached_attention(
-        places, (query.dtype, key.dtype), _scale(arguments, query.shape[3])
+        places, (query.dtype, key.dtype), _scale(arguments, query.shape[3]), arguments.window
     )
     position = build.values.rows(arguments.position)
     sums.launch(build, launched, [query, key, value, position], [output])

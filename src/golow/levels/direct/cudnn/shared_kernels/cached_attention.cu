@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(THREADS)
                      long long query_image, long long query_head, long long query_row, long long key_image,
                      long long key_group, long long key_row, long long value_image, long long value_group,
                      long long value_row, long long output_image, long long output_head,
-                     long long output_row, float scale) {
+                     long long output_row, int window, float scale) {
   constexpr int COLUMNS = D / V, AT_ONCE = THREADS / COLUMNS, WIDE = D + 2;
   __shared__ float asked[ROWS * E];
   __shared__ float found[AT_ONCE * ROWS * D];
@@ -37,8 +37,10 @@ __global__ void __launch_bounds__(THREADS)
   const int splits = gridDim.x;
   const long long given = *position, last = longest - rows;
   const int before = static_cast<int>(given < 0 ? 0 : given > last ? last : given), keys = before + rows;
-  const int some = (keys + splits * KEYS - 1) / (splits * KEYS) * KEYS;
-  const int from = min(static_cast<int>(blockIdx.x) * some, keys), to = min(from + some, keys);
+  // The first key that the first new row sees.
+  const int lowest = window > 0 ? max(before + 1 - window, 0) : 0;
+  const int some = (keys - lowest + splits * KEYS - 1) / (splits * KEYS) * KEYS;
+  const int from = min(lowest + static_cast<int>(blockIdx.x) * some, keys), to = min(from + some, keys);
   const auto head = [=](int r) { return group * sharing + (first_row + r) / rows; };
   const auto place = [=](int r) { return (first_row + r) % rows; };  // of a row among the new ones
   const C* own_keys = key + image * key_image + group * key_group;
@@ -72,7 +74,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int distance = 1; distance < LANES; distance *= 2)
           score[r] += __shfl_xor_sync(0xffffffffu, score[r], distance);
-        const bool seen = start + k < to && start + k <= before + place(min(r, count - 1));
+        const int apart = before + place(min(r, count - 1)) - start - k;
+        const bool seen = start + k < to && apart >= 0 && (window == 0 || apart < window);
         if (self % LANES == 0) weights[r * KEYS + k] = seen ? score[r] : LOWEST;
       }
     }

@@ -25,10 +25,12 @@ ENOUGH_BLOCKS = 264  # two on each of 132 multiprocessors
 REGISTERS = 32  # of sums that a thread has
 
 
-def cached_attention(places: Sequence[Placed], dtypes: tuple[str, str], scale: float) -> Sums:
+def cached_attention(
+    places: Sequence[Placed], dtypes: tuple[str, str], scale: float, window: int = 0
+) -> Sums:
     """Pointers: query, key, value, position (int64), output, then those of `Sums`. places: of
-    query, key, value and output; dtypes: of query and output, and of the caches. Raises ValueError
-    for what the kernel does not take."""
+    query, key, value and output; dtypes: of query and output, and of the caches; window: as of
+    `CachedAttention`. Raises ValueError for what the kernel does not take."""
     images, heads, rows, inner = places[0].shape
     groups, longest, width = places[2].shape[1:]
     sharing = heads // groups
@@ -51,6 +53,7 @@ def cached_attention(places: Sequence[Placed], dtypes: tuple[str, str], scale: f
         (
             *integers(groups, sharing, rows, longest),
             *(np.int64(step) for item in steps for step in item),
+            *integers(window),
             *floats(scale),
         ),
         code=COLUMNS,

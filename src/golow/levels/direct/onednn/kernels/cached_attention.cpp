@@ -82,10 +82,10 @@ INLINE void weigh(const float (&weights)[R][KEYS], const float* value, long row,
     for (int j = 0; j < V; j++) at(output + r * WIDEST + j * LANES) = sums[r][j];
 }
 
-// R rows of the query and a block of keys. seen: how many keys each row sees in all.
+// R rows of the query and a block of keys. low, seen: each row sees the keys from low to below seen.
 template <int R>
-static void add_keys(const Cache& c, const float* query, long begin, long count, const long* seen, float* most,
-                     float* total, float* output) {
+static void add_keys(const Cache& c, const float* query, long begin, long count, const long* low, const long* seen,
+                     float* most, float* total, float* output) {
   constexpr int EACH = LANES / R;
   alignas(64) float weights[R][KEYS];
   float factor[R];
@@ -97,6 +97,7 @@ static void add_keys(const Cache& c, const float* query, long begin, long count,
   for (int r = 0; r < R; r++) {
     const long own = seen[r] - begin < count ? seen[r] - begin : count;
     for (long k = own < 0 ? 0 : own; k < KEYS; k++) weights[r][k] = LOWEST;
+    for (long k = 0; k < count && begin + k < low[r]; k++) weights[r][k] = LOWEST;
     Lanes largest = at(weights[r]);
     for (long k = LANES; k < KEYS; k += LANES) {
       const Lanes x = at(weights[r] + k);
@@ -133,30 +134,32 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
   const float scale = __int_as_float(static_cast<int>(n[9]));
   const long given = *static_cast<const long long*>(pointers[3]), last = longest - rows;
   const long before = given < 0 ? 0 : given > last ? last : given, keys = before + rows;
-  const long some = (keys + splits * KEYS - 1) / (splits * KEYS) * KEYS, count = sharing * rows;
+  const long window = n[22], lowest = window && before + 1 > window ? before + 1 - window : 0;
+  const long some = (keys - lowest + splits * KEYS - 1) / (splits * KEYS) * KEYS, count = sharing * rows;
   for (long part = begin; part < end; part++) {
     const long split = part % splits, group = part / splits % groups, image = part / splits / groups;
     const Cache c = {static_cast<float*>(pointers[1]) + image * key[0] + group * key[1],
                      static_cast<float*>(pointers[2]) + image * value[0] + group * value[1],
                      key[2], value[2], n[7], n[8]};
-    const long from = split * some, to = from + some < keys ? from + some : keys;
+    const long from = lowest + split * some, to = from + some < keys ? from + some : keys;
     for (long first = 0; first < count; first += MOST) {
       const long taken = count - first < MOST ? count - first : MOST;
       alignas(64) float asked[MOST * WIDEST], output[MOST * WIDEST] = {};
       float most[MOST], total[MOST] = {};
-      long seen[MOST];
+      long low[MOST], seen[MOST];
       const auto head = [&](long m) { return group * sharing + (first + m) / rows; };
       for (long m = 0; m < taken; m++) {
         const float* const x = static_cast<float*>(pointers[0]) + image * query[0] + head(m) * query[1] +
                                (first + m) % rows * query[2];
         for (long e = 0; e < c.inner; e++) asked[m * WIDEST + e] = x[e] * scale;
         most[m] = LOWEST, seen[m] = before + (first + m) % rows + 1;
+        low[m] = window ? seen[m] - window : 0;
       }
       for (long block = from; block < to; block += KEYS) {
         const long some_keys = to - block < KEYS ? to - block : KEYS;
         long m = 0;
         const auto add = [&](auto take, int number) {
-          take(c, asked + m * WIDEST, block, some_keys, seen + m, most + m, total + m, output + m * WIDEST);
+          take(c, asked + m * WIDEST, block, some_keys, low + m, seen + m, most + m, total + m, output + m * WIDEST);
           m += number;
         };
         while (m + 4 <= taken) add(add_keys<4>, 4);

@@ -31,12 +31,12 @@ def cached_attention(build: Builder, arguments: CachedAttention) -> None:
     reads = [query, key, value, build.values.plain(arguments.position)]
     places = [placed(tensor) for tensor in (query, key, value, output)]
     scale = _scale(arguments, query.shape[3])
-    if query.shape[2] >= FEWEST_ROWS:
+    if query.shape[2] >= FEWEST_ROWS and not arguments.window:
         scores = Scores(None, causal=True, scale=scale)
         kernel = flash_attention.attention(places, scores, keeps=False, cached=True)
         build.steps.kernel(kernel, reads, [output])
     else:
-        kernel = kernels.few_rows(places, scale)
+        kernel = kernels.few_rows(places, scale, arguments.window)
         if kernels.splits_of(places[1]) == 1:
             build.steps.kernel(kernel, reads, [output])
         else:
@@ -53,7 +53,10 @@ def _join(build: Builder, found: Tensor, query: Tensor, key: Tensor, output: Ten
 
 
 def _with_arrays(build: Builder, arguments: CachedAttention) -> None:
-    scale = _scale(arguments, build.current.value(arguments.query).shape[3])
+    scale, window = (
+        _scale(arguments, build.current.value(arguments.query).shape[3]),
+        arguments.window,
+    )
 
     def run(query: Any, key: Any, value: Any, position: Any, output: Any) -> None:
         rows, longest = query.shape[2], key.shape[2]
@@ -64,6 +67,8 @@ def _with_arrays(build: Builder, arguments: CachedAttention) -> None:
         )
         scores = ((query * np.float32(scale)) @ key.swapaxes(-1, -2)).astype(np.float64)
         seen = np.tri(rows, before + rows, before, dtype=np.bool_)
+        if window:
+            seen &= ~np.tri(rows, before + rows, before - window, dtype=np.bool_)
         scores = np.where(seen, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         output[...] = (weights / weights.sum(-1, keepdims=True)).astype(np.float32) @ value

@@ -1,0 +1,50 @@
+"""A configuration of transformers at the levels of a generation, with its dynamic and its static
+cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import golow
+
+pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.usefixtures("forked")
+
+CONFIGURATION = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 97,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+}
+
+
+def test_a_configuration_generates_at_every_level_without_a_compiler(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIGURATION))
+    result = golow.generate(
+        f"hf:{file}",
+        pretrained=False,
+        prompt=8,
+        tokens=12,
+        batch=2,
+        threads=1,
+        seconds=0.1,
+        levels=["eager"],
+        quiet=True,
+    )
+    runs = result.generation.cases[0].runs
+    assert {run.level: run.verdict for run in runs} == {"eager": "match", "eager:static": "match"}
+    with pytest.raises(golow.GolowError, match="no tokens for a text"):
+        golow.generate(f"hf:{file}", pretrained=False, text="The ", threads=1, quiet=True)
+    with pytest.raises(golow.GolowError, match="positions for 64 tokens"):
+        golow.generate(f"hf:{file}", pretrained=False, prompt=60, threads=1, quiet=True)
