@@ -123,6 +123,13 @@ def test_a_level_that_fails_under_load_is_told_and_gone(
     assert not left
 
 
+def test_a_generator_that_fails_is_told_from_the_level(tmp_path: Path) -> None:
+    with planted("even", tmp_path) as level:
+        next(tmp_path.glob("s*")).unlink()  # the socket
+        with pytest.raises(WorkerFailure, match="LoadGen's process: FileNotFoundError"):
+            level.run(Run("server", 200.0, SECONDS))
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_energy_is_that_of_the_packages_if_it_can_be_read(counts: bool, tmp_path: Path) -> None:
     if counts:
