@@ -18,6 +18,7 @@ from support.load.places import SAMPLES, SCRIPT, place_of, planted
 from support.load.planted_level import EVERY, SLOW, USUAL
 
 pytest.importorskip("mlperf_loadgen", reason="needs MLPerf's LoadGen: pip install 'golow[load]'")
+pytestmark = pytest.mark.slow
 
 SECONDS = 0.25
 
