@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from golow.cli import app
 from golow.commands.compare import compare
+from golow.commands.load import load
 from golow.commands.panels import OPTIONS, PANELS
 from golow.commands.splice import splice
 from support.command import golow
@@ -38,8 +39,18 @@ def test_every_option_of_a_comparison_is_in_a_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = shown(tmp_path, monkeypatch, "compare")
-    assert set(PANEL.findall(text)) == {"Arguments", "Options", *OPTIONS}
+    assert set(PANEL.findall(text)) == {"Arguments", "Options", *OPTIONS} - {"Load"}
     options = set(signature(splice(compare)).parameters) - {"model"}
+    assert options - set(PANELS) == set()
+
+
+def test_the_options_of_a_load_test_are_in_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown(tmp_path, monkeypatch, "load")
+    assert set(PANEL.findall(text)) == {"Arguments", "Options", *OPTIONS} - {"Race", "Training"}
+    # Those of audits, too, have this name.
+    options = set(signature(splice(load)).parameters) - {"model", "seconds"}
     assert options - set(PANELS) == set()
 
 
@@ -50,7 +61,7 @@ def test_a_default_that_a_text_names_is_shown(
     assert "Batch size. [default: 8]" in text
 
 
-@pytest.mark.parametrize("command", ["", "compare", "train", "profile", "study run"])
+@pytest.mark.parametrize("command", ["", "compare", "load", "train", "profile", "study run"])
 def test_help_fits_into_80_columns(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

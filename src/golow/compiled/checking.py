@@ -68,6 +68,7 @@ class CallReference:
     expensive is done once, for the first level that needs it.
 
     exact: the outputs in float64, of all batches. named_exact: the same by the names of the check.
+    eager: those of the first batch in the working precision.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class CallReference:
             with working.arithmetic():
                 half = working.module(eager)
                 found = [half(*working.inputs(list(inputs))) for inputs in batches]
+            self.eager = tuple(leaves_of(found[0]))
             _write(files["eager"], named(found, rows=rows))
             self._moving = _Moving(double, given, folder, working, rows)
             self._reference = Reference(files["float64"], files["eager"], working.rounding)

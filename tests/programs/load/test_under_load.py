@@ -18,6 +18,7 @@ from support.load.places import SAMPLES, SCRIPT, place_of, planted
 from support.load.planted_level import EVERY, SLOW, USUAL
 
 pytest.importorskip("mlperf_loadgen", reason="needs MLPerf's LoadGen: pip install 'golow[load]'")
+pytestmark = pytest.mark.slow
 
 SECONDS = 0.25
 
@@ -121,6 +122,13 @@ def test_a_level_that_fails_under_load_is_told_and_gone(
     assert not psutil.pid_exists(pid)
     left = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert not left
+
+
+def test_a_generator_that_fails_is_told_from_the_level(tmp_path: Path) -> None:
+    with planted("even", tmp_path) as level:
+        next(tmp_path.glob("s*")).unlink()  # the socket
+        with pytest.raises(WorkerFailure, match="LoadGen's process: FileNotFoundError"):
+            level.run(Run("server", 200.0, SECONDS))
 
 
 @pytest.mark.parametrize("counts", [True, False])

@@ -22,11 +22,12 @@ from golow.programs.load.generator import GeneratorReport, GeneratorRequest
 from golow.programs.load.load_record import LoadPlan, LoadRun, Scenario, ServedBatch
 from golow.programs.load.served_level import Served
 from golow.records.comparison import Quantity
+from golow.records.errors import WorkerFailure
 from golow.worker.conversation import Conversation
 from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 
-NO_LIMIT = 3600.0  # seconds; a latency that every run holds
+NO_LIMIT = 3600.0  # seconds: a latency that every run holds, and time enough for every sample
 LONGER = 6.0  # times its length, until which a run goes on for more requests
 BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
 LEAST_WAITING = 64
@@ -101,10 +102,6 @@ class LevelUnderLoad:
         """Process id of the level."""
         return self._served.pid
 
-    def log(self) -> str:
-        """The last lines that it printed."""
-        return self._served.log()
-
     def load(self) -> None:
         """Build the level for all buckets, and warm it up."""
         began = time.monotonic()
@@ -164,21 +161,26 @@ class LevelUnderLoad:
         limit = request.longest + request.drain + 2 * request.patience
         limit += self.place.limits.block  # for its start and LoadGen's logs
         message = {"do": "run", **msgspec.to_builtins(request)}
-        with Conversation(
-            "LoadGen",
-            generator.COMMAND,
-            threads=1,
-            affinity=self.place.cores.generator,
-            limits=self.place.limits,
-        ) as process:
-            return process.convert(process.ask(message, limit), GeneratorReport)
+        try:
+            with Conversation(
+                "LoadGen",
+                generator.COMMAND,
+                threads=1,
+                affinity=self.place.cores.generator,
+                limits=self.place.limits,
+            ) as process:
+                return process.convert(process.ask(message, limit), GeneratorReport)
+        except WorkerFailure as failure:
+            raise WorkerFailure(
+                failure.kind, f"LoadGen's process: {failure.message}", failure.log
+            ) from failure
 
     def _request(self, asked: Run, folder: Path) -> GeneratorRequest:
         plan = self.place.plan
         latency = plan.latency or NO_LIMIT
         server = asked.scenario == "server"
         least = needed(plan.percentile) if server and plan.latency and not asked.accuracy else 1
-        longest = max(LONGER * asked.seconds, 1.0)
+        longest = NO_LIMIT if asked.accuracy else max(LONGER * asked.seconds, 1.0)
         backlog = asked.rate * BACKLOG * (plan.latency or USUAL)
         return GeneratorRequest(
             socket=str(self._socket),

@@ -123,7 +123,7 @@ class LevelLoad(Record, frozen=True, kw_only=True):
     """One level under load.
 
     check: of all answers of LoadGen's accuracy mode, by golow's rule. cores: that its process may
-    run on. build: seconds until it was ready. memory: bytes; ``resident`` before the load,
+    run on. build: seconds until it was ready. memory: bytes; ``resident`` after its first run,
     ``resident_peak`` under it. log: last lines of its process if that failed.
     """
 

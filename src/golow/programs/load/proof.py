@@ -50,7 +50,9 @@ class Proof:
         self._reference = CallReference(module, state, batches, arithmetic, folder, rows=True)
         self._exact = self._reference.named_exact
         with torch.inference_mode():
-            self._forms = [leaf[0].cpu() for leaf in leaves_of(module(*batches[0]))]
+            plain = leaves_of(module(*batches[0]))
+        # In half precision a level may give its outputs in either type.
+        self._forms = [[leaf[0].cpu() for leaf in of] for of in (self._reference.eager, plain)]
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on answers, by the index of their sample: each must be there, and right. All
@@ -78,22 +80,29 @@ class Proof:
         """The verdict on at most one answer to each sample; the exact result stands for the
         others."""
         tensors = dict(self._exact)
-        wanted = sum(form.nbytes for form in self._forms)
         for index, content in answers.items():
-            if len(content) != wanted:
+            forms = next((one for one in self._forms if _bytes(one) == len(content)), None)
+            if forms is None:
+                wanted = _bytes(self._forms[0])
                 reason = f"the answer to sample {index} has {len(content)} bytes, not {wanted}"
                 return Check(verdict="differs", reason=reason)
-            tensors |= self._tensors(index, content)
+            for place, tensor in enumerate(_read(content, forms)):
+                tensors[f"{index}/output/{place}"] = tensor
         return self._reference.judge(tensors)
 
-    def _tensors(self, index: int, content: bytes) -> dict[str, Tensor]:
-        found, place = {}, 0
-        for number, form in enumerate(self._forms):
-            data = bytearray(content[place : place + form.nbytes])
-            place += form.nbytes
-            flat = torch.frombuffer(data, dtype=form.dtype) if data else form.flatten()
-            found[f"{index}/output/{number}"] = flat.reshape(form.shape)
-        return found
+
+def _bytes(forms: Sequence[Tensor]) -> int:
+    return sum(form.nbytes for form in forms)
+
+
+def _read(content: bytes, forms: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The tensors of an answer, which are like these."""
+    place = 0
+    for form in forms:
+        data = bytearray(content[place : place + form.nbytes])
+        place += form.nbytes
+        flat = torch.frombuffer(data, dtype=form.dtype) if data else form.flatten()
+        yield flat.reshape(form.shape)
 
 
 def _turns(answers: Sequence[tuple[int, bytes]]) -> Iterator[dict[int, bytes]]:

@@ -30,8 +30,9 @@ def remarks(found: LoadTest) -> Iterator[str]:
         "wait: in the batcher's queue; batcher: transport, padding, and taking answers apart; "
         "both are medians"
     )
-    for level in found.levels:
-        yield from (f"{level.level}: {note}" for note in level.notes)
+    notes = [(note, level.level) for level in found.levels for note in level.notes]
+    for note in dict.fromkeys(note for note, _ in notes):
+        yield f"{', '.join(level for one, level in notes if one == note)}: {note}"
     if found.energy_missing:
         yield f"no energy: {found.energy_missing}"
 
@@ -49,15 +50,16 @@ def _unclear(found: LoadTest) -> set[float]:
 
 
 def _late(found: LoadTest) -> Iterator[str]:
-    """Runs whose generator did not keep its own schedule."""
+    """Levels for which the generator did not keep its own schedule."""
+    worst: dict[str, float] = {}
     for level in found.levels:
-        worst = 0.0
         for run in level.runs:
             if run.late is not None and run.latencies and run.scenario == "server":
                 middle = sorted(run.latencies)[len(run.latencies) // 2] / 1e9
-                worst = max(worst, run.late / middle)
-        if worst > LATE:
-            yield (
-                f"{level.level}: LoadGen issued requests up to {share_text(worst)} of the median "
-                "latency late (99th percentile), which counts as latency"
-            )
+                worst[level.level] = max(worst.get(level.level, 0.0), run.late / middle)
+    late = [f"{level} {share_text(share)}" for level, share in worst.items() if share > LATE]
+    if late:
+        yield (
+            "LoadGen issued requests late, which counts as latency; at most, in 99% of a run, by "
+            f"this share of the median latency: {', '.join(late)}"
+        )

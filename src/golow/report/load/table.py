@@ -75,6 +75,8 @@ def conditions(found: LoadTest) -> str:
     threads = f"{found.workload.threads} thread{'s' if found.workload.threads != 1 else ''}"
     contexts = f"{plan.contexts} context{'s' if plan.contexts != 1 else ''}"
     torch = machine.versions.get("torch", "?")
+    searched = (len(level.peak.rounds) for level in found.levels if level.peak)
+    rounds = max(plan.repeats, *searched, 1)
     holds = f"; {percentile_text(plan.percentile)} within {seconds_text(plan.latency)}"
     return "\n".join(
         (
@@ -82,7 +84,7 @@ def conditions(found: LoadTest) -> str:
             f"batches of up to {plan.most}, compiled for {', '.join(map(str, plan.buckets))}, "
             f"delay of up to {seconds_text(plan.delay) if plan.delay else '0'}, {contexts}",
             f"{found.samples} samples, runs of {seconds_text(plan.seconds)} or longer, "
-            f"{plan.repeats} round{'s' if plan.repeats != 1 else ''} in turn"
+            f"{rounds} round{'s' if rounds != 1 else ''} in turn"
             f"{holds if plan.latency is not None else ''}",
         )
     )
