@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,8 @@ def asked(seconds: float) -> argparse.Namespace:
     )
 
 
-def test_a_network_that_takes_too_long_is_ended() -> None:
+def test_a_network_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "answer", lambda *given: time.sleep(600))
     [record] = survey.in_processes(["further:Bottleneck"], asked(seconds=0.0))
     assert record["failed"] == "not ended within 0 s"
 
