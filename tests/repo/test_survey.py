@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -81,11 +83,29 @@ def test_a_network_is_surveyed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
+def asked(seconds: float) -> argparse.Namespace:
+    return argparse.Namespace(
+        jobs=1, seconds=seconds, budget=60.0, modes=["infer"], plans=["bf16"], gpu="h200"
+    )
+
+
+def test_a_network_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "answer", lambda *given: time.sleep(600))
+    [record] = survey.in_processes(["further:Bottleneck"], asked(seconds=0.0))
+    assert record["failed"] == "not ended within 0 s"
+
+
+def test_a_process_that_dies_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "answer", lambda *given: os._exit(3))
+    [record] = survey.in_processes(["further:Bottleneck"], asked(seconds=60.0))
+    assert record["failed"] == "its process ended with exit status 3"
+
+
 def test_a_record_without_a_plan_that_is_asked_for_is_not_complete() -> None:
-    asked = argparse.Namespace(modes=["infer", "train"], plans=["bf16"])
+    both = argparse.Namespace(modes=["infer", "train"], plans=["bf16"])
     results = [{"mode": "infer", "plan": "bf16"}]
-    assert not survey.covers({"results": results}, asked)
-    assert survey.covers({"results": [*results, {"mode": "train", "missing": "why"}]}, asked)
+    assert not survey.covers({"results": results}, both)
+    assert survey.covers({"results": [*results, {"mode": "train", "missing": "why"}]}, both)
 
 
 def test_the_page_marks_what_loses_most_and_says_what_is_missing() -> None:

@@ -1,4 +1,4 @@
-"""What calls of ATen on complex numbers are on pairs of real ones."""
+"""Definitions of ATen's calls on complex numbers, on pairs of real ones."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from golow.lower.aten.complex_numbers import Pairs
 
 MOST_POINTS = 2048
-"""Of a transform: its matrix has 67 MB then in float32, and fast transforms are far ahead."""
+"""Points of a transform at most: of more, its matrix has over 67 MB in float32."""
 Given = dict[str, Argument]
 
 
@@ -78,7 +78,7 @@ def _along(pairs: Pairs, x: Ref, axis: int, points: int, sign: int) -> Ref:
 
 
 def _matrix(pairs: Pairs, rows: int, columns: int, kind: str) -> Ref:
-    """What a product of rows of numbers with is their transform.
+    """The matrix whose product with rows of numbers is their transform.
 
     real: [rows, 2 columns], from real numbers to the first frequencies; forward, backward: [2 rows,
     2 columns] of pairs; inverse: [2 rows, columns], from the first frequencies to real numbers.

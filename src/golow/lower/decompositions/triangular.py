@@ -41,7 +41,7 @@ def solve(
 
 
 def _inverse(lower: Tensor) -> Tensor:
-    """Of a lower triangular matrix with ones on its diagonal; nothing else of it is read."""
+    """The inverse of a lower triangular matrix with ones on its diagonal. The rest is not read."""
     rows = lower.shape[-1]
     whole = 1 << (rows - 1).bit_length()
     more = whole - rows

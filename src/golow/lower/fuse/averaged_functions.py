@@ -67,8 +67,8 @@ def _takes_pixels_alone(record: Average) -> bool:
 
 
 def _scaling(links: Links, image: Ref) -> list[_Step]:
-    """What is done to whole channels, in order, on the way to this image: nothing, if it or what
-    is between is read by more than averages and functions of elements."""
+    """Functions of whole channels, in order, on the way to this image: none if it or what is
+    between is read by more than averages and functions of elements."""
     found: list[_Step] = []
     while (step := _step(links, image)) is not None and _is_passing(links, image.name):
         found.insert(0, step)
