@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import golow
+from golow.levels.called.emission import write_called
 from golow.levels.peers import onnxruntime
 from golow.programs.quantization import store
 from golow.programs.quantization.quantization_record import Quantization
@@ -71,6 +72,12 @@ def test_the_module_is_the_file(made: golow.QuantizationResult) -> None:
     compiled = golow.compile(module, x, level="onednn", quiet=True)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_its_plan_is_not_written_as_cpp(made: golow.QuantizationResult, tmp_path: Path) -> None:
+    compiled = golow.compile(made.module(), torch.randn(4, 1, 8, 8), level="onednn", quiet=True)
+    with pytest.raises(golow.GolowError, match="quantize of conv1 computes in whole numbers"):
+        write_called(compiled, "network", tmp_path / "project")  # type: ignore[arg-type]
 
 
 def test_inputs_have_no_classes(tmp_path: Path) -> None:
