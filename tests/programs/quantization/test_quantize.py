@@ -142,6 +142,7 @@ def test_samples_and_a_rule_belong_together() -> None:
 # ---------------------------------------------------------------- levels that run it
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_levels_match_the_quantised_network_and_the_original_does_not(tmp_path: Path) -> None:
     workers = {error: [sys.executable, str(WRONG), error] for error in ("unrounded", "scale")}
