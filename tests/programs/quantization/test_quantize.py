@@ -106,6 +106,23 @@ def test_the_command_prints_and_saves(tmp_path: Path) -> None:
     assert page.status == 0, page.error
 
 
+SIZES = ("--channels", "1", "--classes", "10", "--resolution", "8", "--level", "onednn")
+
+
+def test_the_lowering_shows_each_layers_operator(record: Quantization) -> None:
+    given = ("lower", "mnist_cnn", "--weights", record.file, *SIZES)
+    shown = command.golow(*given, "--show")
+    assert shown.status == 0, shown.error
+    for path in ("conv1", "conv2", "fc1", "fc2"):
+        assert f"weight={path}_weight" in shown.output
+    assert "golow.quantized_convolution" in shown.output
+    verified = command.golow(*given, "--verify", "--threads", "1")
+    assert verified.status == 0, verified.error
+    refused = command.golow(*given, "--roof")
+    assert refused.status == 2
+    assert "--roof takes no --weights" in refused.error
+
+
 REFUSED = {
     "no such data set": (["--calibrate", "nothing"], "there is no data set 'nothing'"),
     "another name": (["--out", "q.bin"], "q.bin is not the name of a .safetensors file"),
