@@ -76,6 +76,7 @@ def distinct(function: Callable[..., object]) -> Given:
         name: SimpleNamespace(of=name) for name in inspect.signature(function).parameters
     }
     known = {"out": Path("/out"), "life": False}  # lives have a test of their own below
+    known |= {"calibrate": None}  # of a network that is quantised first
     known |= {"precisions": ["ieee"], "folder": None, "way_down": None}  # of profiles
     return values | {name: value for name, value in known.items() if name in values}
 

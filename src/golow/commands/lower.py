@@ -97,10 +97,15 @@ def lower(
         _require_no_options(context, level, show, kernels)
     workload = {
         **graph_options(inputs, channels, classes, loss, published),
-        "weights": weights,
         "device": device.value,
         "precision": precision.value,
     }
+    if weights is not None:
+        if roof and not verify:
+            raise GolowError(
+                "--roof takes no --weights", "leave it out; --verify and --show take it."
+            )
+        workload |= {"weights": weights}
     if verify:
         _verify(model, workload, level, top, threads)
     elif roof:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import golow
+from golow.levels.called.emission import write_called
 from golow.levels.peers import onnxruntime
 from golow.programs.quantization import store
 from golow.programs.quantization.quantization_record import Quantization
@@ -73,6 +74,12 @@ def test_the_module_is_the_file(made: golow.QuantizationResult) -> None:
         torch.testing.assert_close(compiled(x), module(x))
 
 
+def test_its_plan_is_not_written_as_cpp(made: golow.QuantizationResult, tmp_path: Path) -> None:
+    compiled = golow.compile(made.module(), torch.randn(4, 1, 8, 8), level="onednn", quiet=True)
+    with pytest.raises(golow.GolowError, match="quantize of conv1 computes in whole numbers"):
+        write_called(compiled, "network", tmp_path / "project")  # type: ignore[arg-type]
+
+
 def test_inputs_have_no_classes(tmp_path: Path) -> None:
     found = golow.quantize(
         "mlp", batch=4, calibrate="inputs", rule="int8-weights", quiet=True,
@@ -97,6 +104,23 @@ def test_the_command_prints_and_saves(tmp_path: Path) -> None:
     assert table.NETWORK in shown.output
     page = command.golow("report", str(folder), "--out", "page.html", folder=tmp_path)
     assert page.status == 0, page.error
+
+
+SIZES = ("--channels", "1", "--classes", "10", "--resolution", "8", "--level", "onednn")
+
+
+def test_the_lowering_shows_each_layers_operator(record: Quantization) -> None:
+    given = ("lower", "mnist_cnn", "--weights", record.file, *SIZES)
+    shown = command.golow(*given, "--show")
+    assert shown.status == 0, shown.error
+    for path in ("conv1", "conv2", "fc1", "fc2"):
+        assert f"weight={path}_weight" in shown.output
+    assert "golow.quantized_convolution" in shown.output
+    verified = command.golow(*given, "--verify", "--threads", "1")
+    assert verified.status == 0, verified.error
+    refused = command.golow(*given, "--roof")
+    assert refused.status == 2
+    assert "--roof takes no --weights" in refused.error
 
 
 REFUSED = {
@@ -135,6 +159,7 @@ def test_samples_and_a_rule_belong_together() -> None:
 # ---------------------------------------------------------------- levels that run it
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_levels_match_the_quantised_network_and_the_original_does_not(tmp_path: Path) -> None:
     workers = {error: [sys.executable, str(WRONG), error] for error in ("unrounded", "scale")}

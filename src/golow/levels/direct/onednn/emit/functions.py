@@ -25,7 +25,8 @@ def not_emitted(built: Built) -> Iterator[Unsupported]:
     fixed = independent_of_weights(built)
     for position, (call, step) in enumerate(zip(built.calls, built.plan.steps, strict=True)):
         if isinstance(call, PrimitiveCall) and call.primitive.description.scales:
-            reason = f"{step.operation} of {step.modules[0] or 'the model'} has no form in C++ yet"
+            layer = step.modules[0] or "the model"
+            reason = f"{step.operation} of {layer} computes in whole numbers"
             yield Unsupported("onednn", reason)
         if not isinstance(call, ArrayCall) or function_call(call) is not None:
             continue
