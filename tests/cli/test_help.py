@@ -48,7 +48,11 @@ def test_the_options_of_a_load_test_are_in_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = shown(tmp_path, monkeypatch, "load")
-    assert set(PANEL.findall(text)) == {"Arguments", "Options", *OPTIONS} - {"Race", "Training"}
+    assert set(PANEL.findall(text)) == {"Arguments", "Options", *OPTIONS} - {
+        "Race",
+        "Training",
+        "Quantisation",
+    }
     # Those of audits, too, have this name.
     options = set(signature(splice(load)).parameters) - {"model", "seconds"}
     assert options - set(PANELS) == set()

@@ -272,8 +272,6 @@ def compare(
         cache=cache,
         limits=limits,
     )
-    if not life and (life_rounds != LifeSettings().rounds or not life_cold):
-        raise GolowError("--life-rounds and --no-life-cold need --life", "add --life.")
     if life:
         require_rounds(life_rounds)
         if turn is not None and turn.is_shared:

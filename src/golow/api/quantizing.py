@@ -85,7 +85,7 @@ def quantize(
     calibrate: str,
     out: str | Path,
     rule: QuantizationRule = "int8",
-    percentile: float = 100.0,
+    clipping_percentile: float = 100.0,
     samples: int = 512,
     test_samples: int | None = None,
     gate: float = 0.99,
@@ -101,8 +101,8 @@ def quantize(
 
     calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
     classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8`` or
-    ``int8-weights``. percentile: of the values of an activation that its range must hold; 100 is
-    min-max. samples: for the calibration. test_samples: for the statements, all of the test part
+    ``int8-weights``. clipping_percentile: of the values of an activation that its range must hold;
+    100 is min-max. samples: for the calibration. test_samples: for the statements, all of the test part
     unless given. gate: share of the original accuracy that must be kept. rivals: also quantise by
     ONNX Runtime's quantiser.
 
@@ -115,7 +115,7 @@ def quantize(
     settings = QuantizationSettings(
         calibrate=calibrate,
         rule=rule,
-        share=percentile / 100,
+        share=clipping_percentile / 100,
         samples=samples,
         test_samples=test_samples,
         gate=gate,

@@ -37,6 +37,8 @@ from golow.commands.workload_flags import (
     optimizer_of,
     workload_options,
 )
+from golow.programs.life.settings import LifeSettings
+from golow.records.errors import GolowError
 from golow.report.console import PlainConsole, wide_console
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ def compare(
         typer.Option(
             help="With --life: life cycles of each level with a cold and with a warm cache."
         ),
-    ] = 3,
+    ] = LifeSettings.rounds,
     life_cold: Annotated[
         bool,
         typer.Option(help="With --life: also build everything in empty caches."),
@@ -159,6 +161,8 @@ def compare(
     from golow.report.progress import ProgressDisplay
     from golow.storage.files import require_place
 
+    if not life and (life_rounds != LifeSettings.rounds or not life_cold):
+        raise GolowError("--life-rounds and --no-life-cold need --life", "add --life.")
     look = Look(names(columns) or [], format.value)
     look.require(json)
     gate = Gate.of(against, fail_above)

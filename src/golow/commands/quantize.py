@@ -61,7 +61,7 @@ def quantize(
         RuleName,
         typer.Option("--rule", help="int8: weights and activations; int8-weights: weights alone."),
     ] = RuleName.int8,
-    percentile: Percentile = 100.0,
+    clipping_percentile: Percentile = 100.0,
     samples: Annotated[int, typer.Option(help="Samples for the calibration.")] = 512,
     test_samples: Annotated[
         int | None,
@@ -97,7 +97,7 @@ def quantize(
             calibrate=calibrate,
             out=out,
             rule=rule.value,
-            percentile=percentile,
+            clipping_percentile=clipping_percentile,
             samples=samples,
             test_samples=test_samples,
             gate=gate,

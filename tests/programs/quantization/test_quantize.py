@@ -126,7 +126,7 @@ def test_the_lowering_shows_each_layers_operator(record: Quantization) -> None:
 REFUSED = {
     "no such data set": (["--calibrate", "nothing"], "there is no data set 'nothing'"),
     "another name": (["--out", "q.bin"], "q.bin is not the name of a .safetensors file"),
-    "a percentile of 0": (["--percentile", "0"], "not between 50% and 100%"),
+    "a percentile of 0": (["--clipping-percentile", "0"], "not between 50% and 100%"),
     "a gate of 2": (["--gate", "2"], "the gate 2.0 is not a share"),
     "no samples": (["--samples", "0"], "--samples 0 is no sample"),
     "training": (["--mode", "train"], "a quantised network cannot be trained"),

@@ -220,7 +220,7 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
     if not 0.5 <= settings.share <= 1:
         raise GolowError(
             f"a percentile of {settings.share:.4%} is not between 50% and 100%",
-            "for example --percentile 99.99.",
+            "for example --clipping-percentile 99.99.",
         )
     if not 0 < settings.gate <= 1:
         raise GolowError(f"the gate {settings.gate} is not a share", "for example --gate 0.99.")
