@@ -102,9 +102,9 @@ def quantize(
     calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
     classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8`` or
     ``int8-weights``. clipping_percentile: of the values of an activation that its range must hold;
-    100 is min-max. samples: for the calibration. test_samples: for the statements, all of the test part
-    unless given. gate: share of the original accuracy that must be kept. rivals: also quantise by
-    ONNX Runtime's quantiser.
+    100 is min-max. samples: for the calibration. test_samples: for the statements, all of the test
+    part unless given. gate: share of the original accuracy that must be kept. rivals: also quantise
+    by ONNX Runtime's quantiser.
 
     Raises `GolowError` for errors that the caller can fix.
     """
