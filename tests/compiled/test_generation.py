@@ -20,6 +20,8 @@ from golow.levels.called.generation.chunks import pieces
 from golow.levels.direct.onednn.level import probe
 from golow.models.gpt2 import Gpt2, Gpt2Sizes
 from golow.records.errors import GolowError
+from golow.records.text import Sampling
+from golow.workload.generation.sampling import choose
 from support.examples import examples
 from support.models.cached_steps import CachedStep, HeldStep, Sizes, whole_text
 
@@ -114,6 +116,50 @@ def test_the_likeliest_tokens_are_written() -> None:
         for _ in range(30):
             whole = torch.cat([whole, model(whole)[:, -1:].argmax(-1)], 1)
     assert torch.equal(found, whole[:, 6:])
+
+
+def test_drawn_tokens_are_those_of_the_shared_definition(generator: golow.Generator) -> None:
+    sampling = Sampling(temperature=0.9, top_k=20, top_p=0.9, seed=3)
+    generator.reset()
+    found = generator.generate(text(8), 12, temperature=0.9, top_k=20, top_p=0.9, seed=3)
+    drawn, whole, module = torch.Generator().manual_seed(3), text(8), step()
+    for _ in range(12):
+        draws = torch.rand(2, dtype=torch.float64, generator=drawn)
+        token = choose(whole_text(module, whole), sampling, draws)
+        whole = torch.cat([whole, token[:, None]], 1)
+    assert torch.equal(found, whole[:, 8:])
+
+
+def test_a_text_ends_with_a_stop_and_all_end_together(generator: golow.Generator) -> None:
+    generator.reset()
+    free = generator.generate(text(8), 20)
+    stop = {int(free[0, 3]), int(free[1, 6])}
+    ends = [next(k for k, token in enumerate(row) if token in stop) for row in free.tolist()]
+    generator.reset()
+    found = generator.generate(text(8), 20, stop=stop)
+    assert found.shape == (2, max(ends) + 1)
+    for row, end in enumerate(ends):
+        assert torch.equal(found[row, : end + 1], free[row, : end + 1])
+        assert set(found[row, end:].tolist()) == {int(free[row, end])}
+
+
+def test_tokens_come_as_they_are_known(generator: golow.Generator) -> None:
+    generator.reset()
+    free = generator.generate(text(8), 9)
+    generator.reset()
+    came = [(token.clone(), generator.position) for token in generator.stream(text(8), 9)]
+    assert torch.equal(torch.stack([token for token, _ in came], 1), free)
+    assert [position for _, position in came] == list(range(8, 17))
+    assert repr(generator) == "<golow: CachedStep at onednn, 2 texts of up to 48 tokens>"
+
+
+@pytest.mark.parametrize("settings", [{"temperature": -1.0}, {"top_p": 0.0, "temperature": 1.0}])
+def test_sampling_without_sense_is_refused(
+    generator: golow.Generator, settings: dict[str, float]
+) -> None:
+    generator.reset()
+    with pytest.raises(GolowError, match=r"temperature|top_p"):
+        generator.generate(text(4), 4, **settings)  # type: ignore[arg-type]
 
 
 def test_tokens_behind_a_window_are_not_seen() -> None:

@@ -59,10 +59,11 @@ def require_sense(request: TextRequest) -> None:
             f"texts are not generated in the precision {request.precision!r}",
             "use --precision default (float32) or bf16.",
         )
-    _require_sampling(request.sampling)
+    require_sampling(request.sampling)
 
 
-def _require_sampling(sampling: Sampling) -> None:
+def require_sampling(sampling: Sampling) -> None:
+    """Raise `GolowError` for settings without sense."""
     if not 0 <= sampling.temperature < float("inf"):
         raise GolowError(
             f"--temperature {sampling.temperature:g} is not a temperature",

@@ -122,8 +122,8 @@ def _built(
         runs = dict(zip(plans, made.running(), strict=True))
     return Generator(
         GeneratorParts(
-            name, generation, target.device, _vocabulary(sizes[1].graph), plans, runs, made.clear,
-            made.bytes, made.close,
+            name, target.level, generation, target.device, _vocabulary(sizes[1].graph), plans, runs,
+            made.clear, made.bytes, made.close,
         )
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, Self
 
 import torch
@@ -15,15 +15,21 @@ from golow.levels.called.target import Run, TargetPlan
 from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
 from golow.records.errors import GolowError
+from golow.records.text import Sampling
+from golow.workload.generation.request import require_sampling
+from golow.workload.generation.sampling import choose
+
+GREEDY = Sampling()
 
 
 class GeneratorParts(NamedTuple):
-    """name: of the module's class. plans: by the number of new tokens that each takes. runs: the
-    same as functions of the addresses of tokens and position, and of the logits. vocabulary: how
-    many logits there are. clear: sets the caches to zero. bytes: of weights, caches and iterations.
+    """name, level: of the module's class, and what runs it. plans: by the number of new tokens that
+    each takes. runs: the same as functions of the addresses of tokens and position, and of the
+    logits. vocabulary: how many logits there are. clear: sets the caches to zero. bytes: of weights, caches and iterations.
     close: gives all memory back."""
 
     name: str
+    level: str
     generation: Generation
     device: torch.device
     vocabulary: int
@@ -61,6 +67,12 @@ class Generator(Uncopied):
             for n, ids in self._given.items()
         }
 
+    def __repr__(self) -> str:
+        texts = f"{self.batch} texts" if self.batch > 1 else "texts"
+        return (
+            f"<golow: {self.name} at {self._parts.level}, {texts} of up to {self.longest} tokens>"
+        )
+
     def prefill(self, ids: Tensor) -> Tensor:
         """Read one or more tokens of each text, int64 [batch, count]; return the logits of the
         token that follows, float32 [batch, vocabulary], in memory that the next call writes again.
@@ -87,21 +99,71 @@ class Generator(Uncopied):
         self.position = begin + 1
         return self._logits
 
-    def generate(self, ids: Tensor, tokens: int = 128) -> Tensor:
-        """Read tokens, int64 [batch, count], and write as many more, each the likeliest; return
-        those, int64 [batch, tokens]. The last one was not read: to go on, give it first. Raises
-        `GolowError` if the texts become longer than `longest`."""
+    def generate(
+        self,
+        ids: Tensor,
+        tokens: int = 128,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: Collection[int] = (),
+    ) -> Tensor:
+        """Read tokens, int64 [batch, count], and write as many more; return those, int64 [batch,
+        tokens], fewer if all texts came to a stop.
+
+        temperature, top_k, top_p, seed: as of `golow.generate`; temperature 0 takes the likeliest
+        token. stop: tokens that end a text, which then repeats it until all have ended. The last
+        token was not read: to go on, give it first. Raises `GolowError` for settings without sense,
+        and if the texts become longer than `longest`.
+        """
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        written = self.stream(ids, tokens, sampling=sampling, stop=stop)
+        found = torch.empty(self.batch, tokens, dtype=torch.int64, device=self.device)
+        count = 0
+        for token in written:
+            found[:, count].copy_(token)
+            count += 1
+        return found[:, :count]
+
+    def stream(
+        self,
+        ids: Tensor,
+        tokens: int = 128,
+        *,
+        sampling: Sampling = GREEDY,
+        stop: Collection[int] = (),
+    ) -> Iterator[Tensor]:
+        """Write as `generate` does, and yield the next token of each text, int64 [batch], as soon
+        as it is known, in memory that the next one is written to."""
+        require_sampling(sampling)
         if not isinstance(tokens, int) or tokens < 1:
             raise GolowError(f"tokens={tokens!r} writes nothing", "use tokens=1 or more.")
         self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1, beside=tokens - 1)
-        found = torch.empty(self.batch, tokens, dtype=torch.int64, device=self.device)
+        return self._written(ids, tokens, sampling, stop)
+
+    def _written(
+        self, ids: Tensor, tokens: int, sampling: Sampling, stop: Collection[int]
+    ) -> Iterator[Tensor]:
+        drawn = torch.Generator().manual_seed(sampling.seed)
+        ends = torch.tensor([*stop], dtype=torch.int64, device=self.device)
         logits = self.prefill(ids)
         for index in range(tokens):
             if index:
                 logits = self.decode(self._best)
-            torch.argmax(logits, dim=-1, out=self._best)
-            found[:, index].copy_(self._best)
-        return found
+            ended = torch.isin(self._best, ends) if index and stop else None
+            last = self._best.clone() if ended is not None else None
+            if sampling.is_greedy:
+                torch.argmax(logits, dim=-1, out=self._best)
+            else:
+                draws = torch.rand(self.batch, dtype=torch.float64, generator=drawn)
+                self._best.copy_(choose(logits, sampling, draws.to(self.device)))
+            if ended is not None and last is not None:
+                self._best.copy_(torch.where(ended, last, self._best))
+            yield self._best
+            if stop and bool(torch.isin(self._best, ends).all()):
+                return
 
     def reset(self) -> None:
         """Begin new texts. What the cache holds is not read any more, and stays until it is written
