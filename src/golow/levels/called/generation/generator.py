@@ -25,8 +25,8 @@ GREEDY = Sampling()
 class GeneratorParts(NamedTuple):
     """name, level: of the module's class, and what runs it. plans: by the number of new tokens that
     each takes. runs: the same as functions of the addresses of tokens and position, and of the
-    logits. vocabulary: how many logits there are. clear: sets the caches to zero. bytes: of weights, caches and iterations.
-    close: gives all memory back."""
+    logits. vocabulary: how many logits there are. clear: sets the caches to zero. bytes: of
+    weights, caches and iterations. close: gives all memory back."""
 
     name: str
     level: str
