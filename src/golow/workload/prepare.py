@@ -28,14 +28,16 @@ from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
 from golow.workload.quantization.quantized_layers import parameter_count
 from golow.workload.quantization.quantized_weights import read_quantized
-from golow.workload.request import Loss, Request, require_optimizer, require_whole_numbers
+from golow.workload.request import (
+    Loss,
+    Request,
+    require_optimizer,
+    require_precision,
+    require_whole_numbers,
+)
 from golow.workload.source import random_layers, require_not_exported
 from golow.workload.targets import fit_targets
-from golow.workload.trial import (
-    give_back_memory,
-    require_device,
-    require_precision,
-)
+from golow.workload.trial import give_back_memory, require_device
 from golow.workload.trying_out import try_out
 from golow.workload.variances import measure_variances
 from golow.workload.weights import are_random, fresh_module

@@ -139,3 +139,17 @@ def _problems(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
     clip = optimizer.clip
     if clip is not None and not 0 < clip < math.inf:
         yield f"--clip {clip:g} is not a valid norm", "use a number above 0."
+
+
+def require_precision(device: Device, precision: Precision) -> None:
+    """Raise `GolowError` unless a device of this kind has the precision, whatever is here."""
+    if device not in get_args(Device):
+        raise GolowError(f"there is no device {device!r}", "devices are cpu and cuda.")
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise GolowError(f"there is no precision {precision!r}", f"precisions are {known}.")
+    if device == "cpu" and precision not in ("default", "ieee"):
+        raise GolowError(
+            f"the precision {precision} is for a GPU; on a CPU every level runs in float32",
+            "add --device cuda, or use --precision default.",
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
 from golow.workload.forward_changes import watched
 from golow.workload.known_causes import explained_cause
+from golow.workload.request import require_precision
 from golow.workload.source import random_layers_off, users_code
 from golow.workload.unrepeatable import require_repeatable
 
@@ -39,20 +40,6 @@ def require_device(device: Device, precision: Precision) -> None:
         raise GolowError(
             "PyTorch finds no GPU that it can use here",
             "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` shows the devices.",
-        )
-
-
-def require_precision(device: Device, precision: Precision) -> None:
-    """Raise `GolowError` unless a device of this kind has the precision, whatever is here."""
-    if device not in get_args(Device):
-        raise GolowError(f"there is no device {device!r}", "devices are cpu and cuda.")
-    if precision not in get_args(Precision):
-        known = ", ".join(get_args(Precision))
-        raise GolowError(f"there is no precision {precision!r}", f"precisions are {known}.")
-    if device == "cpu" and precision not in ("default", "ieee"):
-        raise GolowError(
-            f"the precision {precision} is for a GPU; on a CPU every level runs in float32",
-            "add --device cuda, or use --precision default.",
         )
 
 

@@ -12,19 +12,19 @@ VOCABULARY = 1027  # pitches: 1028 in float32, 1032 in halves
 
 class Language(nn.Module):
     """An embedding, a layer and a head, as small as they can be with a long odd vocabulary.
-    tied: the head has the embedding's weight; scaled: something else reads the scores."""
+    tied: the head has the embedding's weight; capped: something else reads the scores."""
 
-    def __init__(self, tied: bool = True, bias: bool = False, scaled: bool = False) -> None:
+    def __init__(self, tied: bool = True, bias: bool = False, capped: bool = False) -> None:
         super().__init__()
         self.table, self.layer = nn.Embedding(VOCABULARY, 8), nn.Linear(8, 8)
         self.head = nn.Linear(8, VOCABULARY, bias=bias)
         if tied:
             self.head.weight = self.table.weight
-        self.scaled = scaled
+        self.capped = capped
 
     def forward(self, tokens: Tensor) -> Tensor:
         scores: Tensor = self.head(self.layer(self.table(tokens)).tanh())
-        return scores * 2 if self.scaled else scores
+        return scores.tanh() if self.capped else scores
 
 
 TOKENS = torch.tensor([[5, 9, 5], [7, 5, 0]])  # one of them three times

@@ -165,7 +165,7 @@ def test_scores_and_their_gradient_are_read_as_they_lie(name: str, precision: Pr
 
 
 def test_scores_that_something_else_reads_have_no_gaps() -> None:
-    made = planned(Language(scaled=True), "bf16")
+    made = planned(Language(capped=True), "bf16")
     assert {p.d for p in problems(made)} == {CONTIGUOUS}
 
 
