@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Callable[[], Any], ...], str]
     ),
     "half": (lambda m, x: m.first(x.float()), (lambda: rows().bfloat16(),), "bfloat16"),
     "complex": (
-        lambda m, x: torch.view_as_real(torch.fft.fft(m.first(x))), (rows,), "not implemented"
+        lambda m, x: torch.view_as_real(torch.fft.fft(m.first(x), n=4096)), (rows,), "fft"
     ),
     "branches": (with_branches, (rows,), "not an operation on tensors"),
     "no elements": (lambda m, x: m.first(x), (lambda: torch.randn(0, 16),), "computes nothing"),

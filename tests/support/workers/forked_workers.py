@@ -57,7 +57,7 @@ SCRIPTS = (
 COMMANDS = "GOLOW_FORKED"  # of a command that is forked: what of its own is; all, where empty
 # Set anew in a forked worker. All others may have been read by what is imported already.
 FREE = ("TORCHINDUCTOR_CACHE_DIR", "PYTEST_", "GOLOW_", "PYTHONPATH", "PWD", "COLUMNS", "LINES",
-        "TMPDIR")  # fmt: skip
+        "TMPDIR", "_TORCHINDUCTOR_")  # fmt: skip  # the last is an address in the test's process
 LARGEST = 1 << 20  # bytes of a request
 ROOM = 1 << 15  # bytes in which the system finds a process's command; its environment has as many
 # What torch's compiler reads when it is imported; says nothing to a level that does not compile.
