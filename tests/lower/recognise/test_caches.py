@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -120,6 +120,7 @@ class Banded(nn.Module):
 
 
 @examples(60)
+@example(low=0, high=-1, turned=False, rows=1, keys=4)  # sees nothing
 @given(
     low=st.integers(-12, 3),
     high=st.integers(-1, 12),

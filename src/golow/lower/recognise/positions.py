@@ -79,9 +79,12 @@ def seen_by(graph: Graph, name: str) -> Seen | None:
     ahead = Places(0, steps, position, 1)
     if not position or ahead not in left or len(left) > 2:
         return None
-    window = next((item.constant + 1 for item in left - {ahead}), 0)
+    if left == {ahead}:
+        return Seen(position, window=0)
+    (other,) = left - {ahead}
+    window = other.constant + 1  # of 0 and less, no key is seen
     behind = Places(window - 1, tuple(-step for step in steps), position, -1)
-    return Seen(position, window) if window >= 0 and left <= {ahead, behind} else None
+    return Seen(position, window) if window > 0 and other == behind else None
 
 
 def _least(item: Places, shape: Sequence[int], last: int) -> int:
