@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands.keeping import shown_and_saved
+from golow.commands.json_output import beside_json, require_json, write_json
+from golow.commands.keeping import keep
 from golow.commands.options import (
     JsonFile,
     LevelNames,
@@ -73,13 +73,11 @@ def audit(
     from golow import api
     from golow.programs.comparison import store
     from golow.report.audit.progress import AuditProgressDisplay
-    from golow.storage.files import require_place
 
     if apply not in (None, BEST):
         raise GolowError(f"--apply {apply} is not known", f"use --apply {BEST}.")
     store.require_writable(out)
-    if json not in (None, "-"):
-        require_place(Path(json))
+    require_json(json)
     with AuditProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             with prints_to_stderr():
@@ -97,47 +95,20 @@ def audit(
                 )
         except api.AuditInterrupted as stopped:
             display.close()
-            _show_and_save(stopped.result, out, json, report)
+            keep(stopped.result, partial(_show, json=json, searched=False), out, json, report)
             raise typer.Exit(130) from None
-    _show_and_save(result, out, json, report, searched=apply == BEST)
+    keep(result, partial(_show, json=json, searched=apply == BEST), out, json, report)
     verdicts = {level.run.check.verdict for level in result.audit.levels}
     raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
 
 
 def _show(result: AuditResult, json: str | None, searched: bool) -> None:
-    from golow.records.record import encode
     from golow.report.audit.table import render
-    from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
     console = wide_console(stderr=True) if to_pipe else None
     render(result.audit, console)
     if searched and all(level.best is None for level in result.audit.levels):
-        told = sys.stderr if to_pipe else sys.stdout
+        told = beside_json(json)
         print("There is no best combination: no alternative makes a level faster.", file=told)
-    if to_pipe:
-        sys.stdout.buffer.write(encode(result.audit))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(result.audit))
-
-
-def _show_and_save(
-    result: AuditResult,
-    out: Path,
-    json: str | None,
-    report: Path | None,
-    *,
-    searched: bool = False,
-) -> None:
-    """Show the results, save them, then write what else was asked for."""
-    from golow.report.html_report import write_report
-
-    folder = shown_and_saved(lambda: _show(result, json, searched), result.save, out)
-    told = sys.stderr if json == "-" else sys.stdout
-    print(f"record: {folder}", file=told)
-    if find_spec("matplotlib") is not None:
-        result.figures(folder)
-    if report is not None:
-        print(f"report: {write_report([folder], report)}", file=told)
+    write_json(result.audit, json)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands.gate import Gate
+from golow.commands.json_output import require_json, write_json
 from golow.commands.keeping import shown_and_saved
 from golow.commands.look import Look
 from golow.commands.options import (
@@ -159,7 +160,6 @@ def compare(
     from golow import api
     from golow.programs.comparison import store
     from golow.report.progress import ProgressDisplay
-    from golow.storage.files import require_place
 
     if not life and (life_rounds != LifeSettings.rounds or not life_cold):
         raise GolowError("--life-rounds and --no-life-cold need --life", "add --life.")
@@ -167,8 +167,7 @@ def compare(
     look.require(json)
     gate = Gate.of(against, fail_above)
     store.require_writable(out)
-    if json not in (None, "-"):
-        require_place(Path(json))
+    require_json(json)
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             with prints_to_stderr():
@@ -209,10 +208,8 @@ def compare(
 
 
 def _show(result: Result, json: str | None, look: Look) -> None:
-    from golow.records.record import encode
     from golow.report.life import table as life
     from golow.report.quantization import table as quantization
-    from golow.storage.files import write_whole, writing
 
     console = wide_console(stderr=True) if json == "-" else None
     look.show(result.comparison, console)
@@ -220,12 +217,7 @@ def _show(result: Result, json: str | None, look: Look) -> None:
         life.render(result.life.cycle, console)
     if result.quantization is not None and not look.is_document:
         quantization.render(result.quantization.quantization, console)
-    if json == "-":
-        sys.stdout.buffer.write(encode(result.comparison))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(result.comparison))
+    write_json(result.comparison, json)
 
 
 def _show_and_save(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands.keeping import shown_and_saved
+from golow.commands.json_output import require_json, write_json
+from golow.commands.keeping import keep
 from golow.commands.options import JsonFile, Out, ReportFile, Threads, Workers, names, workers
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import WeightsFlags
@@ -93,11 +93,9 @@ def generate(
     from golow import api
     from golow.programs.comparison import store
     from golow.report.progress import ProgressDisplay
-    from golow.storage.files import require_place
 
     store.require_writable(out)
-    if json not in (None, "-"):
-        require_place(Path(str(json)))
+    require_json(json)
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             with prints_to_stderr():
@@ -123,9 +121,9 @@ def generate(
                 )
         except api.GenerationInterrupted as stopped:
             display.close()
-            _show_and_save(stopped.result, out, json, report)
+            keep(stopped.result, partial(_show, json=json), out, json, report)
             raise typer.Exit(130) from None
-    _show_and_save(result, out, json, report)
+    keep(result, partial(_show, json=json), out, json, report)
     verdicts = {run.verdict for case in result.generation.cases for run in case.runs}
     raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
 
@@ -140,30 +138,8 @@ def _sizes(text: str) -> list[int]:
 
 
 def _show(result: GenerationResult, json: str | None) -> None:
-    from golow.records.record import encode
     from golow.report.generation.table import WIDTH, render
-    from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
     render(result.generation, wide_console(WIDTH, stderr=True) if to_pipe else None)
-    if to_pipe:
-        sys.stdout.buffer.write(encode(result.generation))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(result.generation))
-
-
-def _show_and_save(
-    result: GenerationResult, out: Path, json: str | None, report: Path | None
-) -> None:
-    """Show the results, save them, then write what else was asked for."""
-    from golow.report.html_report import write_report
-
-    folder = shown_and_saved(lambda: _show(result, json), result.save, out)
-    told = sys.stderr if json == "-" else sys.stdout
-    print(f"record: {folder}", file=told)
-    if find_spec("matplotlib") is not None:
-        result.figures(folder)
-    if report is not None:
-        print(f"report: {write_report([folder], report)}", file=told)
+    write_json(result.generation, json)

@@ -7,10 +7,25 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol, TypeVar
 
+from golow.commands.json_output import beside_json
 from golow.records.errors import GolowError
 
+
+class Drawn(Protocol):
+    """A result of a program with figures."""
+
+    def save(self, folder: Path) -> Path:
+        """Write the record into a folder of its own there; return that."""
+
+    def figures(self, folder: str | Path) -> object:
+        """Draw the figures into a folder."""
+
+
+Result = TypeVar("Result", bound=Drawn)
 Save = Callable[[Path], Path]
 """Writes a record into a folder, or into one of its own there; returns that."""
 
@@ -24,6 +39,21 @@ def shown_and_saved(show: Callable[[], None], save: Save, out: Path) -> Path:
         print(f"record: {saved(save, out)}", file=sys.stderr)
         raise
     return saved(save, out)
+
+
+def keep(
+    result: Result, show: Callable[[Result], None], out: Path, json: str | None, report: Path | None
+) -> None:
+    """Show the result, save it with its figures if matplotlib is installed, then write the page."""
+    from golow.report.html_report import write_report
+
+    folder = shown_and_saved(lambda: show(result), result.save, out)
+    told = beside_json(json)
+    print(f"record: {folder}", file=told)
+    if find_spec("matplotlib") is not None:
+        result.figures(folder)
+    if report is not None:
+        print(f"report: {write_report([folder], report)}", file=told)
 
 
 def saved(save: Save, out: Path) -> Path:

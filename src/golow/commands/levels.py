@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from golow.commands.json_output import require_json, write_json
 from golow.commands.options import (
     Channels,
     Classes,
@@ -72,10 +71,8 @@ def levels(
         return
     from golow import api
     from golow.report.progress import ProgressDisplay
-    from golow.storage.files import require_place
 
-    if json not in (None, "-"):
-        require_place(Path(json))
+    require_json(json)
     with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         result = api.support(
             support,
@@ -107,16 +104,9 @@ def _require_no_options(context: typer.Context) -> None:
 
 
 def _show(found: Support, json: str | None, every: bool) -> None:
-    from golow.records.record import encode
     from golow.report.comparison.support import render
-    from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
     console = wide_console(stderr=True) if to_pipe else None
     render(found, console, every=every)
-    if to_pipe:
-        sys.stdout.buffer.write(encode(found))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(found))
+    write_json(found, json)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands.keeping import shown_and_saved
+from golow.commands.json_output import require_json, write_json
+from golow.commands.keeping import keep
 from golow.commands.options import (
     JsonFile,
     LevelNames,
@@ -96,11 +96,9 @@ def load(
     from golow import api
     from golow.programs.comparison import store
     from golow.report.progress import ProgressDisplay
-    from golow.storage.files import require_place
 
     store.require_writable(out)
-    if json not in (None, "-"):
-        require_place(Path(json))
+    require_json(json)
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             with prints_to_stderr():
@@ -124,37 +122,15 @@ def load(
                 )
         except api.LoadTestInterrupted as stopped:
             display.close()
-            _show_and_save(stopped.result, out, json, report)
+            keep(stopped.result, partial(_show, json=json), out, json, report)
             raise typer.Exit(130) from None
-    _show_and_save(result, out, json, report)
+    keep(result, partial(_show, json=json), out, json, report)
     raise typer.Exit(1 if any(level.failed for level in result.test.levels) else 0)
 
 
 def _show(result: LoadTestResult, json: str | None) -> None:
-    from golow.records.record import encode
     from golow.report.load.table import render
-    from golow.storage.files import write_whole, writing
 
     to_pipe = json == "-"
     render(result.test, wide_console(stderr=True) if to_pipe else None)
-    if to_pipe:
-        sys.stdout.buffer.write(encode(result.test))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(result.test))
-
-
-def _show_and_save(
-    result: LoadTestResult, out: Path, json: str | None, report: Path | None
-) -> None:
-    """Show the results, save them, then write what else was asked for."""
-    from golow.report.html_report import write_report
-
-    folder = shown_and_saved(lambda: _show(result, json), result.save, out)
-    told = sys.stderr if json == "-" else sys.stdout
-    print(f"record: {folder}", file=told)
-    if find_spec("matplotlib") is not None:
-        result.figures(folder)
-    if report is not None:
-        print(f"report: {write_report([folder], report)}", file=told)
+    write_json(result.test, json)

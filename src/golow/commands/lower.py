@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from golow.commands.json_output import require_json, write_json
 from golow.commands.options import (
     Channels,
     Classes,
@@ -134,10 +134,7 @@ def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> No
         raise GolowError("--roof prints steps, not graphs", "leave out --show and --kernels.")
     if not level:
         raise GolowError("--roof needs a level with a plan", "add --level vendor.")
-    if json not in (None, "-"):
-        from golow.storage.files import require_place
-
-        require_place(Path(json))
+    require_json(json)
 
 
 def _require_verify(context: typer.Context, level: str, others: bool) -> None:
@@ -253,10 +250,8 @@ def _roof(
     json: str | None,
 ) -> None:
     from golow import api
-    from golow.records.record import encode
     from golow.report.comparison.roof import render
     from golow.report.progress import ProgressDisplay
-    from golow.storage.files import write_whole, writing
 
     with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         found = api.roof(
@@ -272,9 +267,4 @@ def _roof(
     to_pipe = json == "-"
     console = wide_console(stderr=True) if to_pipe else None
     render(found, top, console)
-    if to_pipe:
-        sys.stdout.buffer.write(encode(found))
-        sys.stdout.flush()
-    elif json is not None:
-        with writing(json, "name another file."):
-            write_whole(Path(json), encode(found))
+    write_json(found, json)

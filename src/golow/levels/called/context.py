@@ -15,7 +15,7 @@ from golow.levels.called.lent_outputs import LentOutputs
 from golow.levels.called.memory_overlap import require_apart, spans
 from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size, in_words
-from golow.levels.called.target import Run, Target, TargetPlan, roomy
+from golow.levels.called.target import Target, TargetPlan, over_one_arena
 from golow.levels.called.uncopied import Uncopied
 from golow.records.errors import GolowError
 
@@ -30,7 +30,7 @@ class Context(Uncopied):
         self, inputs: CallInputs, outputs: Outputs, plans: Mapping[Size, TargetPlan], target: Target
     ) -> None:
         self._lock = threading.Lock()
-        self._running = _over_one_arena(target, plans)
+        self._running = over_one_arena(target, plans)
         self._inputs, self._outputs = inputs, outputs
         self._lent = LentOutputs(outputs)
         self._forks = len(forks)
@@ -110,10 +110,3 @@ class Context(Uncopied):
         with self._lock:
             self._running = {}
             self._lent.close()
-
-
-def _over_one_arena(target: Target, plans: Mapping[Size, TargetPlan]) -> dict[Size, Run]:
-    room = max(plan.plan.sizes["arena"] for plan in plans.values())
-    with roomy():
-        arena = target.arena(room, len(plans))
-        return {size: target.running(plan, arena) for size, plan in plans.items()}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError, Unsupported
 from golow.records.workload import Precision, Workload
 
+Key = TypeVar("Key", bound=Hashable)
 Run = Callable[[Sequence[int], Sequence[int]], None]
 """Runs an iteration on inputs at these addresses, and writes the outputs to those."""
 
@@ -149,6 +150,18 @@ def roomy() -> Iterator[None]:
             f"there is no room on the GPU: {error}" if str(error) else "there is no memory left",
             "compile for fewer or smaller sizes, or free other memory.",
         ) from error
+
+
+def over_one_arena(target: Target, plans: Mapping[Key, TargetPlan]) -> dict[Key, Run]:
+    """The plans over one memory for iterations, as large as the largest needs."""
+    with roomy():
+        arena = target.arena(largest_arena(plans.values()), len(plans))
+        return {key: target.running(plan, arena) for key, plan in plans.items()}
+
+
+def largest_arena(plans: Iterable[TargetPlan]) -> int:
+    """Bytes that an iteration of any of the plans needs."""
+    return max(plan.plan.sizes["arena"] for plan in plans)
 
 
 @contextmanager

@@ -20,7 +20,14 @@ from golow.levels.called.gpu import OneGpu
 from golow.levels.called.kept_graphs import KeptGraphs
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
-from golow.levels.called.target import Target, device_of, explained, require_inferring, roomy
+from golow.levels.called.target import (
+    Target,
+    device_of,
+    explained,
+    over_one_arena,
+    require_inferring,
+    roomy,
+)
 from golow.levels.called.wanted import Wanted
 from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import Graph, Node, Ref
@@ -118,8 +125,7 @@ def _built(
         observer.stage(f"building the plan of {_in_words(count)}")
         with explained(target.level), roomy():
             plans[count] = made.add(one, weights, _sample(generation.batch, count, target))
-    with roomy():
-        runs = dict(zip(plans, made.running(), strict=True))
+    runs = over_one_arena(target, plans)
     return Generator(
         GeneratorParts(
             name, target.level, generation, target.device, _vocabulary(sizes[1].graph), plans, runs,

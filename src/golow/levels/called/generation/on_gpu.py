@@ -10,7 +10,7 @@ from torch import Tensor
 
 from golow.levels.called.gpu import OneGpu, batch_bytes, type_name
 from golow.levels.called.one_size import OneSize
-from golow.levels.called.target import Run
+from golow.levels.called.target import largest_arena
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.run.called_plan import CalledPlan
@@ -49,12 +49,6 @@ class GeneratingGpu:
         self._plans.append(plan)
         return plan
 
-    def running(self) -> list[Run]:
-        """All plans, in their order, over one memory for iterations."""
-        room = max(plan.plan.sizes["arena"] for plan in self._plans)
-        arena = self.target.arena(room, len(self._plans))
-        return [self.target.running(plan, arena) for plan in self._plans]
-
     def clear(self) -> None:
         """Set the caches to zero."""
         self.target.wait()
@@ -65,7 +59,7 @@ class GeneratingGpu:
         return {
             "weights": self._weights.bytes,
             "cache": self._kept.bytes,
-            "iteration": max(plan.plan.sizes["arena"] for plan in self._plans),
+            "iteration": largest_arena(self._plans),
         }
 
     def close(self) -> None:

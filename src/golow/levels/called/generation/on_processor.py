@@ -9,11 +9,11 @@ from torch import Tensor
 
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
-from golow.levels.called.target import Run
+from golow.levels.called.target import largest_arena
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.run.called_plan import CalledPlan
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
-from golow.levels.direct.onednn.run.training_state import TrainingState
+from golow.levels.direct.onednn.run.mutable_state import MutableState
 
 
 class GeneratingProcessor:
@@ -22,7 +22,7 @@ class GeneratingProcessor:
 
     def __init__(self, target: Processor, cache: Path) -> None:
         self.target = target
-        self._state, self._weights = TrainingState(), target.shared_weights()
+        self._state, self._weights = MutableState(), target.shared_weights()
         self._plans: list[CalledPlan] = []
         target.building()
         compiler = find_compiler()
@@ -39,12 +39,6 @@ class GeneratingProcessor:
         self._plans.append(plan)
         return plan
 
-    def running(self) -> list[Run]:
-        """All plans, in their order, over one memory for iterations."""
-        room = max(plan.plan.sizes["arena"] for plan in self._plans)
-        arena = self.target.arena(room, len(self._plans))
-        return [self.target.running(plan, arena) for plan in self._plans]
-
     def clear(self) -> None:
         """Set the caches to zero."""
         self._state.clear(["buffer"])
@@ -54,10 +48,10 @@ class GeneratingProcessor:
         return {
             "weights": self._weights.bytes,
             "cache": self._state.bytes,
-            "iteration": max(plan.plan.sizes["arena"] for plan in self._plans),
+            "iteration": largest_arena(self._plans),
         }
 
     def close(self) -> None:
         """Give all memory back."""
-        self._plans, self._state = [], TrainingState()
+        self._plans, self._state = [], MutableState()
         self._weights.close()

@@ -20,7 +20,7 @@ from golow.levels.called.training.wanted_step import WantedStep
 from golow.levels.direct.emit.network import End, Sized
 from golow.levels.direct.emit.training import RATE, SCRATCH, Held, TrainingNetwork
 from golow.levels.direct.onednn.emit.training_project import write_training
-from golow.levels.direct.onednn.run.training_state import KINDS
+from golow.levels.direct.onednn.run.mutable_state import KINDS
 from golow.levels.direct.onednn.steps.built_plan import Built
 from golow.lower.capture.shared_tensors import first_names
 from golow.observer import Silent

@@ -23,8 +23,8 @@ from golow.levels.called.training.step_target import (
 from golow.levels.direct.bundle_arrays import Batch
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.direct.onednn.run.called_plan import set_threads
+from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
-from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.direct.onednn.steps.built_plan import Built
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
@@ -99,7 +99,7 @@ class OnProcessor:
 class ProcessorPlan:
     """A plan that runs on some threads. state: whose sums of gradients it forgets at its end."""
 
-    def __init__(self, plan: TrainingPlan, threads: int, state: TrainingState | None) -> None:
+    def __init__(self, plan: TrainingPlan, threads: int, state: MutableState | None) -> None:
         self.plan: Plan = plan.plan
         self._run, self._threads = plan, threads
         self._state = state if state is not None and state.keys("gradient_sum") else None
@@ -140,7 +140,7 @@ class ProcessorPlan:
 class ProcessorState:
     """The state's arrays as tensors."""
 
-    def __init__(self, state: TrainingState) -> None:
+    def __init__(self, state: MutableState) -> None:
         self._state = state
         self.has, self.keys, self.shape = state.has, state.keys, state.shape
 

@@ -24,8 +24,8 @@ from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.borrowed_weights import Lent, borrowed, prepared, weights_of
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import POOL, Workshop
+from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.shared_weights import Region, SharedWeights
-from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.direct.onednn.steps.built_plan import ArrayCall, Built, Switches, Tensor
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
@@ -51,7 +51,7 @@ class CalledPlan:
         *,
         layouts: tuning.Layouts | None = None,
         as_stored: bool = False,
-        state: TrainingState | None = None,
+        state: MutableState | None = None,
     ) -> None:
         self.layouts = layouts or tuning.Layouts(positions={})
         self._engine, self._workshop = Engine(), workshop

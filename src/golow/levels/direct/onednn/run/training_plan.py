@@ -19,8 +19,8 @@ from golow.levels.direct.onednn.planning import arranged, build_plan
 from golow.levels.direct.onednn.run import tuning
 from golow.levels.direct.onednn.run.execution import Execution
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
+from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.shared_weights import Region
-from golow.levels.direct.onednn.run.training_state import TrainingState
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches, Tensor
 from golow.levels.direct.plan_program import SEEN, Key, clipped
 from golow.lower.ir.graph import Graph
@@ -38,7 +38,7 @@ class TrainingPlans:
     """
 
     def __init__(self, kernels: Path, seed: int) -> None:
-        self.state, self.switches = TrainingState(), Switches(seed)
+        self.state, self.switches = MutableState(), Switches(seed)
         self._engine, self._arena = Engine(), Region(0)
         compiler = find_compiler()
         self._workshop = Workshop(compiler, kernels) if compiler else None

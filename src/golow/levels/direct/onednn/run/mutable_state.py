@@ -20,7 +20,7 @@ RATE = "learning_rate"
 KINDS = (*STATE, RATE)
 
 
-class TrainingState:
+class MutableState:
     """Parameters, buffers, what the optimizer keeps, and the learning rate, by kind and target.
 
     The first plan that has one of them decides its layout; the others are built for it
