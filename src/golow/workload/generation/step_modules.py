@@ -27,7 +27,7 @@ def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
     """The step module, with caches for so many texts of up to so many tokens. A module that is
     none of the known kinds is a step module already, with caches of its own."""
     if isinstance(module, Gpt2):
-        return Gpt2Step(module, batch, longest).to(module.lm_head.weight.dtype).eval()
+        return Gpt2Step(module, batch, longest).to(module.lm_head.weight).eval()
     if is_huggingface(module):
         return HuggingFaceStep(module, batch, longest).eval()
     return module
