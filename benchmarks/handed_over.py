@@ -32,7 +32,7 @@ import golow
 from golow.models import ZOO
 from golow.programs.comparison.store import load
 from golow.records.comparison import Comparison, Ratio, Run
-from golow.records.workload import Device
+from golow.records.workload import Device, Mode
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from networks import TEXTS, listed, over, side
@@ -119,6 +119,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--precision", default="default")
+    parser.add_argument("--mode", default="infer", choices=get_args(Mode))
+    parser.add_argument("--tune", action="store_true", help="engines of cudnn chosen by timing")
     parser.add_argument("--models", type=listed, default=tuple(ZOO))
     parser.add_argument("--rivals", type=listed, help="instead of all")
     parser.add_argument("--point-seconds", type=float, default=20.0, help="of racing a network")
@@ -175,7 +177,8 @@ def run(options: argparse.Namespace) -> int:
 
 def record_folder(name: str, options: argparse.Namespace) -> Path:
     """The folder of a network's record."""
-    return Path(options.out) / f"{options.device}-{name}-{options.precision}-{options.batch}"
+    setting = f"{options.precision}-{options.batch}-{options.mode}{'-tuned' * options.tune}"
+    return Path(options.out) / f"{options.device}-{name}-{setting}"
 
 
 def is_raced(folder: Path) -> bool:
@@ -185,15 +188,15 @@ def is_raced(folder: Path) -> bool:
 
 def race(name: str, options: argparse.Namespace, turn: Turn) -> golow.Result:
     """The plan, the called plan and the rivals in one race."""
-    plan = PLAN[options.device]
     rivals = RIVALS[options.device] if options.rivals is None else options.rivals
-    length = TEXTS[options.device]["infer"][0][1] if ZOO[name].sequence else None
+    length = TEXTS[options.device][options.mode][0][1] if ZOO[name].sequence else None
     return golow.compare(
         name,
         batch=options.batch,
         sequence=length,
         resolution=side(ZOO[name], options.device),
-        levels=[plan, f"{plan}:called", *rivals],
+        levels=[*ours(options.device, options.tune), *rivals],
+        mode=options.mode,
         device=options.device,
         precision=options.precision,
         threads=options.threads,
@@ -204,19 +207,27 @@ def race(name: str, options: argparse.Namespace, turn: Turn) -> golow.Result:
     )
 
 
+def ours(device: Device, tuned: bool) -> tuple[str, str]:
+    """The level of the plan in golow's worker, and of the called one."""
+    plan = PLAN[device]
+    return (f"{plan}:autotune", f"{plan}:called-autotune") if tuned else (plan, f"{plan}:called")
+
+
 def rows(comparisons: Sequence[Comparison]) -> Iterator[Row]:
     """The figures of each race whose plan and called plan were timed."""
     for found in comparisons:
-        plan = PLAN[found.workload.device]
         timed = {run.level: run for run in found.runs if run.time is not None}
-        if not {plan, f"{plan}:called"} <= timed.keys():
+        pairs = (ours(found.workload.device, tuned) for tuned in (False, True))
+        pair = next((pair for pair in pairs if timed.keys() >= set(pair)), None)
+        if pair is None:
             continue
-        worker, called = timed[plan], timed[f"{plan}:called"]
-        others = [run for name, run in timed.items() if name not in (plan, called.level, "eager")]
+        worker, called = timed[pair[0]], timed[pair[1]]
+        others = [run for name, run in timed.items() if name not in (*pair, "eager")]
         best = min(others, key=nanoseconds, default=None)
         seed = found.race.seed
         yield Row(
-            f"{found.workload.model} {found.workload.precision} {found.workload.batch}",
+            f"{found.workload.model} {found.workload.mode} {found.workload.precision} "
+            f"{found.workload.batch}",
             nanoseconds(worker),
             nanoseconds(called),
             over(called, worker, seed),
@@ -251,7 +262,7 @@ def page(comparisons: Sequence[Comparison]) -> Iterator[str]:
     first = comparisons[0]
     machine = first.runs[0].environment
     where = ", ".join(machine.gpu or (f"{machine.cpu_model}, {first.workload.threads} threads",))
-    yield f"{where}; inference, batches as given; microseconds an iteration."
+    yield f"{where}; batches as given; microseconds an iteration."
     yield ""
     yield "| network | worker's | called | a call adds | called / worker | best rival / called |"
     yield "|---|---|---|---|---|---|"
