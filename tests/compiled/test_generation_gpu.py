@@ -4,6 +4,7 @@ nothing is allocated while text is written."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -98,15 +99,25 @@ def test_on_another_stream(generator: golow.Generator) -> None:
 
 
 def test_nothing_is_allocated_while_text_is_written(generator: golow.Generator) -> None:
-    generator.reset()
+    """The driver's figure is that of all processes: where others allocate, one of several texts
+    leaves it alone."""
     ids = text(200)
-    generator.prefill(ids[:, :90])
-    torch.cuda.synchronize()
-    before, free = torch.cuda.memory_stats()["allocation.all.allocated"], torch.cuda.mem_get_info()
-    generator.reset()
-    generator.prefill(ids[:, :90])
-    for place in range(90, 200):
-        generator.decode(ids[:, place])
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
-    assert torch.cuda.mem_get_info() == free
+
+    def allocated() -> tuple[int, int]:
+        torch.cuda.synchronize()
+        stats = torch.cuda.memory_stats()
+        return stats["allocation.all.allocated"], torch.cuda.mem_get_info()[0]
+
+    def write() -> None:
+        generator.reset()
+        generator.prefill(ids[:, :90])
+        for place in range(90, 200):
+            generator.decode(ids[:, place])
+
+    write()
+    seen = [allocated()]
+    for _ in range(5):
+        write()
+        seen.append(allocated())
+    assert len({ours for ours, _ in seen}) == 1
+    assert any(before == after for before, after in pairwise(seen))
