@@ -106,4 +106,6 @@ def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
         result = result + matrix("c", added)
     if problem.relu:
         result = np.maximum(result, 0)
+    if problem.gelu:
+        result *= (1 + np.tanh(np.sqrt(2 / np.pi) * (result + 0.044715 * result**3))) / 2
     d[places(matrices["d"], batch)] = stored(result, problem.result)
