@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from golow.compiled.callable_levels import line_to_paste
 from golow.levels.choices import find
-from golow.levels.ladder import BASELINE
+from golow.levels.ladder import BASELINE, BASELINE_OF_RANKS
 from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.levels.torch.compile import MODES
 from golow.programs.comparison.repeat_command import again
@@ -105,6 +105,17 @@ IREE = """
     """
 
 
+DISTRIBUTED = """
+model = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+"""
+SHARDED = """
+    from torch.distributed.fsdp import fully_shard
+    for block in model.children():
+        fully_shard(block)
+    fully_shard(model)
+    """
+
+
 def lines_to_paste(workload: Workload, level: str) -> Recipe | None:
     """Lines that give the level of that name, with its alternatives; None for eager, which is the
     model, and where there is nothing to paste."""
@@ -112,7 +123,9 @@ def lines_to_paste(workload: Workload, level: str) -> Recipe | None:
     if line:
         return Recipe("", line, "python")
     base, *names = level.split("+")
-    found = None if base == BASELINE else recipe(workload, base)
+    found = (
+        None if base in (BASELINE, BASELINE_OF_RANKS) and level == base else recipe(workload, base)
+    )
     if found and found.language == "sh":
         return None if names else found
     settings = [line for name in names for line in _setting(name)]
@@ -157,7 +170,10 @@ def _python(base: str, variant: str, mode: str) -> str:
         return TRACED if mode == "infer" else TRACED_TO_TRAIN
     if base == "compile":
         return _compiled(variant)
+    if base == "ddp":
+        return DISTRIBUTED + (f"\n{_compiled('')}" if variant == "compile" else "")
     plain = {
+        "fsdp": SHARDED,
         "cudagraph": REPLAYED,
         "aotinductor": AHEAD_OF_TIME,
         "onnxruntime": ONNX,
