@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from golow.compiled.callable_levels import line_to_paste
 from golow.levels.choices import find
-from golow.levels.ladder import BASELINE, BASELINE_OF_RANKS
+from golow.levels.ladder import BASELINE
 from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.levels.torch.compile import MODES
 from golow.programs.comparison.repeat_command import again
@@ -123,9 +123,7 @@ def lines_to_paste(workload: Workload, level: str) -> Recipe | None:
     if line:
         return Recipe("", line, "python")
     base, *names = level.split("+")
-    found = (
-        None if base in (BASELINE, BASELINE_OF_RANKS) and level == base else recipe(workload, base)
-    )
+    found = None if base == BASELINE else recipe(workload, base)
     if found and found.language == "sh":
         return None if names else found
     settings = [line for name in names for line in _setting(name)]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from golow.levels import ladder
 from golow.programs.comparison.figures import percentiles, throughput
 from golow.records.comparison import Comparison, Run, TensorError
 from golow.records.errors import GolowError
