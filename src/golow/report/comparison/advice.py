@@ -129,7 +129,8 @@ def _use(best: Run, eager: Run, what: str) -> str:
     saved = eager.time.value * (1 - best.ratio.value)
     return (
         f"Use {best.level} for {what} at this size: it saves {1 - best.ratio.value:.0%} of "
-        f"{eager.level}'s time, {seconds_text(saved)} of {seconds_text(eager.time.value)} per iteration."
+        f"{eager.level}'s time, {seconds_text(saved)} of {seconds_text(eager.time.value)} per "
+        "iteration."
     )
 
 
