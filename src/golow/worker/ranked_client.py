@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from golow.records.errors import WorkerFailure
+from golow.records.errors import Unsupported, WorkerFailure
 from golow.storage.scratch import scratch_folder
 from golow.worker import cores, process
 from golow.worker.awaited_answer import AwaitedAnswer
@@ -158,16 +158,13 @@ class RankedWorker(Worker):
             with self._blamed(*waiting):
                 lefts = [awaited[rank].seconds_to_next_look() for rank in waiting]
             self._listen(waiting, min(lefts))
-        late = self._unanswered()
-        answers = [m.take(what) for rank, m in enumerate(self._members) if rank not in late]
-        refusals = [answer for answer in answers if answer.get("ok") is not True]
-        if late and refusals[0].get("error") == "unsupported":
-            self._kill()
-        elif late:  # they wait for the one that refused
-            message = f"rank {late[0]} does not answer after: {refusals[0].get('message', '')}"
-            is_full = refusals[0].get("error") == "out_of_memory"
-            self.fail("out of memory" if is_full else "failed", message)
-        return refusals[0] if refusals else joined(answers)
+        answers = {r: m.take(what) for r, m in enumerate(self._members) if m.lines.is_whole}
+        refused = [rank for rank, answer in answers.items() if answer.get("ok") is not True]
+        if not refused:
+            return joined(list(answers.values()))
+        if len(refused) < len(self._members):
+            self._refused_by(refused[0], answers[refused[0]])
+        return answers[0]
 
     # ------------------------------------------------------------ implementation
 
@@ -182,6 +179,18 @@ class RankedWorker(Worker):
     def _refuses(self) -> bool:
         """True if a rank's answer is a refusal, or no answer at all."""
         return any(_is_refusal(m.lines.unread) for m in self._members if m.lines.is_whole)
+
+    def _refused_by(self, rank: int, answer: dict[str, Any]) -> NoReturn:
+        """End all: the others may wait for this one for ever."""
+        message = str(answer.get("message", "it gave no reason"))
+        if answer.get("error") == "unsupported":
+            self._kill()
+            raise Unsupported(self.name, f"rank {rank}: {message}")
+        kind = "out of memory" if answer.get("error") == "out_of_memory" else "failed"
+        try:
+            raise self._members[rank].fail(kind, message)
+        except WorkerFailure as failure:
+            self._blame([rank], failure)
 
     def _hear_out(self, waiting: Sequence[int]) -> None:
         end = time.monotonic() + GRACE_SECONDS
@@ -198,7 +207,6 @@ class RankedWorker(Worker):
             ready = [key.data for key, _ in selector.select(seconds)]
         for rank in ready:
             with self._blamed(rank):
-                # Not of this class, which would wait for all.
                 self._members[rank].has_come(0)
 
     @contextmanager
@@ -207,8 +215,11 @@ class RankedWorker(Worker):
         try:
             yield
         except WorkerFailure as failure:
-            who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-            self._end_all(failure.kind, f"{who}: {failure.message}", failure.log)
+            self._blame(ranks, failure)
+
+    def _blame(self, ranks: Sequence[int], failure: WorkerFailure) -> NoReturn:
+        who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+        self._end_all(failure.kind, f"{who}: {failure.message}", failure.log)
 
     def _end_all(self, kind: str, message: str, log: str) -> NoReturn:
         self._kill()
