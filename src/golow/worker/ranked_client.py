@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from golow.records.comparison import Sample
 from golow.records.errors import Unsupported, WorkerFailure
 from golow.storage.scratch import scratch_folder
 from golow.worker import cores, process
 from golow.worker.awaited_answer import AwaitedAnswer
 from golow.worker.client import Worker
 from golow.worker.conversation import Conversation
-from golow.worker.protocol import line
+from golow.worker.protocol import Challenge, LoadReport, line
 from golow.worker.ranks import Place, join_files, joined
 from golow.worker.scheduling import ContentionMeter, busy_ns
 from golow.worker.time_limits import Limits
@@ -48,6 +49,7 @@ class RankedWorker(Worker):
         choices: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self._others: list[Conversation] = []
+        self._has_trained, self._has_digests = False, True
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
         meeting = self._folder / "meeting"
@@ -93,6 +95,25 @@ class RankedWorker(Worker):
             with suppress(OSError):  # it has died: `load` reports how
                 other.lines.write(line({"do": "wake", "mode": mode}))
             other.waiting = True
+
+    def load(self, bundle: Path) -> LoadReport:
+        self._has_trained = False
+        return super().load(bundle)
+
+    def time(
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
+    ) -> Sample:
+        """As of one worker. Before the ranks go back to the bundle's weights, the steps since then
+        must have left the same parameters in all: those that part in a step do not meet again."""
+        if challenge is not None and challenge.reset and self._has_trained:
+            self._require_same_parameters()
+        self._has_trained = True
+        return super().time(iterations, warmup, cold, challenge, within)
 
     def outputs(self, batches: Sequence[int], learning_rate: float, file: Path) -> None:
         super().outputs(batches, learning_rate, file)
@@ -262,6 +283,19 @@ class RankedWorker(Worker):
                 own.unlink(missing_ok=True)
         if different:
             self._end_all("differs", f"{different}, which their updates must keep equal", "")
+
+    def _require_same_parameters(self) -> None:
+        if not self._has_digests:
+            return
+        answer = self.answer({"do": "digest"}, self.limits.memory)
+        if answer.get("error") in ("unsupported", "unknown_request"):
+            self._has_digests = False
+            return
+        first, *others = self.require_success(answer)["digests"]
+        for rank, digest in enumerate(others, 1):
+            if digest != first:
+                words = f"after timed steps, ranks 0 and {rank} do not hold the same parameters"
+                self._end_all("differs", words, "")
 
     def _busy(self) -> int | None:
         found = [busy_ns(pid, self._counts_children) for pid in self.pids]

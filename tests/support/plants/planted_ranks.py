@@ -21,6 +21,7 @@ from golow.levels.torch import ddp
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
 
+LATE = 25  # steps, more than the check makes
 Reduced = torch.futures.Future[Tensor]
 
 
@@ -91,6 +92,17 @@ class SkipsWhileTimed(Planted):
         return _mean(bucket, lambda mean: own if self.is_second and not self.checked else mean)
 
 
+class SkipsLate(Planted):
+    """The second rank keeps its own gradients once, in the race."""
+
+    buckets = 0
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        own, self.buckets = bucket.buffer(), self.buckets + 1
+        late = self.is_second and self.buckets > LATE and self.buckets % LATE == 0
+        return _mean(bucket, lambda mean: own if late else mean)
+
+
 class SeesTheFirstRanksSamples(Planted):
     """The second rank trains on the samples of the first."""
 
@@ -139,6 +151,7 @@ FAULTS: dict[str, type[Planted]] = {
     "sums": ReducesTheSum,
     "one-bit": OneBit,
     "skips-while-timed": SkipsWhileTimed,
+    "skips-late": SkipsLate,
     "same-samples": SeesTheFirstRanksSamples,
     "same-seed": DropsTheSame,
     "dies": Dies,
