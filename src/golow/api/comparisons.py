@@ -190,6 +190,7 @@ def compare(
     workers: Mapping[str, str | Sequence[str]] | None = None,
     optimizer: Optimizer | None = None,
     threads: int | None = None,
+    ranks: int = 1,
     precision: Precision | QuantizationRule = "default",
     calibrate: str | None = None,
     cold: bool = False,
@@ -218,8 +219,9 @@ def compare(
     levels` lists them, all that can run here unless given. workers: commands of your own that
     speak the protocol, by name. interval: relative width to which each ratio's 95% interval is
     narrowed, within time_limit
-    seconds of racing, or twice that where five rounds take longer. threads: of every level;
-    one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
+    seconds of racing, or twice that where five rounds take longer. threads: of every
+    level; one a physical core unless given, of ranks each its share. ranks: processes that train
+    together, each on a batch of its own; on a GPU one each. pretrained, download, phase: as `--pretrained`, `--download`
     and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
     GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise the network first, as
     `quantize` does, with samples of the data set ``calibrate``; the levels then are compared with
@@ -245,7 +247,8 @@ def compare(
         model,
         example_inputs,
         optimizer=optimizer or Optimizer(),
-        threads=default_threads() if threads is None else threads,
+        threads=max(1, default_threads() // max(1, ranks)) if threads is None else threads,
+        ranks=ranks,
         precision="default" if precision in RULES else cast(Precision, precision),
         **workload,
     )

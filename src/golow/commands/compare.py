@@ -35,7 +35,9 @@ from golow.commands.workload_flags import (
     NetworkFlags,
     OptimizerFlags,
     PublishedFlags,
+    RanksFlags,
     optimizer_of,
+    ranks_of,
     workload_options,
 )
 from golow.programs.life.settings import LifeSettings
@@ -86,6 +88,7 @@ def compare(
     network: NetworkFlags,
     optimizer: OptimizerFlags,
     execution: ExecutionFlags,
+    ranks: RanksFlags,
     precision: ComparedPrecision = ComparedPrecisionName.default,
     calibrate: Calibrate = None,
     published: PublishedFlags,
@@ -178,6 +181,7 @@ def compare(
                     workers=workers(worker or []),
                     optimizer=optimizer_of(optimizer),
                     threads=execution.threads,
+                    ranks=ranks_of(ranks, execution.device),
                     precision=precision.value,
                     calibrate=calibrate,
                     cold=cold,

@@ -186,6 +186,28 @@ class ExecutionFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RanksFlags:
+    """How many processes train together."""
+
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode train on a CPU: processes that train together, each on its own "
+            "batch.  [default: 1]",
+            show_default=False,
+        ),
+    ] = None
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode train --device cuda: GPUs that train together, each on its own "
+            "batch.  [default: 1]",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptimizerFlags:
     """The optimizer of a training step, with its settings."""
 
@@ -251,6 +273,20 @@ def workload_options(
         "seed": execution.seed,
         "device": execution.device.value,
     }
+
+
+def ranks_of(flags: RanksFlags, device: DeviceName) -> int:
+    """The number of ranks. Raises `GolowError` for the option of the other device."""
+    on_gpu = device is DeviceName.cuda
+    if on_gpu and flags.ranks is not None:
+        raise GolowError("--ranks is for a CPU", f"use --gpus {flags.ranks}.")
+    if not on_gpu and flags.gpus is not None:
+        raise GolowError(
+            f"--gpus {flags.gpus} needs --device cuda",
+            f"add it; --ranks {flags.gpus} trains in processes on the CPU.",
+        )
+    given = flags.gpus if on_gpu else flags.ranks
+    return 1 if given is None else given
 
 
 def optimizer_of(flags: OptimizerFlags) -> Optimizer:

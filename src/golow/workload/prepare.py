@@ -33,6 +33,7 @@ from golow.workload.request import (
     Request,
     require_optimizer,
     require_precision,
+    require_ranks,
     require_whole_numbers,
 )
 from golow.workload.source import random_layers, require_not_exported
@@ -105,7 +106,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         seed=request.seed,
         weights=str(request.weights or ""),
         data=data,
-        batches=len(batches),
+        batches=len(batches) // request.ranks,
         threads=request.threads,
         parameters=parameter_count(module),
         random_layers=(*random_layers(module), *tried.dropping) if request.mode == "train" else (),
@@ -115,6 +116,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         takes_gradients=tried.takes_gradients,
         phase=request.phase,
         tokens=tokens,
+        ranks=request.ranks,
     )
     notes = (*notes, *_notes(workload))
     return Prepared(workload, module, batches, loss, live, notes)
@@ -203,6 +205,7 @@ def _require_sense(request: Request) -> None:
         raise GolowError(
             f"a batch of {request.batch} has no sample in it", "use --batch 1 or more."
         )
+    require_ranks(request)
     if request.threads < 1:
         raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")
     cores = len(os.sched_getaffinity(0))
@@ -215,7 +218,7 @@ def _require_sense(request: Request) -> None:
     if not 0 <= request.seed < 2**64:
         raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
     require_optimizer(request.optimizer)
-    require_device(request.device, request.precision)
+    require_device(request.device, request.precision, request.ranks)
 
 
 def _type(tensor: Tensor) -> TensorType:

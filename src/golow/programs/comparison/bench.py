@@ -67,7 +67,7 @@ def open_bench(
 
     Raises `GolowError` for errors that the caller can fix.
     """
-    require_device(request.device, request.precision)
+    require_device(request.device, request.precision, request.ranks)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         observer.stage("preparing the workload")
