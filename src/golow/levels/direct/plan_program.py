@@ -17,6 +17,8 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
+from golow.levels.direct.ranks.exchanges import require_same_exchanges
+from golow.levels.direct.ranks.meeting import Meeting, meeting_of_worker
 from golow.levels.direct.watched_values import write_values
 from golow.lower.ir.graph import Graph, decode_graph
 from golow.lower.plan.plan import Step
@@ -47,7 +49,8 @@ class Collector(Protocol):
 class PlanProgram(Chooser):
     """Runs a workload by a plan. Each level builds its plan and overrides what runs it.
 
-    execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch
+    meeting is that of the ranks, if several train together, each in a worker of its own; all of them
+    get the same requests. execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch
     that ends an epoch, if there is one; it has tail_rows rows. Each has its own state, and
     `_executing` moves the state to the plan that the next step needs.
     """
@@ -55,6 +58,7 @@ class PlanProgram(Chooser):
     bundle: Bundle
     workload: Workload
     graph: Graph
+    meeting: Meeting | None = None
     execution: Any
     tail: Any = None
     tail_rows = 0
@@ -240,6 +244,7 @@ class PlanProgram(Chooser):
         the bundle of the smaller last batch if there is one, each with its graph."""
         self.bundle = Bundle(bundle)
         self.workload = self.bundle.workload
+        self.meeting = meeting_of_worker(self.workload.ranks)
         self.tail, self._holder, self._restored = None, None, False
         self._kept, self._keys = [], []
         last = self.bundle.last if self.train else None
@@ -250,6 +255,12 @@ class PlanProgram(Chooser):
         ]
         self.graph = found[0][1]
         return found
+
+    def fitting(self, execution: Any) -> Any:
+        """Return the execution. Raises `GolowError` unless the plans of all ranks fit together."""
+        if self.meeting is not None:
+            require_same_exchanges(self.meeting, execution.built.plan)
+        return execution
 
     @property
     def train(self) -> bool:

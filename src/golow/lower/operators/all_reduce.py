@@ -30,4 +30,3 @@ class AllReduce(Operator, frozen=True, kw_only=True):
     def meaning(gradients: list[Tensor], ranks: int) -> tuple[Tensor, ...] | Tensor:
         means = tuple(gradient.clone() for gradient in gradients)
         return means if len(means) > 1 else means[0]
-

@@ -19,8 +19,9 @@ from golow.storage.files import write_whole, writing
 RANK, RANKS, PLACE = "GOLOW_RANK", "GOLOW_RANKS", "GOLOW_MEETING"
 """What a worker that is a rank finds in its environment: its number, how many there are, and a
 private folder for the ranks of this level alone."""
-PATIENCE = 300.0
-"""Seconds for which a rank waits for another one: the slowest of them may be choosing engines."""
+PATIENCE = 600.0
+"""Seconds for which a rank waits for another one: the slowest of them may be choosing layouts or
+engines."""
 PAUSE, LOOK = 0.002, 0.1
 """Seconds between two looks for a message, and for whether its sender is still there."""
 
@@ -130,14 +131,16 @@ class FolderMeeting(Meeting):
         return self._folder / f"process.{rank}"
 
 
-def meeting_of_worker() -> Meeting | None:
-    """Return the meeting that this worker's environment names; None if it is alone. Raises
-    `GolowError` for one that makes no sense."""
-    ranks = os.environ.get(RANKS, "1")
-    if ranks == "1":
+def meeting_of_worker(ranks: int) -> Meeting | None:
+    """Return the meeting that this worker's environment names; None for a training of one rank.
+    Raises `GolowError` unless it is of so many ranks."""
+    if ranks == 1:
         return None
     try:
-        rank, place = int(os.environ[RANK]), Path(os.environ[PLACE])
-        return FolderMeeting(place, rank, int(ranks))
+        rank, given = int(os.environ[RANK]), int(os.environ[RANKS])
+        place = Path(os.environ[PLACE])
     except (KeyError, ValueError) as error:
         raise GolowError(f"{RANK}, {RANKS} and {PLACE} do not name a meeting: {error}") from error
+    if given != ranks:
+        raise GolowError(f"{RANKS} is {given}, and the workload has {ranks} ranks")
+    return FolderMeeting(place, rank, ranks)

@@ -23,6 +23,7 @@ LINE = 64  # bytes; each rank's counter is in a cache line of its own
 SPINS = 2000  # looks at a counter before a rank begins to sleep in between
 PAUSE = 50e-6  # seconds
 
+
 class Piece(NamedTuple):
     """Elements of an array that fit into a slot, and where they begin there. array: its number."""
 

@@ -19,6 +19,7 @@ import numpy as np
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.cudnn.bindings.device import Gpu
+from golow.levels.direct.cudnn.bindings.nccl import Communicator
 from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES, Types
@@ -65,16 +66,20 @@ class CuDnn(PlanProgram):
         smaller last batch, with the engines that the libraries suggest first."""
         start = time.perf_counter()
         (_, graph), *tails = self.begin(bundle, self._graphs)
-        self.gpu = Gpu(self._home / "kernels", self.stack_bytes)
+        rank = 0 if self.meeting is None else self.meeting.rank
+        self.gpu = Gpu(self._home / "kernels", self.stack_bytes, ordinal=rank)
         self._intakes: dict[Execution, Intake] = {}
         self._fed = False  # whether batches of a data set are stored where the bundle's were
         self._aside: Aside | None = None
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
+        self._ranks = None if self.meeting is None else Communicator(self.meeting, self.gpu)
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # compiles what is left and captures the graph
+        if self._ranks is not None:
+            self._ranks.wait()  # no longer than its time limit
         if self._autotune and not self.train and refine(self.execution, engines):
             del self.execution  # there may be no room for both
             self.execution = self._load_plan(self.bundle, graph, engines)
@@ -286,7 +291,8 @@ class CuDnn(PlanProgram):
         sources = {item.value.name: item for item in graph.inputs}
         batches = bundle_arrays.batches(bundle, count)
         with bundle_arrays.graph_weights(bundle) as read:
-            return Execution(built, self.gpu, sources, batches, read)
+            made = Execution(built, self.gpu, sources, batches, read, ranks=self._ranks)
+        return self.fitting(made)
 
     def _warm_up_tail(self) -> None:
         """Copy the state to the smaller plan and back, which compiles the copies. Run that plan in

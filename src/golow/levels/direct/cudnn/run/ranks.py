@@ -1,0 +1,29 @@
+"""What a plan needs of those that train together: the mean of arrays on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Piece(NamedTuple):
+    """An array on the device. dtype: by golow's name."""
+
+    address: int
+    elements: int
+    dtype: str
+
+
+class Ranks(Protocol):
+    """All ranks, as one of them sees them. stream: for means beside the main stream's work."""
+
+    stream: int
+
+    def mean(self, pieces: Sequence[Piece], stream: int) -> None:
+        """Enqueue on a stream that each array is replaced by its mean over all ranks."""
+
+    def wait(self) -> None:
+        """Wait for the main stream. Raises `RankLost` if another rank does not take part."""
+
+    def close(self) -> None:
+        """End the exchange, together with the other ranks, when no graph has a mean any more."""
