@@ -49,10 +49,10 @@ class Collector(Protocol):
 class PlanProgram(Chooser):
     """Runs a workload by a plan. Each level builds its plan and overrides what runs it.
 
-    meeting is that of the ranks, if several train together, each in a worker of its own; all of them
-    get the same requests. execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch
-    that ends an epoch, if there is one; it has tail_rows rows. Each has its own state, and
-    `_executing` moves the state to the plan that the next step needs.
+    meeting is that of the ranks, if several train together, each in a worker of its own; all of
+    them get the same requests. execution is the plan of the workload's batch, in memory. tail is
+    the plan of the smaller batch that ends an epoch, if there is one; it has tail_rows rows. Each
+    has its own state, and `_executing` moves the state to the plan that the next step needs.
     """
 
     bundle: Bundle
@@ -256,11 +256,10 @@ class PlanProgram(Chooser):
         self.graph = found[0][1]
         return found
 
-    def fitting(self, execution: Any) -> Any:
-        """Return the execution. Raises `GolowError` unless the plans of all ranks fit together."""
+    def require_fitting_ranks(self, execution: Any) -> None:
+        """Raise `GolowError` unless the plans of all ranks fit together."""
         if self.meeting is not None:
             require_same_exchanges(self.meeting, execution.built.plan)
-        return execution
 
     @property
     def train(self) -> bool:

@@ -27,9 +27,9 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
 
     Directly after it is computed, the gradient is still in the cache and does not have to be kept
     any longer. A parameter that a later node reads is updated after that node; where gradients are
-    clipped, all updates are at the end, since the factor needs all of them. Where ranks exchange
-    gradients, a bucket's updates follow the next bucket, which the exchange has until then. Learning
-    rate and number of steps are inputs, so that they can change from step to step.
+    clipped, all updates are at the end, since the factor needs all of them. Where ranks average
+    gradients, the updates of a bucket follow the next bucket's mean: the exchange has until then.
+    Learning rate and number of steps are inputs, so that they can change from step to step.
     """
     return _Writer(graph, optimizer).written()
 

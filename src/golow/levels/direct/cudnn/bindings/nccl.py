@@ -112,9 +112,8 @@ class Communicator:
             self._require(status, "ncclCommInitRankConfig")
 
         _within(meeting.patience, begin, "NCCL's start")
-        least, greatest = checked(
-            driver.cuCtxGetStreamPriorityRange(), "cuCtxGetStreamPriorityRange"
-        )
+        answer = driver.cuCtxGetStreamPriorityRange()
+        _, greatest = checked(answer, "cuCtxGetStreamPriorityRange")
         flag = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         made = driver.cuStreamCreateWithPriority(flag, greatest)
         self._stream = checked(made, "cuStreamCreateWithPriority")

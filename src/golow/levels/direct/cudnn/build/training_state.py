@@ -2,8 +2,8 @@
 its gradient and half-precision copy. All have the same offset in flat places, so that one step
 updates many parameters: all vectors, and the weights in parts, in the order in which the backward
 pass makes their gradients. A part's gradients need no memory before the first of them and after its
-update. Parameters whose updates have other settings are in separate groups, and so are weights whose
-gradients the ranks of a training exchange in other buckets."""
+update. Parameters whose updates have other settings are in separate groups, and so are weights
+whose gradients the ranks of a training exchange in other buckets."""
 
 from __future__ import annotations
 

@@ -292,7 +292,8 @@ class CuDnn(PlanProgram):
         batches = bundle_arrays.batches(bundle, count)
         with bundle_arrays.graph_weights(bundle) as read:
             made = Execution(built, self.gpu, sources, batches, read, ranks=self._ranks)
-        return self.fitting(made)
+        self.require_fitting_ranks(made)
+        return made
 
     def _warm_up_tail(self) -> None:
         """Copy the state to the smaller plan and back, which compiles the copies. Run that plan in

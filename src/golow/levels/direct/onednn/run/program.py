@@ -63,10 +63,11 @@ class OneDnn(PlanProgram):
         building = time.perf_counter()
         layouts = self._layouts_of_all_ranks(notes)
         built = time.perf_counter()
-        self._run_by(self.fitting(self._load_plan(layouts)))
+        self._run_by(self._load_plan(layouts))
+        self.require_fitting_ranks(self.execution)
         for last, graph in parts[1:]:
-            self.tail = self.fitting(self._build(last, graph, layouts))
-            self.tail_rows = last.workload.batch
+            self.tail, self.tail_rows = self._build(last, graph, layouts), last.workload.batch
+            self.require_fitting_ranks(self.tail)
         self.reset()
         seconds = {
             "build": built - building,
