@@ -221,9 +221,9 @@ def compare(
     narrowed, within time_limit
     seconds of racing, or twice that where five rounds take longer. threads: of every
     level; one a physical core unless given, of ranks each its share. ranks: processes that train
-    together, each on a batch of its own; on a GPU one each. pretrained, download, phase: as `--pretrained`, `--download`
-    and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
-    GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise the network first, as
+    together, each on a batch of its own; on a GPU one each. pretrained, download, phase: as
+    `--pretrained`, `--download` and `--phase` of the command, for ``hf:`` and ``timm:``. device and
+    precision: of every level; a GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise the network first, as
     `quantize` does, with samples of the data set ``calibrate``; the levels then are compared with
     the quantised network. cold:
     empty the GPU's L2 before each timed iteration. locate: where a level differs, find the first

@@ -263,7 +263,10 @@ class Standard:
             with self._workers(ladder.REFERENCE) as (double,):
                 yield double, self._eager
         else:
-            with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
+            with self._workers(ladder.REFERENCE, ladder.baseline(self._bundle.workload.ranks)) as (
+                double,
+                eager,
+            ):
                 eager.load(self._bundle.folder)
                 yield double, eager.outputs
 
@@ -283,7 +286,8 @@ class Standard:
 
     def _spawn(self, name: str) -> Worker:
         workload = self._bundle.workload
-        chosen = ladder.choose(name, workload.mode, workload.device)
+        ranks = 1 if name == ladder.REFERENCE else workload.ranks
+        chosen = ladder.choose(name, workload.mode, workload.device, ranks)
         launch = chosen.prepare(self._bundle, self._folder)
         return self._starter.worker(name, launch, self._bundle)
 

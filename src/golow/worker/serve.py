@@ -51,6 +51,7 @@ from golow.worker.served_program import (
     PredictingProgram,
     ProfiledProgram,
     Program,
+    RankedProgram,
     StepwiseProgram,
     TrainableProgram,
     VerifiableProgram,
@@ -161,6 +162,8 @@ def _challenged(
 
 def _timed(program: Program, wanted: TimeRequest, around: Around) -> dict[str, Any]:
     count, warmup = wanted.iterations, wanted.warmup
+    if isinstance(program, RankedProgram):
+        program.meet()
     stopwatch = program.stopwatch(count) if isinstance(program, DeviceProgram) else None
     if stopwatch is None:
         if wanted.cold:

@@ -65,6 +65,14 @@ class VerifiableProgram(Program, Protocol):
 
 
 @runtime_checkable
+class RankedProgram(Program, Protocol):
+    """A program that is one of several ranks."""
+
+    def meet(self) -> None:
+        """Wait until every rank is here, with its device's work done."""
+
+
+@runtime_checkable
 class ChoosingProgram(Program, Protocol):
     """A program that takes alternatives to what is chosen by default, and states what is in
     force."""

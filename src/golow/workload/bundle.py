@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Bundle:
-    """A bundle on disk, with those of further ranks in ``ranks/``; reading the description and the graph needs no framework.
+    """A bundle on disk; those of further ranks are in it. Reading the description and the graph
+    needs no framework.
 
     Each file is read once, when it is first needed. Code that writes into the folder without this
     class must open the bundle again.
