@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
-from golow.levels.direct.ranks.meeting import PLACE, RANK, RANKS
+from golow.worker.ranks import Place
 from golow.workload.bundle import Bundle
 from support.workers.conversation import Conversation, Subject
 
@@ -39,7 +40,7 @@ def rank_workers(subject: Subject) -> Iterator[RankWorkers]:
         pool = stack.enter_context(ThreadPoolExecutor(ranks))
         workers = []
         for rank in range(ranks):
-            own = {RANK: str(rank), RANKS: str(ranks), PLACE: place}
+            own = Place(rank, ranks, Path(place)).variables()
             environment = {**subject.environment, **own}
             of_rank: Bundle = bundle.of_rank(rank)
             one = Subject(subject.command, environment, of_rank)

@@ -19,6 +19,7 @@ from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
 from golow.levels.direct.ranks.exchanges import require_same_exchanges
 from golow.levels.direct.ranks.meeting import Meeting, meeting_of_worker
+from golow.levels.direct.ranks.shared_memory import Barrier
 from golow.levels.direct.watched_values import write_values
 from golow.lower.ir.graph import Graph, decode_graph
 from golow.lower.plan.plan import Step
@@ -63,6 +64,7 @@ class PlanProgram(Chooser):
     tail: Any = None
     tail_rows = 0
 
+    _barrier: Barrier | None = None
     _kept: list[float]
     _keys: list[Key]  # of the outputs
     _holder: Any = None  # the execution that has the current state
@@ -245,6 +247,7 @@ class PlanProgram(Chooser):
         self.bundle = Bundle(bundle)
         self.workload = self.bundle.workload
         self.meeting = meeting_of_worker(self.workload.ranks)
+        self._barrier = None if self.meeting is None else Barrier(self.meeting)
         self.tail, self._holder, self._restored = None, None, False
         self._kept, self._keys = [], []
         last = self.bundle.last if self.train else None
@@ -255,6 +258,16 @@ class PlanProgram(Chooser):
         ]
         self.graph = found[0][1]
         return found
+
+    def meet(self) -> None:
+        """Wait until every rank is here, with its device's work done."""
+        if self._barrier is not None:
+            self._barrier()
+
+    @property
+    def own_seed(self) -> int:
+        """The seed of random layers, which drop other elements in each rank."""
+        return self.workload.seed + (0 if self.meeting is None else self.meeting.rank)
 
     def require_fitting_ranks(self, execution: Any) -> None:
         """Raise `GolowError` unless the plans of all ranks fit together."""

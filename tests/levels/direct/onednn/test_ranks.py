@@ -99,4 +99,4 @@ def test_a_rank_that_ends_stops_the_others_in_words(tmp_path: Path) -> None:
         other.process.stdin.flush()  # type: ignore[union-attr]
         answer = first.ask(do="time", iterations=1, warmup=0)
     assert not answer["ok"]
-    assert "rank 1 of 2 has ended; rank 0 waited for its gradients" in str(answer)
+    assert "rank 1 of 2 has ended, and rank 0 waited for it" in str(answer)

@@ -6,7 +6,6 @@ Nothing here imports a framework.
 from __future__ import annotations
 
 import fcntl
-import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -15,10 +14,8 @@ from pathlib import Path
 
 from golow.records.errors import GolowError
 from golow.storage.files import write_whole, writing
+from golow.worker.ranks import RANKS, Place
 
-RANK, RANKS, PLACE = "GOLOW_RANK", "GOLOW_RANKS", "GOLOW_MEETING"
-"""What a worker that is a rank finds in its environment: its number, how many there are, and a
-private folder for the ranks of this level alone."""
 PATIENCE = 600.0
 """Seconds for which a rank waits for another one: the slowest of them may be choosing layouts or
 engines."""
@@ -78,10 +75,10 @@ class Meeting(ABC):
                 "all ranks must run the same model, batch size and version of golow.",
             )
 
-    def lost(self, rank: int, name: str) -> RankLost:
+    def lost(self, rank: int) -> RankLost:
         """Return the error for a rank that was waited for."""
         why = "has ended" if self.is_gone(rank) else f"did not come within {self.patience:g} s"
-        return RankLost(f"rank {rank} of {self.ranks} {why}; rank {self.rank} waited for {name}")
+        return RankLost(f"rank {rank} of {self.ranks} {why}, and rank {self.rank} waited for it")
 
 
 class FolderMeeting(Meeting):
@@ -110,7 +107,7 @@ class FolderMeeting(Meeting):
             if now - looked > LOOK:
                 looked = now
                 if now - begun > self.patience or (self.is_gone(rank) and not file.exists()):
-                    raise self.lost(rank, name) from None
+                    raise self.lost(rank) from None
             time.sleep(PAUSE)
 
     def is_gone(self, rank: int) -> bool:
@@ -132,15 +129,11 @@ class FolderMeeting(Meeting):
 
 
 def meeting_of_worker(ranks: int) -> Meeting | None:
-    """Return the meeting that this worker's environment names; None for a training of one rank.
-    Raises `GolowError` unless it is of so many ranks."""
+    """Return the meeting that this worker was told of; None for a training of one rank. Raises
+    `GolowError` unless it is of so many ranks."""
     if ranks == 1:
         return None
-    try:
-        rank, given = int(os.environ[RANK]), int(os.environ[RANKS])
-        place = Path(os.environ[PLACE])
-    except (KeyError, ValueError) as error:
-        raise GolowError(f"{RANK}, {RANKS} and {PLACE} do not name a meeting: {error}") from error
-    if given != ranks:
-        raise GolowError(f"{RANKS} is {given}, and the workload has {ranks} ranks")
-    return FolderMeeting(place, rank, ranks)
+    place = Place.of_worker()
+    if place.ranks != ranks:
+        raise GolowError(f"{RANKS} is {place.ranks}, and the workload has {ranks} ranks")
+    return FolderMeeting(place.meeting, place.rank, ranks)

@@ -1,27 +1,21 @@
 """The mean of arrays over the ranks of one host, in memory that they share.
 
 Every rank writes its arrays into a slot of its own, adds up one part of all slots in the order of
-the ranks, and reads the whole result: the same bits on every rank. The memory has no name in the
-file system, so that nothing is left of it however the processes end.
+the ranks, and reads the whole result: the same bits on every rank.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.direct.ranks.meeting import LOOK, Meeting
+from golow.levels.direct.ranks.meeting import Meeting
+from golow.levels.direct.ranks.shared_memory import Barrier, shared_memory
 
 SLOT_BYTES = 32 << 20
 """Of one rank. Larger arrays are averaged in parts."""
-LINE = 64  # bytes; each rank's counter is in a cache line of its own
-SPINS = 2000  # looks at a counter before a rank begins to sleep in between
-PAUSE = 50e-6  # seconds
 
 
 class Piece(NamedTuple):
@@ -39,13 +33,9 @@ class SharedMean:
 
     def __init__(self, meeting: Meeting, slot_bytes: int = SLOT_BYTES) -> None:
         self._meeting, self._slot_bytes = meeting, slot_bytes
-        header = -(-LINE * meeting.ranks // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._map = _shared(meeting, header + (meeting.ranks + 1) * slot_bytes)
-        memory = np.frombuffer(self._map, np.uint8)
-        self._arrived: Any = memory[:header].view(np.int64)[:: LINE // 8]
-        slots = memory[header:].reshape(meeting.ranks + 1, slot_bytes)
-        self._slots, self._result = slots[:-1], slots[-1]
-        self._turn = 0
+        self._barrier = Barrier(meeting)
+        memory = shared_memory(meeting, (meeting.ranks + 1) * slot_bytes)
+        *self._slots, self._result = memory.reshape(meeting.ranks + 1, slot_bytes)
 
     def __call__(self, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """Write the means of contiguous arrays of one type into these, which may be the same. Types
@@ -65,64 +55,19 @@ class SharedMean:
         )
         for array, first, last, start in pieces:
             own[start : start + last - first] = given[array][first:last]
-        self._meet()
+        self._barrier()
         share = -(-count // self._meeting.ranks)
         mine = slice(share * self._meeting.rank, share * (self._meeting.rank + 1))
         _mean([slot[: own.nbytes].view(dtype)[mine] for slot in self._slots], result[mine])
-        self._meet()
+        self._barrier()
         for array, first, last, start in pieces:
             made[array][first:last] = result[start : start + last - first]
-
-    def _meet(self) -> None:
-        """Wait until all ranks are here. What each wrote before is there: x86-64 keeps the order of
-        its stores."""
-        self._turn += 1
-        self._arrived[self._meeting.rank] = self._turn
-        for rank in range(self._meeting.ranks):
-            self._wait_for(rank)
-
-    def _wait_for(self, rank: int) -> None:
-        for _ in range(SPINS):
-            if self._arrived[rank] >= self._turn:
-                return
-            os.sched_yield()
-        begun = looked = time.monotonic()
-        while self._arrived[rank] < self._turn:
-            time.sleep(PAUSE)
-            now = time.monotonic()
-            if now - looked < LOOK:
-                continue
-            looked = now
-            late = now - begun > self._meeting.patience
-            if (late or self._meeting.is_gone(rank)) and self._arrived[rank] < self._turn:
-                raise self._meeting.lost(rank, "its gradients")
 
 
 def alone(arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
     """The mean over one rank: for steps that are run to be timed, while other ranks do not."""
     for array, result in zip(arrays, results, strict=True):
         result[...] = array
-
-
-def _shared(meeting: Meeting, size: int) -> mmap.mmap:
-    """Return memory of rank 0 that all ranks have. They open it by its descriptor in rank 0's
-    process, which keeps it until all have."""
-    name = meeting.numbered("memory")
-    made = os.memfd_create("golow-ranks") if meeting.rank == 0 else -1
-    try:
-        if made >= 0:
-            os.ftruncate(made, size)
-        place = meeting.from_first(name, lambda: f"/proc/{os.getpid()}/fd/{made}".encode())
-        taken = os.dup(made) if made >= 0 else os.open(place.decode(), os.O_RDWR)
-        try:
-            memory = mmap.mmap(taken, size)
-        finally:
-            os.close(taken)
-        meeting.everyone(f"{name}-taken", b"")
-        return memory
-    finally:
-        if made >= 0:
-            os.close(made)
 
 
 def _parts(arrays: Sequence[np.ndarray], slot_bytes: int) -> Iterator[list[Piece]]:

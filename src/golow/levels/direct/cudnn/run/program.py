@@ -115,6 +115,11 @@ class CuDnn(PlanProgram):
         """Return a stopwatch for that many iterations on the device."""
         return self.gpu.stopwatch(iterations)
 
+    def meet(self) -> None:
+        """Wait until every rank is here and its GPU has finished."""
+        self.gpu.synchronize()
+        super().meet()
+
     # ------------------------------------------------------------ iterations
 
     def run_batch(self, index: int) -> None:
@@ -246,7 +251,7 @@ class CuDnn(PlanProgram):
         for cell in self.execution.built.cells:
             if cell.kind == "dropout":
                 probability = cell.probability if active else 0.0
-                content = np.array((self.workload.seed, 0, probability), CONTROL)
+                content = np.array((self.own_seed, 0, probability), CONTROL)
                 self.execution.write_cell(cell, content)
 
     def derive(self, read: Read) -> None:

@@ -54,7 +54,7 @@ class OneDnn(PlanProgram):
         the same layouts."""
         start = time.perf_counter()
         parts = self.begin(bundle, self._graphs)
-        self.switches = Switches(self.workload.seed, alone)
+        self.switches = Switches(self.own_seed, alone)
         self.engine = Engine()
         self._batches = self._read_batches()
         notes: list[str] = []
