@@ -24,10 +24,10 @@ from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Precision, Workload
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
-from support.direct.gpu_on_host import Call, HostEngines
+from support.direct.gpu_on_host import HostEngines
 from support.direct.in_process import Tensors, clipped
 from support.direct.rank_networks import RANKS, STEPS
-from support.direct.ranks_on_host import HostRanks, RanksGpu
+from support.direct.ranks_on_host import Exchange, HostRanks, RanksGpu
 
 SMALL = 2048
 """Bytes from which on a bucket is full in tests, so that small networks have several."""
@@ -38,8 +38,7 @@ class ThreadGpu(RanksGpu):
     """A device of one thread. What `cuda_host.cpp` runs has one state for all."""
 
     def enqueue(self, do: Callable[[Sequence[int]], None], *addresses: int) -> None:
-        exchanges = getattr(do, "func", None) is not None and hasattr(do.func, "__self__")  # type: ignore[attr-defined]
-        super().enqueue(do if exchanges else _alone(do), *addresses)
+        super().enqueue(do if isinstance(do, Exchange) else _alone(do), *addresses)
 
 
 def _alone(do: Callable[[Sequence[int]], None]) -> Callable[[Sequence[int]], None]:
@@ -81,7 +80,6 @@ class RankOnHost:
         self,
         lowered: Lowered,
         meeting: FolderMeeting,
-        change: Callable[[Built], Built] = lambda built: built,
         ranks: Callable[[FolderMeeting, RanksGpu], HostRanks] = HostRanks,
     ) -> None:
         from golow.levels.direct.cudnn.run.execution import Execution
@@ -100,7 +98,7 @@ class RankOnHost:
             for batch in batches
         ]
         engines: Any = HostEngines(self.gpu)
-        self.built = change(build_plan(lowered.graph, engines, lowered.types, len(batches)))
+        self.built: Built = build_plan(lowered.graph, engines, lowered.types, len(batches))
         sources = {item.value.name: item for item in lowered.graph.inputs}
         self.execution = Execution(
             self.built, self.gpu, sources, arrays, self._weight, ranks=self.ranks
@@ -120,8 +118,7 @@ class RankOnHost:
         return self._state[target]
 
     def steps(self) -> Tensors:
-        """The results of `STEPS` steps: the first observed step by step, the others as one graph,
-        launched twice on the same batch to see that it can be."""
+        """The results of `STEPS` steps: the first observed step by step, the others as one graph."""
         found: Tensors = {}
         for step in range(STEPS):
             outputs = self.built.outputs

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,20 +66,34 @@ class RanksGpu(HostGpu):
         graph.clear()
 
 
+class Exchange(NamedTuple):
+    """Work that waits for the other ranks. forms: of each array, elements and type."""
+
+    ranks: HostRanks
+    forms: tuple[tuple[int, str], ...]
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        assert not self.ranks.closed, "a graph uses an exchange that was destroyed"
+        for address, (elements, dtype) in zip(addresses, self.forms, strict=True):
+            raw = (ctypes.c_uint8 * (elements * ITEM_BYTES[dtype])).from_address(address)
+            array = np.frombuffer(raw, np.uint8).view(NUMPY_TYPES[dtype])
+            self.ranks.average(array)
+
+
 class HostRanks:
-    """A rank's end of the exchange. exchanged: the bytes of each mean, in order. closed: whether it
-    was destroyed."""
+    """A rank's end of the exchange. exchanged: the bytes of each mean that was enqueued, in order.
+    closed: whether it was destroyed."""
 
     stream = 9
 
     def __init__(self, meeting: Meeting, gpu: RanksGpu) -> None:
-        self._mean, self._gpu = SharedMean(meeting, 1 << 16), gpu
+        self.meeting, self._shared, self._gpu = meeting, SharedMean(meeting, 1 << 16), gpu
         self.exchanged: list[int] = []
         self.closed = False
 
     def mean(self, pieces: Sequence[tuple[int, int, str]], stream: int) -> None:
         self.exchanged.append(sum(n * ITEM_BYTES[dtype] for _, n, dtype in pieces))
-        do = partial(self._average, [(elements, dtype) for _, elements, dtype in pieces])
+        do = Exchange(self, tuple((elements, dtype) for _, elements, dtype in pieces))
         addresses = tuple(address for address, _, _ in pieces)
         if stream == self.stream:
             self._gpu.asked += 1
@@ -88,15 +101,12 @@ class HostRanks:
         else:
             self._gpu.enqueue(do, *addresses)
 
+    def average(self, array: np.ndarray) -> None:
+        """Replace it by its mean over the ranks."""
+        self._shared([array], [array])
+
     def wait(self) -> None:
         """All has been done."""
 
     def close(self) -> None:
         self.closed = True
-
-    def _average(self, forms: Sequence[tuple[int, str]], addresses: Sequence[int]) -> None:
-        assert not self.closed, "a graph uses an exchange that was destroyed"
-        for address, (elements, dtype) in zip(addresses, forms, strict=True):
-            raw = (ctypes.c_uint8 * (elements * ITEM_BYTES[dtype])).from_address(address)
-            array = np.frombuffer(raw, np.uint8).view(NUMPY_TYPES[dtype])
-            self._mean([array], [array])
