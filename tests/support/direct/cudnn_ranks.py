@@ -118,7 +118,7 @@ class RankOnHost:
         return self._state[target]
 
     def steps(self) -> Tensors:
-        """The results of `STEPS` steps: the first observed step by step, the others as one graph."""
+        """The results of `STEPS` steps: the first step by step, the others as one graph."""
         found: Tensors = {}
         for step in range(STEPS):
             outputs = self.built.outputs

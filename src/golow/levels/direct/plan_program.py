@@ -17,7 +17,7 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
-from golow.levels.direct.ranks.exchanges import require_same_exchanges
+from golow.levels.direct.ranks import exchanges
 from golow.levels.direct.ranks.meeting import Meeting, meeting_of_worker
 from golow.levels.direct.ranks.shared_memory import Barrier
 from golow.levels.direct.watched_values import write_values
@@ -272,7 +272,7 @@ class PlanProgram(Chooser):
     def require_fitting_ranks(self, execution: Any) -> None:
         """Raise `GolowError` unless the plans of all ranks fit together."""
         if self.meeting is not None:
-            require_same_exchanges(self.meeting, execution.built.plan)
+            exchanges.require_same(self.meeting, execution.built)
 
     @property
     def train(self) -> bool:

@@ -100,9 +100,7 @@ def test_an_update_follows_the_mean_of_the_next_bucket() -> None:
 
 
 @pytest.mark.parametrize("fault", ["late", "skips", "sums"])
-def test_faults_are_found(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update that does not wait for its bucket; a rank that keeps its own gradients; a sum."""
     from golow.levels.direct.cudnn.run import execution
 

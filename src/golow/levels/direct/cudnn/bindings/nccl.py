@@ -96,7 +96,7 @@ class Communicator:
     def __init__(self, meeting: Meeting, gpu: Gpu, blocks: int = BLOCKS) -> None:
         """Wait until all ranks are here. Raises `RankLost` if one does not come, OSError without
         the library."""
-        self._library, self._meeting, self._gpu = library(), meeting, gpu
+        self._library, self.meeting, self._gpu = library(), meeting, gpu
         name = meeting.numbered("nccl")
         self._handle = c_void_p()
         given = _Id.from_buffer_copy(meeting.from_first(name, self._new_id))
@@ -140,8 +140,8 @@ class Communicator:
         while driver.cuStreamQuery(self._gpu.stream)[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
             status = self._library.ncclCommGetAsyncError(self._handle, byref(error))
             self._require(status or error.value, "ncclCommGetAsyncError")
-            if time.monotonic() - begun > self._meeting.patience:
-                raise RankLost(f"rank {self._meeting.rank} waited for others to exchange gradients")
+            if time.monotonic() - begun > self.meeting.patience:
+                raise RankLost(f"rank {self.meeting.rank} waited for others to exchange gradients")
             time.sleep(LOOK)
         self._gpu.synchronize()
 
@@ -156,7 +156,7 @@ class Communicator:
             self._gpu.make_current()
             self._require(self._library.ncclCommDestroy(handle), "ncclCommDestroy")
 
-        _within(self._meeting.patience, end, "NCCL's end")
+        _within(self.meeting.patience, end, "NCCL's end")
         checked(driver.cuStreamDestroy(self._stream), "cuStreamDestroy")
 
     def _new_id(self) -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from golow.levels.direct.ranks.meeting import Meeting
+
 
 class Piece(NamedTuple):
     """An array on the device. dtype: by golow's name."""
@@ -15,9 +17,11 @@ class Piece(NamedTuple):
 
 
 class Ranks(Protocol):
-    """All ranks, as one of them sees them. stream: for means beside the main stream's work."""
+    """All ranks, as one of them sees them. stream: for means beside the main stream's work.
+    meeting: where they agree on what they exchange."""
 
     stream: int
+    meeting: Meeting
 
     def mean(self, pieces: Sequence[Piece], stream: int) -> None:
         """Enqueue on a stream that each array is replaced by its mean over all ranks."""
