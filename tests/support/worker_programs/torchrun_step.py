@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from golow.records.workload import Optimizer
+from support import one_run
 from support.direct.ranks_on_host import RanksGpu
 from support.direct.steps_on_host import steps_on_host
 from support.direct.training_steps import LOSS, batches, network, perceptron, stepped
@@ -29,6 +30,9 @@ def main() -> None:
     if GROUP == "group":
         dist.init_process_group("gloo")
     torch.set_num_threads(1)
+    own = FOLDER / f"own-{rank}"
+    own.mkdir()
+    one_run.begin(own)
     module = perceptron(seed=rank) if LEVEL == "cudnn" else network(seed=rank)
     shape = (6,) if LEVEL == "cudnn" else (3, 12, 12)
     data = batches(8, shape, last=3)[rank::2]

@@ -167,17 +167,20 @@ class Execution:
             self._step(call)
         return found | {k: self.read(t) for k, t in wanted.items() if k not in found}
 
-    def enqueue(self) -> None:
+    def enqueue(self, exchanges: bool = True) -> None:
         """Enqueue all steps; the main stream waits for side steps and for means over ranks where
-        `joins` states."""
+        `joins` states. exchanges: whether other ranks do the same now; if not, without means."""
         beside: dict[int, Any] = {}
         for position, call in self._calls.items():
             if isinstance(call, AverageCall):
+                if not exchanges:
+                    continue
                 waited = [beside[started] for started in self._joins[position]]
                 beside[position] = self._average_beside(call, waited)
                 continue
             for started in self._joins[position]:
-                self.gpu.join(beside.pop(started))
+                if started in beside:
+                    self.gpu.join(beside.pop(started))
             side = runs_beside(call)
             if side:
                 self.gpu.fork()

@@ -103,7 +103,9 @@ class TrainingPlans:
             )  # fmt: skip
             new = self.state.hold(execution)
             spare = None if is_first else DeviceMemory(built.plan, arena=self._arena)
-            plan = TrainingPlan(execution, lagging, spare, self._turns, self._stream)
+            plan = TrainingPlan(
+                execution, lagging, spare, self._turns, self._stream, together=is_first
+            )
             self._made.append(plan)
             for cell in new:
                 if cell.kind == "dropout":
@@ -152,7 +154,8 @@ class TrainingPlans:
 
 class TrainingPlan:
     """A plan of a step that is ready to run. lagging: copies of parameters that it must refresh.
-    spare: memory in which it may run once, if its own has content."""
+    spare: memory in which it may run once, if its own has content. together: whether other ranks
+    build it now, too; only then that run exchanges gradients, which prepares NCCL for all plans."""
 
     def __init__(
         self,
@@ -161,6 +164,7 @@ class TrainingPlan:
         spare: DeviceMemory | None,
         turns: Turns,
         stream: Stream,
+        together: bool = True,
     ) -> None:
         self._execution, self._gpu, self._stream = execution, execution.gpu, stream
         self.plan: Plan = execution.plan
@@ -180,13 +184,13 @@ class TrainingPlan:
         self._buffers = [built.inputs[key].buffer for key in keys]
         places = [execution.memory.input(buffer) for buffer in self._buffers]
 
-        def enqueue() -> None:
-            self._enqueue(landing.address)
+        def enqueue(exchanges: bool = True) -> None:
+            self._enqueue(landing.address, exchanges)
 
         own = execution.memory
         if spare is not None:
             execution.memory = spare
-        enqueue()  # libraries load their kernels on first use, not inside a graph
+        enqueue(together)  # libraries load their kernels on first use, not inside a graph
         self._gpu.synchronize()
         execution.memory = own
         self._graph = PointedGraph(self._gpu, enqueue, [*places, landing], turns)
@@ -228,11 +232,11 @@ class TrainingPlan:
         with building:
             self._execution.fill(read)
 
-    def _enqueue(self, landing: int) -> None:
+    def _enqueue(self, landing: int, exchanges: bool) -> None:
         execution = self._execution
         if self._lagging:
             execution.renew_copies(self._lagging)
-        execution.enqueue()
+        execution.enqueue(exchanges)
         loss = execution.built.outputs[LOSS]
         here = View(loss.dtype, loss.layout.strides(loss.shape))
         there = View("float32", Layout("float32").strides(loss.shape))
