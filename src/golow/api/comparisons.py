@@ -223,9 +223,9 @@ def compare(
     level; one a physical core unless given, of ranks each its share. ranks: processes that train
     together, each on a batch of its own; on a GPU one each. pretrained, download, phase: as
     `--pretrained`, `--download` and `--phase` of the command, for ``hf:`` and ``timm:``. device and
-    precision: of every level; a GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise the network first, as
-    `quantize` does, with samples of the data set ``calibrate``; the levels then are compared with
-    the quantised network. cold:
+    precision: of every level; a GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise
+    the network first, as `quantize` does, with samples of the data set ``calibrate``; the levels
+    then are compared with the quantised network. cold:
     empty the GPU's L2 before each timed iteration. locate: where a level differs, find the first
     operation whose result is off. by_layer: after the race, time each level step
     by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies

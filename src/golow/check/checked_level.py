@@ -287,6 +287,8 @@ class CheckedLevel:
                 self.check = msgspec.structs.replace(
                     timed, reason=f"while it is timed: {timed.reason}"
                 )
+            elif same := standard.judge_masks(worker):
+                self.check = msgspec.structs.replace(self.check, verdict="differs", reason=same)
 
 
 def _with_steps(check: Check, steps: StepsCheck | None) -> Check:

@@ -15,6 +15,7 @@ from golow.check.gentle_rate import gentle_rate
 from golow.check.left_state import Steps, judge_left
 from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
 from golow.check.marked_places import choose_spans
+from golow.check.masks_of_ranks import judge_masks
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
 from golow.check.power import power_of_gradients, power_of_outputs, sees_little, weakness
 from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
@@ -169,6 +170,14 @@ class Standard:
             if found.verdict != "match":
                 break
         return found
+
+    def judge_masks(self, worker: Worker) -> str:
+        """Why ranks drop the same elements; empty if they do not, and without ranks or random
+        layers. Raises WorkerFailure."""
+        workload = self._bundle.workload
+        if workload.ranks == 1 or not workload.random_layers:
+            return ""
+        return judge_masks(worker, self._bundle, self.learning_rate, self._folder)
 
     def judge_steps(self, worker: Worker) -> StepsCheck | None:
         """Compare every operation of a level's plan with float64, from what the operation itself

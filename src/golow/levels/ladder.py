@@ -179,6 +179,7 @@ def _require_ranks(level: Level, device: Device, ranks: int) -> None:
         raise GolowError(
             f"{level.name} is for training in several ranks",
             f"add --mode train {option} 2, or use --levels {BASELINE}.",
+            python_hint=f'use mode="train" and ranks=2, or levels=["{BASELINE}"].',
         )
     able = ", ".join(level.name for level in LADDER if _runs_in(level, ranks))
     raise GolowError(

@@ -44,6 +44,7 @@ def choices(
         raise GolowError(
             f"{next(iter(commands))} is a worker of your own, which runs in one process",
             "leave it out, or leave out --ranks and --gpus.",
+            python_hint="leave it out, or use ranks=1.",
         )
     first = ladder.baseline(ranks)
     found = [ladder.choose(name, mode, device, ranks) for name in (first, *names)]

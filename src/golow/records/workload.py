@@ -132,9 +132,10 @@ class Workload(Record, frozen=True, kw_only=True):
     together; 0 where samples are not text. ranks: processes that train together, each on its own
     samples; batch, inputs, targets, batches, threads and tokens are those of one. changed_inputs:
     places of those that the module changes in place; assigned_buffers: names of those that it
-    replaces by other tensors; each pass is given copies of both. takes_gradients: whether it differentiates in its forward
-    pass, which in inference then runs under no_grad. digest: identifies the content (source,
-    weights, shapes, mode), so that equal workloads can be recognised.
+    replaces by other tensors; each pass is given copies of both. takes_gradients: whether it
+    differentiates in its forward pass, which in inference then runs under no_grad. digest:
+    identifies the content (source, weights, shapes, mode), so that equal workloads can be
+    recognised.
     """
 
     model: str

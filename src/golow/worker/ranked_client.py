@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from golow.records.errors import WorkerFailure
+from golow.records.comparison import Sample
+from golow.records.errors import Unsupported, WorkerFailure
 from golow.storage.scratch import scratch_folder
 from golow.worker import cores, process
 from golow.worker.awaited_answer import AwaitedAnswer
 from golow.worker.client import Worker
 from golow.worker.conversation import Conversation
-from golow.worker.protocol import line
+from golow.worker.protocol import Challenge, LoadReport, line
 from golow.worker.ranks import Place, join_files, joined
 from golow.worker.scheduling import ContentionMeter, busy_ns
 from golow.worker.time_limits import Limits
@@ -48,6 +49,7 @@ class RankedWorker(Worker):
         choices: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self._others: list[Conversation] = []
+        self._has_trained, self._has_digests = False, True
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
         meeting = self._folder / "meeting"
@@ -93,6 +95,25 @@ class RankedWorker(Worker):
             with suppress(OSError):  # it has died: `load` reports how
                 other.lines.write(line({"do": "wake", "mode": mode}))
             other.waiting = True
+
+    def load(self, bundle: Path) -> LoadReport:
+        self._has_trained = False
+        return super().load(bundle)
+
+    def time(
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+        within: float | None = None,
+    ) -> Sample:
+        """As of one worker. Before the ranks go back to the bundle's weights, the steps since then
+        must have left the same parameters in all: those that part in a step do not meet again."""
+        if challenge is not None and challenge.reset and self._has_trained:
+            self._require_same_parameters()
+        self._has_trained = True
+        return super().time(iterations, warmup, cold, challenge, within)
 
     def outputs(self, batches: Sequence[int], learning_rate: float, file: Path) -> None:
         super().outputs(batches, learning_rate, file)
@@ -158,16 +179,13 @@ class RankedWorker(Worker):
             with self._blamed(*waiting):
                 lefts = [awaited[rank].seconds_to_next_look() for rank in waiting]
             self._listen(waiting, min(lefts))
-        late = self._unanswered()
-        answers = [m.take(what) for rank, m in enumerate(self._members) if rank not in late]
-        refusals = [answer for answer in answers if answer.get("ok") is not True]
-        if late and refusals[0].get("error") == "unsupported":
-            self._kill()
-        elif late:  # they wait for the one that refused
-            message = f"rank {late[0]} does not answer after: {refusals[0].get('message', '')}"
-            is_full = refusals[0].get("error") == "out_of_memory"
-            self.fail("out of memory" if is_full else "failed", message)
-        return refusals[0] if refusals else joined(answers)
+        answers = {r: m.take(what) for r, m in enumerate(self._members) if m.lines.is_whole}
+        refused = [rank for rank, answer in answers.items() if answer.get("ok") is not True]
+        if not refused:
+            return joined(list(answers.values()))
+        if len(refused) < len(self._members):
+            self._refused_by(refused[0], answers[refused[0]])
+        return answers[0]
 
     # ------------------------------------------------------------ implementation
 
@@ -182,6 +200,18 @@ class RankedWorker(Worker):
     def _refuses(self) -> bool:
         """True if a rank's answer is a refusal, or no answer at all."""
         return any(_is_refusal(m.lines.unread) for m in self._members if m.lines.is_whole)
+
+    def _refused_by(self, rank: int, answer: dict[str, Any]) -> NoReturn:
+        """End all: the others may wait for this one for ever."""
+        message = str(answer.get("message", "it gave no reason"))
+        if answer.get("error") == "unsupported":
+            self._kill()
+            raise Unsupported(self.name, f"rank {rank}: {message}")
+        kind = "out of memory" if answer.get("error") == "out_of_memory" else "failed"
+        try:
+            raise self._members[rank].fail(kind, message)
+        except WorkerFailure as failure:
+            self._blame([rank], failure)
 
     def _hear_out(self, waiting: Sequence[int]) -> None:
         end = time.monotonic() + GRACE_SECONDS
@@ -198,7 +228,6 @@ class RankedWorker(Worker):
             ready = [key.data for key, _ in selector.select(seconds)]
         for rank in ready:
             with self._blamed(rank):
-                # Not of this class, which would wait for all.
                 self._members[rank].has_come(0)
 
     @contextmanager
@@ -207,8 +236,11 @@ class RankedWorker(Worker):
         try:
             yield
         except WorkerFailure as failure:
-            who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-            self._end_all(failure.kind, f"{who}: {failure.message}", failure.log)
+            self._blame(ranks, failure)
+
+    def _blame(self, ranks: Sequence[int], failure: WorkerFailure) -> NoReturn:
+        who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+        self._end_all(failure.kind, f"{who}: {failure.message}", failure.log)
 
     def _end_all(self, kind: str, message: str, log: str) -> NoReturn:
         self._kill()
@@ -251,6 +283,19 @@ class RankedWorker(Worker):
                 own.unlink(missing_ok=True)
         if different:
             self._end_all("differs", f"{different}, which their updates must keep equal", "")
+
+    def _require_same_parameters(self) -> None:
+        if not self._has_digests:
+            return
+        answer = self.answer({"do": "digest"}, self.limits.memory)
+        if answer.get("error") in ("unsupported", "unknown_request"):
+            self._has_digests = False
+            return
+        first, *others = self.require_success(answer)["digests"]
+        for rank, digest in enumerate(others, 1):
+            if digest != first:
+                words = f"after timed steps, ranks 0 and {rank} do not hold the same parameters"
+                self._end_all("differs", words, "")
 
     def _busy(self) -> int | None:
         found = [busy_ns(pid, self._counts_children) for pid in self.pids]

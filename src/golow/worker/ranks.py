@@ -57,6 +57,8 @@ def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = [answer.get(name) for answer in answers]
         if any(value is not None for value in values):
             found[name] = combine(values)
+    if all("digest" in answer for answer in answers):
+        found["digests"] = [answer["digest"] for answer in answers]
     times = [answer.get("device_ns") or answer.get("host_ns") for answer in answers]
     if all(times):
         found["rank_ns"] = times

@@ -52,6 +52,7 @@ from golow.worker.served_program import (
     ProfiledProgram,
     Program,
     RankedProgram,
+    ReplicatedProgram,
     StepwiseProgram,
     TrainableProgram,
     VerifiableProgram,
@@ -232,6 +233,12 @@ def _count(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _digest(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, ReplicatedProgram):
+        raise UnknownRequest("this worker does not hash its parameters")
+    return {"digest": program.digest()}
+
+
 def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, FedProgram):
         raise UnknownRequest("this worker is not fed from the host")
@@ -329,6 +336,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "time": _time,
     "result": _result,
     "memory": _memory,
+    "digest": _digest,
     "layers": _layers,
     "copies": _copies,
     "profile": _profile,

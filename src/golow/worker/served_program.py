@@ -73,6 +73,15 @@ class RankedProgram(Program, Protocol):
 
 
 @runtime_checkable
+class ReplicatedProgram(RankedProgram, Protocol):
+    """A rank that holds all parameters, as the others do; one that holds a part of them raises
+    `Unsupported`."""
+
+    def digest(self) -> str:
+        """SHA-256 of the bytes of all parameters, in their order."""
+
+
+@runtime_checkable
 class ChoosingProgram(Program, Protocol):
     """A program that takes alternatives to what is chosen by default, and states what is in
     force."""

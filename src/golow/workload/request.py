@@ -116,11 +116,16 @@ def require_ranks(request: Request) -> None:
     """Raise `GolowError` for a number of ranks that no workload of this kind has."""
     option = "--gpus" if request.device == "cuda" else "--ranks"
     if request.ranks < 1:
-        raise GolowError(f"{request.ranks} ranks train nothing", f"use {option} 1 or more.")
+        raise GolowError(
+            f"{request.ranks} ranks train nothing",
+            f"use {option} 1 or more.",
+            python_hint="use ranks=1 or more.",
+        )
     if request.ranks > 1 and request.mode != "train":
         raise GolowError(
-            f"{option} {request.ranks} is for training: ranks exchange gradients",
+            f"{request.ranks} ranks are for training: they exchange gradients",
             f"add --mode train, or leave out {option}.",
+            python_hint='use mode="train", or ranks=1.',
         )
 
 

@@ -46,6 +46,7 @@ def require_device(device: Device, precision: Precision, count: int = 1) -> None
         raise GolowError(
             f"{count} ranks need a GPU each, and PyTorch can use {found} here",
             f"use --gpus {found}; `golow doctor` shows the devices.",
+            python_hint=f"use ranks={found}.",
         )
 
 

@@ -105,7 +105,7 @@ class HostRanks:
         """Replace it by its mean over the ranks."""
         self._shared([array], [array])
 
-    def wait(self) -> None:
+    def wait(self, gpu: HostGpu) -> None:
         """All has been done."""
 
     def close(self) -> None:

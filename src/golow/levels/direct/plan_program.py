@@ -17,9 +17,7 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
-from golow.levels.direct.ranks import exchanges
-from golow.levels.direct.ranks.meeting import Meeting, meeting_of_worker
-from golow.levels.direct.ranks.shared_memory import Barrier
+from golow.levels.direct.ranks.one_rank import OneRank
 from golow.levels.direct.watched_values import write_values
 from golow.lower.ir.graph import Graph, decode_graph
 from golow.lower.plan.plan import Step
@@ -47,24 +45,21 @@ class Collector(Protocol):
         """Return all that was kept, in PyTorch's order, after everything has run."""
 
 
-class PlanProgram(Chooser):
+class PlanProgram(OneRank, Chooser):
     """Runs a workload by a plan. Each level builds its plan and overrides what runs it.
 
-    meeting is that of the ranks, if several train together, each in a worker of its own; all of
-    them get the same requests. execution is the plan of the workload's batch, in memory. tail is
-    the plan of the smaller batch that ends an epoch, if there is one; it has tail_rows rows. Each
-    has its own state, and `_executing` moves the state to the plan that the next step needs.
+    execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch
+    that ends an epoch, if there is one; it has tail_rows rows. Each has its own state, and
+    `_executing` moves the state to the plan that the next step needs.
     """
 
     bundle: Bundle
     workload: Workload
     graph: Graph
-    meeting: Meeting | None = None
     execution: Any
     tail: Any = None
     tail_rows = 0
 
-    _barrier: Barrier | None = None
     _kept: list[float]
     _keys: list[Key]  # of the outputs
     _holder: Any = None  # the execution that has the current state
@@ -246,8 +241,7 @@ class PlanProgram(Chooser):
         the bundle of the smaller last batch if there is one, each with its graph."""
         self.bundle = Bundle(bundle)
         self.workload = self.bundle.workload
-        self.meeting = meeting_of_worker(self.workload.ranks)
-        self._barrier = None if self.meeting is None else Barrier(self.meeting)
+        self.join()
         self.tail, self._holder, self._restored = None, None, False
         self._kept, self._keys = [], []
         last = self.bundle.last if self.train else None
@@ -258,21 +252,6 @@ class PlanProgram(Chooser):
         ]
         self.graph = found[0][1]
         return found
-
-    def meet(self) -> None:
-        """Wait until every rank is here, with its device's work done."""
-        if self._barrier is not None:
-            self._barrier()
-
-    @property
-    def own_seed(self) -> int:
-        """The seed of random layers, which drop other elements in each rank."""
-        return self.workload.seed + (0 if self.meeting is None else self.meeting.rank)
-
-    def require_fitting_ranks(self, execution: Any) -> None:
-        """Raise `GolowError` unless the plans of all ranks fit together."""
-        if self.meeting is not None:
-            exchanges.require_same(self.meeting, execution.built)
 
     @property
     def train(self) -> bool:

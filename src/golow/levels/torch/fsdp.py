@@ -29,6 +29,7 @@ def program(variant: str) -> TorchProgram:
 
     from golow.levels.torch.parts_of_ranks import sharding_units
     from golow.levels.torch.process_group import InRanks
+    from golow.records.errors import Unsupported
 
     class Fsdp(InRanks):
         def _take(self, module: nn.Module) -> None:
@@ -36,6 +37,9 @@ def program(variant: str) -> TorchProgram:
             mesh = init_device_mesh(self.device.type, (self.place.ranks,))
             for unit in (*sharding_units(module), module):
                 fully_shard(unit, mesh=mesh)
+
+        def digest(self) -> str:
+            raise Unsupported("", "each rank holds other parts of the parameters")
 
         def _write_weights(self, weights: dict[str, Tensor]) -> None:
             with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 from pathlib import Path
 
@@ -28,6 +29,14 @@ class InRanks(TorchProgram):
         dist.barrier()
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+    def digest(self) -> str:
+        """SHA-256 of the parameters."""
+        found = hashlib.sha256()
+        for parameter in self.module.parameters():
+            held = parameter.detach().cpu().contiguous().view(-1)
+            found.update(memoryview(held.view(torch.uint8).numpy()))
+        return found.hexdigest()
 
     def _set_up(self, workload: Workload) -> None:
         self.place = join(workload.device)

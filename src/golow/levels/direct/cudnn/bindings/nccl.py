@@ -133,17 +133,17 @@ class Communicator:
             ended = self._library.ncclGroupEnd()
         self._require(ended, "ncclGroupEnd")
 
-    def wait(self) -> None:
-        """Wait for the main stream. Raises `NcclError` for an error of an enqueued operation, and
-        `RankLost` if another rank does not take part in time."""
+    def wait(self, gpu: Gpu) -> None:
+        """Wait for the main stream of this rank's GPU. Raises `NcclError` for an error of an
+        enqueued operation, and `RankLost` if another rank does not take part in time."""
         begun, error = time.monotonic(), c_int()
-        while driver.cuStreamQuery(self._gpu.stream)[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
+        while driver.cuStreamQuery(gpu.stream)[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
             status = self._library.ncclCommGetAsyncError(self._handle, byref(error))
             self._require(status or error.value, "ncclCommGetAsyncError")
             if time.monotonic() - begun > self.meeting.patience:
                 raise RankLost(f"rank {self.meeting.rank} waited for others to exchange gradients")
             time.sleep(LOOK)
-        self._gpu.synchronize()
+        gpu.synchronize()
 
     def close(self) -> None:
         """Destroy it, together with the other ranks. All graphs that have its operations must be

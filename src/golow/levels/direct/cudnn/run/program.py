@@ -56,6 +56,7 @@ class CuDnn(PlanProgram):
 
     execution: Execution
     stack_bytes = 0
+    _ranks: Communicator | None = None
 
     def __init__(self, *folders: Path, autotune: bool = False) -> None:
         self._home, self._autotune = folders[0].parent, autotune
@@ -74,12 +75,15 @@ class CuDnn(PlanProgram):
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
-        self._ranks = None if self.meeting is None else Communicator(self.meeting, self.gpu)
+        if (
+            self.meeting is not None and self._ranks is None
+        ):  # it stays when a bundle is loaded again
+            self._ranks = Communicator(self.meeting, self.gpu)
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # compiles what is left and captures the graph
         if self._ranks is not None:
-            self._ranks.wait()  # no longer than its time limit
+            self._ranks.wait(self.gpu)  # no longer than its time limit
         if self._autotune and not self.train and refine(self.execution, engines):
             del self.execution  # there may be no room for both
             self.execution = self._load_plan(self.bundle, graph, engines)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.bindings.device import Gpu
 from golow.levels.direct.ranks.meeting import Meeting
 
 
@@ -26,8 +28,8 @@ class Ranks(Protocol):
     def mean(self, pieces: Sequence[Piece], stream: int) -> None:
         """Enqueue on a stream that each array is replaced by its mean over all ranks."""
 
-    def wait(self) -> None:
-        """Wait for the main stream. Raises `RankLost` if another rank does not take part."""
+    def wait(self, gpu: Gpu) -> None:
+        """Wait for the main stream of this rank's GPU. Raises `RankLost` if another rank does not take part."""
 
     def close(self) -> None:
         """End the exchange, together with the other ranks, when no graph has a mean any more."""

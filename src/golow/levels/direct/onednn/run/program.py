@@ -189,7 +189,7 @@ class OneDnn(PlanProgram):
         if self.meeting is None:
             return self._layouts(notes)
         found = self.meeting.from_first(
-            "layouts", lambda: msgspec.json.encode(self._layouts(notes))
+            self.meeting.numbered("layouts"), lambda: msgspec.json.encode(self._layouts(notes))
         )
         self.switches.mean = SharedMean(self.meeting)
         return msgspec.json.decode(found, type=tuning.Layouts)
