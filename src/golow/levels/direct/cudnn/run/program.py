@@ -75,9 +75,7 @@ class CuDnn(PlanProgram):
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
-        if (
-            self.meeting is not None and self._ranks is None
-        ):  # it stays when a bundle is loaded again
+        if self.meeting is not None and self._ranks is None:  # at the first load
             self._ranks = Communicator(self.meeting, self.gpu)
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()

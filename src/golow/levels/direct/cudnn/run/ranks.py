@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from golow.levels.direct.ranks.meeting import Meeting
+
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.bindings.device import Gpu
-from golow.levels.direct.ranks.meeting import Meeting
 
 
 class Piece(NamedTuple):
@@ -29,7 +30,8 @@ class Ranks(Protocol):
         """Enqueue on a stream that each array is replaced by its mean over all ranks."""
 
     def wait(self, gpu: Gpu) -> None:
-        """Wait for the main stream of this rank's GPU. Raises `RankLost` if another rank does not take part."""
+        """Wait for the main stream of this rank's GPU. Raises `RankLost` if another rank does not
+        take part."""
 
     def close(self) -> None:
         """End the exchange, together with the other ranks, when no graph has a mean any more."""
