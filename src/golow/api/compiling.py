@@ -124,6 +124,7 @@ def compile_step(
     threads: int | None = None,
     tune: bool = False,
     cache: str | Path | None = None,
+    ranks: int | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
 ) -> TrainingStep:
@@ -146,6 +147,10 @@ def compile_step(
     tune: whether to choose layouts or engines by measuring, for some seconds to minutes a size;
     they are kept in the cache. cache: folder for what is built;
     golow's own by default. quiet: shows no progress.
+    ranks: 1 trains in this process alone. By default, in a program of torch.distributed, such as
+    one that torchrun starts, all ranks train together, as with DistributedDataParallel: each calls
+    this and then its step equally often, on batches of its own; weights are those of rank 0 at
+    first, and each update is by the mean of all ranks' gradients.
 
     Raises `GolowError`, before anything is built, for a module or a loss that cannot be captured or
     has an operation that the level lacks, and for a module in ``eval()``.
@@ -155,7 +160,7 @@ def compile_step(
 
     folder = None if cache is None else Path(cache)
     wanted = WantedStep(
-        optimizer, batch, every, clip, seed, precision, loss_scale, threads, tune, folder
+        optimizer, batch, every, clip, seed, precision, loss_scale, threads, tune, folder, ranks
     )
     with shown_progress("comparison", observer, quiet) as display:
         return built_step(model, loss, example, wanted, display)

@@ -10,7 +10,13 @@ import sys
 from golow.levels.direct.cudnn.operators.grouped_product import STEP
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
-from golow.levels.direct.pass_order import ByWorkload, Order, ordered, update_parameters
+from golow.levels.direct.pass_order import (
+    ByWorkload,
+    Order,
+    average_over_ranks,
+    ordered,
+    update_parameters,
+)
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -244,6 +250,7 @@ TRAINING: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    average_over_ranks,
     update_parameters,
     eliminate_dead_code,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from golow.levels.direct.onednn.kernels.flash_attention import WIDEST
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
-from golow.levels.direct.pass_order import Order, ordered, update_parameters
+from golow.levels.direct.pass_order import Order, average_over_ranks, ordered, update_parameters
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -155,6 +155,7 @@ TRAINING: Order = (
     average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    average_over_ranks,
     update_parameters,
     eliminate_dead_code,
 )

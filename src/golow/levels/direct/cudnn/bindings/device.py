@@ -233,6 +233,10 @@ class Gpu(Stream):
         checked(driver.cuGraphUpload(graph, self.stream), "cuGraphUpload")
         return graph
 
+    def destroy(self, graph: Graph) -> None:
+        """Free a captured graph."""
+        checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
+
     def replay(self, graph: Graph) -> None:
         """Enqueue a captured graph."""
         checked(driver.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
@@ -241,19 +245,21 @@ class Gpu(Stream):
         """Record the event on the side stream."""
         checked(driver.cuEventRecord(event, self.side), "cuEventRecord")
 
-    def fork(self) -> None:
-        """Make the side stream wait for all work now on the main stream."""
-        self._order(self.stream, self.side)
+    def fork(self, stream: int | None = None) -> None:
+        """Make the side stream, or another one, wait for all work now on the main stream."""
+        self._order(self.stream, self.side if stream is None else stream)
 
-    def beside(self) -> Any:
-        """Return an event after all work now on the side stream."""
+    def beside(self, stream: int | None = None) -> Any:
+        """Return an event after all work now on the side stream, or another one."""
         event = self.event()
-        self.record_beside(event)
+        on = self.side if stream is None else stream
+        checked(driver.cuEventRecord(event, on), "cuEventRecord")
         return event
 
-    def join(self, event: Any) -> None:
-        """Make the main stream wait for an event of the side stream."""
-        checked(driver.cuStreamWaitEvent(self.stream, event, 0), "cuStreamWaitEvent")
+    def join(self, event: Any, stream: int | None = None) -> None:
+        """Make the main stream, or another one, wait for an event of another stream."""
+        on = self.stream if stream is None else stream
+        checked(driver.cuStreamWaitEvent(on, event, 0), "cuStreamWaitEvent")
 
     def _order(self, first: int, second: int) -> None:
         event = self.event()
@@ -278,7 +284,7 @@ class Gpu(Stream):
             times.append(self.elapsed_ns(first, second))
         for event in (first, second):
             self.forget(event)
-        checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
+        self.destroy(graph)
         return min(times)
 
 
