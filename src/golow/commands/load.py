@@ -18,6 +18,7 @@ from golow.commands.options import (
     PrecisionName,
     PrecisionOption,
     ReportFile,
+    counts,
     duration,
     names,
     numbers,
@@ -67,7 +68,12 @@ def load(
     delay: Annotated[
         str, typer.Option(help="Time that a request waits for others in a batch, at most.")
     ] = "2ms",
-    contexts: Annotated[int, typer.Option(help="Batches that run at a time.")] = 1,
+    contexts: Annotated[
+        str,
+        typer.Option(
+            help="Batches that run at a time; 1,2 loads each level with one and with two."
+        ),
+    ] = "1",
     seconds: Annotated[
         float,
         typer.Option(
@@ -114,7 +120,8 @@ def load(
                     rates=numbers("--rate", rate),
                     max_batch=max_batch,
                     delay=duration("--delay", delay),
-                    contexts=contexts,
+                    contexts=counts("--contexts", contexts),
+                    lengths=inputs.lengths(),
                     seconds=seconds,
                     repeats=repeats,
                     patience=duration("--patience", patience),

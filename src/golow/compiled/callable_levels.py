@@ -15,6 +15,8 @@ LEVELS = (*DIRECT_LEVELS, *IN_TORCH, *EXPORTED)
 LEFT_OUT = ("eager:float64", "aotinductor:cudagraph")
 # Sessions take arrays of the host; the runner of torch 2.11 for a GPU ends the process from Python.
 ON_CPU_ALONE = ("onnxruntime", "aotinductor")
+# Several threads may call one session at a time.
+SESSIONS = ("onnxruntime", "openvino")
 TUNED = ":autotune"  # of a direct level: `tune=True`
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from golow.programs.load.batcher import Bucket
 from golow.programs.load.served_level import LoadRequest, main
 
 USUAL, SLOW = 0.001, 0.06  # seconds
@@ -22,8 +23,14 @@ class Planted:
     def __init__(self, kind: str) -> None:
         self.kind, self.count = kind, 0
 
-    def bucket(self, size: int) -> int:
-        return size
+    def warm_up(self) -> None:
+        """Nothing is cold."""
+
+    def group(self, index: int) -> int:
+        return 0
+
+    def bucket(self, indices: Sequence[int]) -> Bucket:
+        return Bucket(len(indices), 1, len(indices))
 
     def assemble(self, indices: Sequence[int]) -> list[int]:
         return list(indices)
@@ -41,7 +48,7 @@ class Planted:
                 raise ValueError("planted")
         return batch
 
-    def answers(self, outputs: list[int], size: int) -> list[bytes]:
+    def answers(self, outputs: list[int], indices: Sequence[int]) -> list[bytes]:
         wrong = self.kind == "wrong" and self.count > ENDS_AFTER
         return [struct.pack("<I", index + wrong) for index in outputs]
 

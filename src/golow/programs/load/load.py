@@ -23,6 +23,7 @@ from golow.programs.load.cores import divided
 from golow.programs.load.level_under_load import Place
 from golow.programs.load.load_record import LoadPlan, LoadTest
 from golow.programs.load.proof import Proof
+from golow.programs.load.samples import drawn_lengths
 from golow.programs.load.settings import LoadSettings, plan_of, require_loadgen
 from golow.programs.load.tested_level import TestedLevel
 from golow.programs.load.turns import Turns
@@ -53,22 +54,31 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
         folder = stack.enter_context(scratch_folder())
         card = stack.enter_context(Card()) if request.device == "cuda" else None
         observer.stage("preparing the workload")
-        prepared = prepare(replace(request, batch=plan.most))
+        prepared = prepare(_sized(request, plan))
         _require_deterministic(prepared)
         bundle, prepared = write_bundle(prepared, folder / "bundle")
+        lengths = None
+        if plan.lengths is not None:
+            observer.stage("checking that padding changes nothing")
+            lengths = drawn_lengths(bundle, plan.lengths, plan.length_buckets, plan.seed)
         observer.stage("computing the float64 reference")
-        proof = Proof(bundle, folder)
+        proof = Proof(bundle, folder, lengths)
         place = Place(
             bundle,
             folder,
             plan,
-            divided(sorted(os.sched_getaffinity(0)), request.threads * plan.contexts),
+            divided(sorted(os.sched_getaffinity(0)), request.threads * max(plan.contexts)),
             proof.count,
             open_cache(settings.cache),
             Limits(),
             card,
+            lengths,
         )
-        levels = [stack.enter_context(TestedLevel(name, place, proof)) for name in names]
+        levels = [
+            stack.enter_context(TestedLevel(name, place, proof, contexts))
+            for name in names
+            for contexts in plan.contexts
+        ]
         interrupted = loaded(levels, plan, observer)
         return recorded(prepared, place, levels, created, interrupted)
 
@@ -111,6 +121,14 @@ def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) ->
     except KeyboardInterrupt:
         return True
     return False
+
+
+def _sized(request: Request, plan: LoadPlan) -> Request:
+    """The request with the largest batch, and the longest samples where golow makes them."""
+    sized = replace(request, batch=plan.most)
+    if plan.lengths is None or request.example_inputs is not None:
+        return sized
+    return replace(sized, sequence=plan.lengths[1])
 
 
 def _names(asked: Sequence[str] | None, request: Request) -> list[str]:

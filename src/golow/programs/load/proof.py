@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from golow.compiled.checking import CallReference
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.capture.module_outputs import leaves_of
-from golow.programs.load.contexts import samples_of
+from golow.programs.load.lengths import Lengths
+from golow.programs.load.samples import Samples, samples_of
 from golow.records.comparison import Check
 from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
@@ -32,19 +33,19 @@ class _Arithmetic(NamedTuple):
 class Proof:
     """The reference for every sample, and the judge of answers."""
 
-    def __init__(self, bundle: Bundle, folder: Path) -> None:
-        """folder: for files, as long as this is used. Raises `GolowError` for an output that has no
-        row for each sample."""
+    def __init__(self, bundle: Bundle, folder: Path, lengths: Lengths | None = None) -> None:
+        """folder: for files, as long as this is used. lengths: of the samples, each of which is
+        then computed alone. Raises `GolowError` for an output that has no row for each sample."""
         workload = bundle.workload
         module = torch_bundle.module(bundle).to(workload.device)
-        samples = samples_of(bundle)
-        self.count = len(samples[0])
-        size = workload.batch
+        samples = samples_of(bundle, lengths)
+        self.count = samples.count
         batches = [
-            [item[start : start + size].to(workload.device) for item in samples]
-            for start in range(0, self.count, size)
+            [item.to(workload.device) for item in batch]
+            for batch in _batches(samples, workload.batch)
         ]
-        _require_rows(module, batches[0], workload)
+        first = [item[: workload.batch].to(workload.device) for item in samples.tensors]
+        _require_rows(module, first, workload)
         arithmetic = _Arithmetic(torch.device(workload.device), workload.precision)
         state = module.state_dict()
         self._reference = CallReference(module, state, batches, arithmetic, folder, rows=True)
@@ -52,7 +53,7 @@ class Proof:
         with torch.inference_mode():
             plain = leaves_of(module(*batches[0]))
         # In half precision a level may give its outputs in either type.
-        self._forms = [[leaf[0].cpu() for leaf in of] for of in (self._reference.eager, plain)]
+        self._types = [[leaf.dtype for leaf in of] for of in (self._reference.eager, plain)]
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on answers, by the index of their sample: each must be there, and right. All
@@ -81,28 +82,46 @@ class Proof:
         others."""
         tensors = dict(self._exact)
         for index, content in answers.items():
-            forms = next((one for one in self._forms if _bytes(one) == len(content)), None)
-            if forms is None:
-                wanted = _bytes(self._forms[0])
+            shapes = self._shapes(index)
+            fitting = (one for one in self._types if _bytes(one, shapes) == len(content))
+            types = next(fitting, None)
+            if types is None:
+                wanted = _bytes(self._types[0], shapes)
                 reason = f"the answer to sample {index} has {len(content)} bytes, not {wanted}"
                 return Check(verdict="differs", reason=reason)
-            for place, tensor in enumerate(_read(content, forms)):
+            for place, tensor in enumerate(_read(content, types, shapes)):
                 tensors[f"{index}/output/{place}"] = tensor
         return self._reference.judge(tensors)
 
+    def _shapes(self, index: int) -> list[torch.Size]:
+        """Those of the outputs for a sample."""
+        places = range(len(self._types[0]))
+        return [self._exact[f"{index}/output/{place}"].shape for place in places]
 
-def _bytes(forms: Sequence[Tensor]) -> int:
-    return sum(form.nbytes for form in forms)
+
+def _batches(samples: Samples, size: int) -> list[list[Tensor]]:
+    """All samples in order: in batches of that size, or each alone if they differ in length."""
+    if samples.lengths is not None:
+        return [samples.alone(index) for index in range(samples.count)]
+    starts = range(0, samples.count, size)
+    return [[item[start : start + size] for item in samples.tensors] for start in starts]
 
 
-def _read(content: bytes, forms: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The tensors of an answer, which are like these."""
+def _bytes(types: Sequence[torch.dtype], shapes: Sequence[torch.Size]) -> int:
+    return sum(one.itemsize * shape.numel() for one, shape in zip(types, shapes, strict=True))
+
+
+def _read(
+    content: bytes, types: Sequence[torch.dtype], shapes: Sequence[torch.Size]
+) -> Iterator[Tensor]:
+    """The tensors of an answer, of these types and shapes."""
     place = 0
-    for form in forms:
-        data = bytearray(content[place : place + form.nbytes])
-        place += form.nbytes
-        flat = torch.frombuffer(data, dtype=form.dtype) if data else form.flatten()
-        yield flat.reshape(form.shape)
+    for dtype, shape in zip(types, shapes, strict=True):
+        count = dtype.itemsize * shape.numel()
+        data = bytearray(content[place : place + count])
+        place += count
+        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        yield flat.reshape(shape)
 
 
 def _turns(answers: Sequence[tuple[int, bytes]]) -> Iterator[dict[int, bytes]]:

@@ -8,9 +8,9 @@ from typing import Self
 
 import msgspec
 
-from golow.compiled.callable_levels import is_direct
+from golow.compiled.callable_levels import SESSIONS, is_direct
 from golow.observer import Observer
-from golow.programs.load.contexts import ANY_BATCH
+from golow.programs.load.contexts import ANY_SIZE
 from golow.programs.load.level_under_load import LevelUnderLoad, Place, Run
 from golow.programs.load.load_record import LevelLoad, LoadRun, Peak, Scenario
 from golow.programs.load.proof import Proof
@@ -28,12 +28,13 @@ class TestedLevel:
 
     __test__ = False  # pytest takes the name for a test
 
-    def __init__(self, name: str, place: Place, proof: Proof) -> None:
-        self.name, self.peak = name, None
+    def __init__(self, name: str, place: Place, proof: Proof, contexts: int = 1) -> None:
+        self._level, self._contexts, self.peak = name, contexts, None
+        self._check = Check(verdict="failed", reason="the run ended before this level")
+        self.name = LevelLoad(level=name, contexts=contexts, check=self._check).label
         self.throughput = FIRST_RATE
         self._place, self._proof = place, proof
         self._under: LevelUnderLoad | None = None
-        self._check = Check(verdict="failed", reason="the run ended before this level")
         self._runs: list[LoadRun] = []
         self._ended: LevelUnderLoad | None = None
         self._log = ""
@@ -61,7 +62,7 @@ class TestedLevel:
         the observer, such as ``2 of 5``."""
         observer.stage(f"{self.name} ({place}): building")
         with self._recorded():
-            self._under = LevelUnderLoad(self.name, self._place)
+            self._under = LevelUnderLoad(self._level, self._place, self._contexts)
             self._under.load()
             observer.stage(f"{self.name} ({place}): checking all answers")
             scenarios: dict[Scenario, None] = dict.fromkeys(
@@ -102,7 +103,8 @@ class TestedLevel:
         """Its record so far."""
         under = self._under or self._ended
         return LevelLoad(
-            level=self.name,
+            level=self._level,
+            contexts=self._contexts,
             check=self._check,
             runs=tuple(self._runs),
             peak=self.peak,
@@ -116,9 +118,15 @@ class TestedLevel:
     # ------------------------------------------------------------ implementation
 
     def _notes(self) -> Iterator[str]:
-        copies = len(self._place.plan.buckets) * self._place.plan.contexts
-        if not is_direct(self.name) and self.name.partition(":")[0] not in ANY_BATCH and copies > 1:
-            yield f"compiled for each batch size and context: {copies} copies of the weights"
+        base, plan = self._level.partition(":")[0], self._place.plan
+        if is_direct(self._level) or base in ANY_SIZE:
+            return
+        sizes = len(plan.buckets) * max(1, len(plan.length_buckets))
+        if base in SESSIONS and sizes > 1:
+            yield f"compiled for each size: {sizes} copies of the weights"
+        elif base not in SESSIONS and sizes * self._contexts > 1:
+            copies = sizes * self._contexts
+            yield f"compiled for each size and context: {copies} copies of the weights"
 
     def _close(self) -> None:
         if self._under is not None:
