@@ -106,6 +106,7 @@ def load_test(
     seconds: float = 5.0,
     repeats: int = 3,
     patience: float = 10.0,
+    url: str = "",
     threads: int | None = None,
     precision: Precision = "default",
     cache: Path | None = None,
@@ -125,7 +126,9 @@ def load_test(
     level is loaded with each of several numbers. lengths: tokens of the shortest and the longest
     sample, between which lengths are drawn; an example has the longest. seconds, repeats: of each
     run, which goes on for up to six times that if the percentile needs more requests; rounds in
-    turn between levels. patience: seconds without an answer after which a level is given up.
+    turn between levels. patience: seconds without an answer after which a level is given up. url:
+    of a service that computes the same model, loaded by HTTP as the level ``http``; alone unless
+    levels are named.
 
     Every level is proved first: all answers of LoadGen's accuracy mode agree with float64 by the
     rule of `compare`. Raises `GolowError` for errors that the caller can fix,
@@ -155,6 +158,7 @@ def load_test(
         seconds=seconds,
         repeats=repeats,
         patience=patience,
+        url=url,
         cache=cache,
     )
     with shown_progress("comparison", observer, quiet) as display:

@@ -85,6 +85,14 @@ def load(
     patience: Annotated[
         str, typer.Option(help="Time without an answer after which a level is given up.")
     ] = "10s",
+    url: Annotated[
+        str,
+        typer.Option(
+            help="Also load a service that computes the same model, such as "
+            "http://localhost:8000; alone unless --levels names others.",
+            show_default=False,
+        ),
+    ] = "",
     network: NetworkFlags,
     published: PublishedFlags,
     execution: ExecutionFlags,
@@ -125,6 +133,7 @@ def load(
                     seconds=seconds,
                     repeats=repeats,
                     patience=duration("--patience", patience),
+                    url=url,
                     observer=display,
                 )
         except api.LoadTestInterrupted as stopped:

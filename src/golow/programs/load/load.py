@@ -19,11 +19,13 @@ from golow.levels.level_selection import require_any
 from golow.measure.environment import environment_of
 from golow.measure.gpu.nvml import Card
 from golow.observer import Observer
+from golow.programs.load import service
 from golow.programs.load.cores import divided
 from golow.programs.load.level_under_load import Place
 from golow.programs.load.load_record import LoadPlan, LoadTest
 from golow.programs.load.proof import Proof
 from golow.programs.load.samples import drawn_lengths
+from golow.programs.load.service_answers import ServiceProof
 from golow.programs.load.settings import LoadSettings, plan_of, require_loadgen
 from golow.programs.load.tested_level import TestedLevel
 from golow.programs.load.turns import Turns
@@ -47,7 +49,7 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
     can fix.
     """
     plan = plan_of(settings, request.seed)
-    names = _names(settings.levels, request)
+    names = [] if plan.url and settings.levels is None else _names(settings.levels, request)
     require_loadgen()
     created = datetime.now(UTC)
     with ExitStack() as stack:
@@ -75,10 +77,16 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
             lengths,
         )
         levels = [
-            stack.enter_context(TestedLevel(name, place, proof, contexts))
+            TestedLevel(name, place, proof, contexts)
             for name in names
             for contexts in plan.contexts
         ]
+        if plan.url:
+            outside = place._replace(command=service.command(plan.url, plan.patience))
+            judge = ServiceProof(proof)
+            levels += [TestedLevel(service.NAME, outside, judge, n) for n in plan.contexts]
+        for level in levels:
+            stack.enter_context(level)
         interrupted = loaded(levels, plan, observer)
         return recorded(prepared, place, levels, created, interrupted)
 

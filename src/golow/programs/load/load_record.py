@@ -33,7 +33,8 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     of the shortest sample and of the longest; None if all samples have one size. length_buckets:
     the lengths that levels are compiled for. contexts: batches that run at a time; each level is
     loaded with each of these. seconds: of a run. repeats: rounds of runs in turn between levels.
-    patience: seconds without an answer after which a run is given up. seed: of arrivals and of the
+    patience: seconds without an answer after which a run is given up. url: of a service that is
+    loaded too, as the level ``http``. seed: of arrivals and of the
     order of samples, the same for all levels.
     """
 
@@ -51,6 +52,7 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     seconds: float = 5.0
     repeats: int = 3
     patience: float = 10.0
+    url: str = ""
     seed: int = 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from golow.programs.load.load_record import LoadPlan, Scenario
+from golow.programs.load.service_address import require_url
 from golow.records.errors import GolowError
 
 MODULE, EXTRA = "mlperf_loadgen", "pip install 'golow[load]'"
@@ -36,6 +37,7 @@ class LoadSettings:
     seconds: float = 5.0
     repeats: int = 3
     patience: float = 10.0
+    url: str = ""
     cache: Path | None = None
 
 
@@ -58,9 +60,12 @@ def plan_of(settings: LoadSettings, seed: int) -> LoadPlan:
         seconds=settings.seconds,
         repeats=settings.repeats,
         patience=settings.patience,
+        url=settings.url,
         seed=seed,
     )
     _require_sense(plan)
+    if plan.url:
+        require_url(plan.url)
     return plan
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -13,11 +13,21 @@ from golow.observer import Observer
 from golow.programs.load.contexts import ANY_SIZE
 from golow.programs.load.level_under_load import LevelUnderLoad, Place, Run
 from golow.programs.load.load_record import LevelLoad, LoadRun, Peak, Scenario
-from golow.programs.load.proof import Proof
+from golow.programs.load.service import NAME as SERVICE
 from golow.records.comparison import Check
 from golow.records.errors import Unsupported, WorkerFailure
 
 FIRST_RATE = 100.0  # samples a second, expected before anything is known
+
+
+class Judge(Protocol):
+    """Knows what is right."""
+
+    def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on answers, by the index of their sample: each must be there, and right."""
+
+    def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on these answers alone."""
 
 
 class TestedLevel:
@@ -28,7 +38,7 @@ class TestedLevel:
 
     __test__ = False  # pytest takes the name for a test
 
-    def __init__(self, name: str, place: Place, proof: Proof, contexts: int = 1) -> None:
+    def __init__(self, name: str, place: Place, proof: Judge, contexts: int = 1) -> None:
         self._level, self._contexts, self.peak = name, contexts, None
         self._check = Check(verdict="failed", reason="the run ended before this level")
         self.name = LevelLoad(level=name, contexts=contexts, check=self._check).label
@@ -119,6 +129,12 @@ class TestedLevel:
 
     def _notes(self) -> Iterator[str]:
         base, plan = self._level.partition(":")[0], self._place.plan
+        if base == SERVICE:
+            yield (
+                f"the service at {plan.url}, with a connection for each context; memory and cores "
+                "are those of the process that sends requests to it"
+            )
+            return
         if is_direct(self._level) or base in ANY_SIZE:
             return
         sizes = len(plan.buckets) * max(1, len(plan.length_buckets))
