@@ -7,6 +7,7 @@ from typing import NamedTuple
 from golow.compiled.callable_levels import IN_TORCH
 from golow.programs.comparison.recommended import faster, recommended, right, wrong_eager
 from golow.records.comparison import Comparison, Run
+from golow.report.comparison.busy import remedy
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
 from golow.report.recipes import Recipe, lines_to_paste
@@ -92,7 +93,7 @@ def _which_level(comparison: Comparison) -> str:
         if unclear:
             return (
                 f"No level is clearly faster than eager for {what} at this size, but "
-                f"{', '.join(unclear)} stayed unclear: allow a longer time limit."
+                f"{', '.join(unclear)} stayed unclear: {remedy(comparison)}"
             )
         verb = "is" if len(others) == 1 else "are"
         stay = f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."
@@ -108,8 +109,8 @@ def _why_none(comparison: Comparison) -> str:
     if matching:
         verb = "has" if len(matching) == 1 else "have"
         return (
-            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: allow a "
-            "longer time limit."
+            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: "
+            f"{remedy(comparison)}"
         )
     if not others:
         return "eager is the only level that ran."
