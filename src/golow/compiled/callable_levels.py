@@ -26,6 +26,13 @@ def is_direct(name: str) -> bool:
     return base in DIRECT_LEVELS or base in ALIASES
 
 
+def takes_any_size(name: str) -> bool:
+    """Return True if the level's object takes batches of any size, as its users call it. Constant
+    weights are set for the first size alone."""
+    base, _, variant = name.partition(":")
+    return base == "eager" or (base == "compile" and "freezing" not in variant)
+
+
 def is_callable(name: str, device: Device) -> bool:
     """Return True if `golow.compile` hands over the level of that name on the device."""
     if name in LEFT_OUT or (name in ON_CPU_ALONE and device == "cuda"):

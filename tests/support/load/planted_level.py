@@ -15,6 +15,7 @@ from golow.programs.load.served_level import LoadRequest, main
 USUAL, SLOW = 0.001, 0.06  # seconds
 EVERY = 50
 ENDS_AFTER = 20  # requests
+TRICKLES = 1.0  # seconds for an answer after those: too slow for any rate, but not silent
 
 
 class Planted:
@@ -39,6 +40,8 @@ class Planted:
         before, self.count = self.count, self.count + len(batch)
         slow = self.kind == "slow" and before // EVERY != self.count // EVERY
         time.sleep(SLOW if slow else USUAL)
+        if self.kind == "trickling" and self.count > ENDS_AFTER:
+            time.sleep(TRICKLES)
         if self.count > ENDS_AFTER:
             if self.kind == "dying":
                 os.kill(os.getpid(), 9)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.compiled.at_level import compile_at_level
-from golow.compiled.callable_levels import is_direct
+from golow.compiled.callable_levels import is_direct, takes_any_size
 from golow.compiled.compiled_module import CompiledModule
 from golow.compiled.handed_over import HandedOver
 from golow.levels.called.call_inputs import CallInputs
@@ -26,8 +26,6 @@ from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 
 Call = Callable[..., Any]
-ANY_SIZE = ("eager", "compile")
-"""Levels whose object takes batches of any size, as their users call it; they share weights."""
 
 
 class Sizes(NamedTuple):
@@ -45,7 +43,7 @@ class LevelContext:
         self._calls, self._samples, self._device = calls, samples, device
         self._batches = sorted({batch for batch, _ in calls})
         # With one stream for all, contexts would wait for each other's copies.
-        self._stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
     def calls(self) -> list[Call]:
@@ -69,7 +67,7 @@ class LevelContext:
     def run(self, batch: list[Tensor]) -> list[Tensor]:
         """The outputs, on the host: on a GPU the copies both ways are part of a request."""
         call = self._calls[self._samples.size_of(batch)]
-        with torch.cuda.stream(self._stream):  # nothing without one
+        with torch.cuda.stream(self.stream):  # nothing without one
             on_device = [item.to(self._device) for item in batch]
             return [leaf.cpu() for leaf in leaves_of(call(*on_device))]
 
@@ -146,7 +144,7 @@ class _Build(NamedTuple):
 
     def handed_over(self) -> list[dict[Size, Call]]:
         """The level compiled for each size; once, where its object takes all of them."""
-        if self.wanted.level.partition(":")[0] in ANY_SIZE:
+        if takes_any_size(self.wanted.level):
             one = self._built(self.every[-1])
             return [
                 {size: one.for_inputs(self._inputs(size)) for size in self.every}

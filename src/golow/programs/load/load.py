@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ from golow.workload.bundle import write_bundle
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 
+CORES_TO_BUILD = 4  # for each level that is built at a time
 NO_ENERGY = "no run was long enough, or the system lets nobody read its counters (NVML, RAPL)"
 
 
@@ -120,6 +122,7 @@ def recorded(
 def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
     """Prove the levels, then load them in turn; true if Ctrl-C came."""
     try:
+        _build(levels, observer)
         for number, level in enumerate(levels, 1):
             level.prove(f"{number} of {len(levels)}", observer)
         turns = Turns(levels, plan, observer)
@@ -129,6 +132,27 @@ def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) ->
     except KeyboardInterrupt:
         return True
     return False
+
+
+def _build(levels: Sequence[TestedLevel], observer: Observer) -> None:
+    """Build all levels, several at a time where there are cores for them: compilers leave most of
+    them idle."""
+    at_a_time = max(1, len(os.sched_getaffinity(0)) // CORES_TO_BUILD)
+    if at_a_time == 1:
+        for number, level in enumerate(levels, 1):
+            observer.stage(f"{level.name} ({number} of {len(levels)}): building")
+            level.build()
+        return
+    observer.stage(f"building {', '.join(level.name for level in levels)}")
+    with ThreadPoolExecutor(at_a_time) as pool:
+        try:
+            for building in [pool.submit(level.build) for level in levels]:
+                building.result()
+        except BaseException:  # Ctrl-C: what is being built ends with its process
+            pool.shutdown(wait=False, cancel_futures=True)
+            for level in levels:
+                level.end()
+            raise
 
 
 def _sized(request: Request, plan: LoadPlan) -> Request:

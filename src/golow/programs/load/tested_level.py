@@ -8,9 +8,8 @@ from typing import Protocol, Self
 
 import msgspec
 
-from golow.compiled.callable_levels import SESSIONS, is_direct
+from golow.compiled.callable_levels import SESSIONS, is_direct, takes_any_size
 from golow.observer import Observer
-from golow.programs.load.contexts import ANY_SIZE
 from golow.programs.load.level_under_load import LevelUnderLoad, Place, Run
 from golow.programs.load.load_record import LevelLoad, LoadRun, Peak, Scenario
 from golow.programs.load.service import NAME as SERVICE
@@ -45,6 +44,7 @@ class TestedLevel:
         self.throughput = FIRST_RATE
         self._place, self._proof = place, proof
         self._under: LevelUnderLoad | None = None
+        self._built = self._over = False
         self._runs: list[LoadRun] = []
         self._ended: LevelUnderLoad | None = None
         self._log = ""
@@ -55,7 +55,7 @@ class TestedLevel:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._close()
+        self.end()
 
     @property
     def is_loaded(self) -> bool:
@@ -67,14 +67,24 @@ class TestedLevel:
         """True if the energy of any run was measured."""
         return any(run.joules is not None for run in self._runs)
 
-    def prove(self, place: str, observer: Observer) -> None:
-        """Build it, and judge all answers of LoadGen's accuracy mode in each scenario. place: for
-        the observer, such as ``2 of 5``."""
-        observer.stage(f"{self.name} ({place}): building")
+    def build(self) -> None:
+        """Start its process and build it. Other levels may be built meanwhile, in other threads."""
         with self._recorded():
-            self._under = LevelUnderLoad(self._level, self._place, self._contexts)
-            self._under.load()
-            observer.stage(f"{self.name} ({place}): checking all answers")
+            under = self._under = LevelUnderLoad(self._level, self._place, self._contexts)
+            if self._over:  # ended by another thread meanwhile
+                self.end()
+                return
+            under.load()
+            self._built = True
+
+    def prove(self, place: str, observer: Observer) -> None:
+        """Judge all answers of LoadGen's accuracy mode in each scenario, if it was built. place:
+        for the observer, such as ``2 of 5``."""
+        if self._under is None or not self._built:
+            self.end()
+            return
+        observer.stage(f"{self.name} ({place}): checking all answers")
+        with self._recorded():
             scenarios: dict[Scenario, None] = dict.fromkeys(
                 ("offline", *self._place.plan.scenarios)
             )
@@ -87,7 +97,7 @@ class TestedLevel:
                 if scenario == "offline":
                     self.throughput = found.throughput or FIRST_RATE
         if self._check.verdict != "match":
-            self._close()
+            self.end()
 
     def run(self, asked: Run) -> LoadRun | None:
         """Run LoadGen once, and keep the run; None if the level is not loaded any more."""
@@ -104,10 +114,17 @@ class TestedLevel:
             found = _failed(found, failure.message)
         self._runs.append(found)
         if found.outcome == "failed":
-            self._close()
+            self.end()
         elif asked.scenario == "offline":
             self.throughput = found.throughput or self.throughput
         return found
+
+    def end(self) -> None:
+        """End its process."""
+        self._over = True
+        if self._under is not None:
+            self._under.__exit__()
+            self._under, self._ended = None, self._under
 
     def record(self) -> LevelLoad:
         """Its record so far."""
@@ -135,7 +152,7 @@ class TestedLevel:
                 "are those of the process that sends requests to it"
             )
             return
-        if is_direct(self._level) or base in ANY_SIZE:
+        if is_direct(self._level) or takes_any_size(self._level):
             return
         sizes = len(plan.buckets) * max(1, len(plan.length_buckets))
         if base in SESSIONS and sizes > 1:
@@ -143,11 +160,6 @@ class TestedLevel:
         elif base not in SESSIONS and sizes * self._contexts > 1:
             copies = sizes * self._contexts
             yield f"compiled for each size and context: {copies} copies of the weights"
-
-    def _close(self) -> None:
-        if self._under is not None:
-            self._under.__exit__()
-            self._under, self._ended = None, self._under
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
