@@ -1,4 +1,4 @@
-"""Are two equal levels called equal under load? One level, loaded twice side by side, in many tries.
+"""Are two equal levels called equal under load? One level, loaded twice at a time, in many tries.
 
     python benchmarks/load_equal_levels.py --model lenet5 --level eager --rate 200 --tries 20
 

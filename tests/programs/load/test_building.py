@@ -43,8 +43,12 @@ def test_an_interrupt_ends_what_is_being_built(
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     place = place_of(tmp_path)._replace(command=HANGS)
     levels = [TestedLevel(name, place, NOTHING) for name in ("one", "two", "three")]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest-xdist ignores it
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        load._build(levels, Silent())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load._build(levels, Silent())
+    finally:
+        signal.signal(signal.SIGINT, handler)
     new = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert all_gone(*new)
