@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,14 @@ pytestmark = pytest.mark.slow
 
 HANGS = (sys.executable, "-c", "import time; time.sleep(3600)")
 NOTHING: Any = None  # a proof that no level gets to
+
+
+class Interrupted(TestedLevel):
+    """Ctrl-C comes while others are built."""
+
+    def build(self) -> None:
+        time.sleep(1)
+        raise KeyboardInterrupt
 
 
 def test_levels_are_built_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,13 +48,9 @@ def test_an_interrupt_ends_what_is_being_built(
     monkeypatch.setattr(load, "CORES_TO_BUILD", 1)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     place = place_of(tmp_path)._replace(command=HANGS)
-    levels = [TestedLevel(name, place, NOTHING) for name in ("one", "two", "three")]
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest-xdist ignores it
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            load._build(levels, Silent())
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    names = ("one", "two", "three")
+    levels = [Interrupted("zero", place, NOTHING), *(TestedLevel(n, place, NOTHING) for n in names)]
+    with pytest.raises(KeyboardInterrupt):
+        load._build(levels, Silent())
     new = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert all_gone(*new)
