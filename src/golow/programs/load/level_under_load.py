@@ -104,6 +104,10 @@ class LevelUnderLoad:
         """Process id of the level."""
         return self._served.pid
 
+    def kill(self) -> None:
+        """Kill its process, from any thread; what waits for it fails."""
+        self._served.kill()
+
     def load(self) -> None:
         """Build the level for all buckets, and warm it up."""
         began = time.monotonic()

@@ -151,7 +151,7 @@ def _build(levels: Sequence[TestedLevel], observer: Observer) -> None:
         except BaseException:  # Ctrl-C: what is being built ends with its process
             pool.shutdown(wait=False, cancel_futures=True)
             for level in levels:
-                level.end()
+                level.stop()
             raise
 
 

@@ -71,7 +71,7 @@ class TestedLevel:
         """Start its process and build it. Other levels may be built meanwhile, in other threads."""
         with self._recorded():
             under = self._under = LevelUnderLoad(self._level, self._place, self._contexts)
-            if self._over:  # ended by another thread meanwhile
+            if self._over:  # stopped meanwhile
                 self.end()
                 return
             under.load()
@@ -119,9 +119,14 @@ class TestedLevel:
             self.throughput = found.throughput or self.throughput
         return found
 
+    def stop(self) -> None:
+        """End `build`, which runs in another thread."""
+        self._over = True
+        if self._under is not None:
+            self._under.kill()
+
     def end(self) -> None:
         """End its process."""
-        self._over = True
         if self._under is not None:
             self._under.__exit__()
             self._under, self._ended = None, self._under
