@@ -109,6 +109,13 @@ class Conversation:
             self._kill()
             self._log.close()
 
+    def kill(self) -> None:
+        """Kill its process group, from any thread. Another one that waits for an answer then gets
+        `WorkerFailure`, and ends the conversation."""
+        if not self._ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def end(self) -> float:
         """Make the worker exit; seconds from the request until its process is gone."""
         began = time.perf_counter()

@@ -110,6 +110,12 @@ def program(variant: str) -> ArrayProgram:
         def opened(self) -> Any:
             return self.compiled
 
+        def settings_for(self, contexts: int, threads: int) -> dict[str, Any]:
+            if contexts == 1:
+                return {}
+            streams, every = str(contexts), str(contexts * threads)
+            return {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": every}
+
         def open(self, folder: Path, workload: Workload) -> None:
             own = SETTINGS | {"INFERENCE_NUM_THREADS": str(workload.threads)} | self.settings
             settings = {name: value for name, value in own.items() if value is not None}

@@ -8,6 +8,7 @@ from golow.compiled.callable_levels import IN_TORCH
 from golow.levels import ladder
 from golow.programs.comparison.recommended import faster, recommended, right, wrong_eager
 from golow.records.comparison import Comparison, Run
+from golow.report.comparison.busy import remedy
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
 from golow.report.recipes import Recipe, lines_to_paste
@@ -99,7 +100,7 @@ def _which_level(comparison: Comparison) -> str:
         if unclear:
             return (
                 f"No level is clearly faster than {name} for {what} at this size, but "
-                f"{', '.join(unclear)} stayed unclear: allow a longer time limit."
+                f"{', '.join(unclear)} stayed unclear: {remedy(comparison)}"
             )
         verb = "is" if len(others) == 1 else "are"
         stay = f"Stay with {name} for {what} at this size: {', '.join(others)} {verb} not faster."
@@ -116,8 +117,8 @@ def _why_none(comparison: Comparison) -> str:
     if matching:
         verb = "has" if len(matching) == 1 else "have"
         return (
-            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: allow a "
-            "longer time limit."
+            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: "
+            f"{remedy(comparison)}"
         )
     if not others:
         return f"{name} is the only level that ran."
