@@ -31,6 +31,7 @@ from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_re
 from golow.lower.fuse.pooling import pool_images, skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
+from golow.lower.fuse.requantisation import fuse_requantisation
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.volumes import keep_volumes, norm_volumes
 from golow.lower.ir.clean_up import eliminate_dead_code
@@ -113,6 +114,8 @@ INFERENCE: Order = (
     average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    # A rounding for several layers is one by now.
+    fuse_requantisation,
     eliminate_dead_code,
 )
 
