@@ -97,8 +97,33 @@ def test_ranges_are_those_of_all_samples() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     first, second = torch.tensor([[0.5, -3.0]]), torch.tensor([[2.0, 1.0]])
     found = calibrated(module, ["0", "2"], samples_of(first, second))
-    assert found["0"] == (True, 3.0)
+    assert found["0"] == (True, 3.0, "")
     assert not found["2"].signed
+
+
+class Readers(nn.Module):
+    """Layers that read one tensor, before and after it is changed in place, and another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.same, self.changed, self.copy = (nn.Linear(2, 2) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 0
+        y = self.one(x) + self.same(x) + self.copy(x.clone())
+        return y + self.changed(x.relu_())
+
+
+def test_layers_that_read_one_tensor_share_its_scale(tmp_path: Path) -> None:
+    made = quantized(Readers().eval(), "int8", samples_of(torch.randn(4, 2), torch.randn(4, 2)))
+    assert {layer.path: layer.like for layer in made.layers} == {
+        "one": "", "same": "one", "changed": "", "copy": "",
+    }  # fmt: skip
+    again = as_quantized(Readers().eval(), made.layers)
+    again.load_state_dict(made.module.state_dict())
+    for module in (made.module, again):
+        scales = {id(layer.input_scale) for layer in module.modules() if hasattr(layer, "rule")}
+        assert len(scales) == 3
 
 
 def test_a_percentile_leaves_out_outliers() -> None:

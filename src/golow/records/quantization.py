@@ -20,12 +20,14 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
     each output, symmetric. Activations, of ``int8`` alone: one scale for the tensor, no offset;
     signed: from -128 to 127, otherwise from 0 to 255, for what was never negative in the
     calibration. A value is multiplied by the scale, rounded to the nearest whole number, of two
-    equally near ones to the even one, and clipped to the range.
+    equally near ones to the even one, and clipped to the range. like: an earlier layer that reads
+    the same tensor, and so has the same scale, which both share.
     """
 
     path: str
     rule: QuantizationRule
     signed: bool = True
+    like: str = ""
 
     @property
     def lowest(self) -> int:

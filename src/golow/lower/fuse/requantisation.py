@@ -32,9 +32,7 @@ REQUANTISATION = Rule(
         node(
             "rounding",
             Quantize,
-            x=node(
-                "layer", QuantizedConvolution, QuantizedLinear, result_scale=None, alone=True
-            ),
+            x=node("layer", QuantizedConvolution, QuantizedLinear, result_scale=None, alone=True),
         )
     ],
     _with_rounding,

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from golow.records.errors import GolowError
 from golow.records.quantization import KeptLayer, QuantizationRule, QuantizedLayer
 from golow.workload.quantization.calibration import Range, Samples, calibrated
-from golow.workload.quantization.quantized_layers import KINDS, Quantized, replace_layer
+from golow.workload.quantization.quantized_layers import (
+    KINDS,
+    Quantized,
+    replace_layer,
+    share_scales,
+)
 
 LARGEST_WEIGHT = 127
 NOT_REACHED = "the calibration does not reach it"
@@ -46,10 +51,11 @@ def quantized(
         ranges = dict.fromkeys(fitting, Range(signed=True, size=0.0))
     layers = []
     for path, found in ranges.items():
-        described = QuantizedLayer(path=path, rule=rule, signed=found.signed)
+        described = QuantizedLayer(path=path, rule=rule, signed=found.signed, like=found.like)
         original = module.get_submodule(path)
         replace_layer(module, original, quantized_layer(original, described, found.size))
         layers.append(described)
+    share_scales(module, layers)
     if not layers:
         raise GolowError(
             "the model has no convolution of images and no linear layer to quantise",

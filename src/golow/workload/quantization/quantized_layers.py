@@ -104,7 +104,17 @@ def as_quantized(module: nn.Module, layers: Sequence[QuantizedLayer]) -> nn.Modu
                 "name the model that was quantised.",
             )
         replace_layer(module, original, kind(original, rule))  # type: ignore[arg-type]
+    share_scales(module, layers)
     return module
+
+
+def share_scales(module: nn.Module, layers: Sequence[QuantizedLayer]) -> None:
+    """Give layers that read the same tensor one scale in memory, so that a level sees that they
+    read the same whole numbers. Raises `GolowError` if there is no such layer."""
+    for rule in layers:
+        first = found_layer(module, rule.like) if rule.like else None
+        if isinstance(first, Quantized):
+            found_layer(module, rule.path).input_scale = first.input_scale
 
 
 def found_layer(module: nn.Module, path: str) -> nn.Module:

@@ -26,9 +26,7 @@ class Rounding(NamedTuple):
     reads: dict[int, Tensor]
 
 
-def with_rounding(
-    build: Builder, scale: Ref | None, post_ops: list[PostOp], axes: int
-) -> Rounding:
+def with_rounding(build: Builder, scale: Ref | None, post_ops: list[PostOp], axes: int) -> Rounding:
     """Append the rounding, if there is a scale. axes: of the primitive's target."""
     if scale is None:
         return Rounding(post_ops, {})
