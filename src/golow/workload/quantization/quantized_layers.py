@@ -113,8 +113,9 @@ def share_scales(module: nn.Module, layers: Sequence[QuantizedLayer]) -> None:
     read the same whole numbers. Raises `GolowError` if there is no such layer."""
     for rule in layers:
         first = found_layer(module, rule.like) if rule.like else None
-        if isinstance(first, Quantized):
-            found_layer(module, rule.path).input_scale = first.input_scale
+        layer = found_layer(module, rule.path)
+        if isinstance(first, Quantized) and isinstance(layer, Quantized):
+            layer.input_scale = first.input_scale
 
 
 def found_layer(module: nn.Module, path: str) -> nn.Module:

@@ -39,7 +39,7 @@ def quantized_convolution(build: Builder, arguments: QuantizedConvolution) -> No
     """activation(convolution(x, weight) * scale + bias + residual), in channels last; rounded if
     the next layer reads whole numbers."""
     require_vnni(build)
-    output, x, bias = build.current.output(), build.current.value(arguments.x), arguments.bias
+    x, bias = build.current.value(arguments.x), arguments.bias
     kernel, groups = build.current.value(arguments.weight).shape, arguments.groups
     vector = Descriptor.plain((kernel[0],))
     described = (
