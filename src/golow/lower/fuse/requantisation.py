@@ -5,11 +5,41 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, Ref
+from golow.lower.ir.operator import written
 from golow.lower.ir.patterns import Fusion, Match, Rule, fuse, node
+from golow.lower.operators.max_pool import MaxPool
 from golow.lower.operators.quantize import Quantize
 from golow.lower.operators.quantized_convolution import QuantizedConvolution
 from golow.lower.operators.quantized_linear import QuantizedLinear
+
+
+def round_before_pooling(graph: Graph) -> Graph:
+    """Round what a max pooling reads instead of its result: the largest of rounded numbers is the
+    rounded largest one."""
+    return fuse(graph, POOLED)
+
+
+def _rounded_first(match: Match) -> list[Fusion]:
+    rounding, pool = match.arguments("rounding", Quantize), match.arguments("pool", MaxPool)
+    whole = match["rounding"].output
+    value = msgspec.structs.replace(
+        whole, name=f"{whole.name}_all", shape=match["pool"].shape(pool.x)
+    )
+    before = written(
+        match["rounding"].node,
+        msgspec.structs.replace(rounding, x=pool.x),
+        name=value.name,
+        outputs=(value,),
+    )
+    operator = msgspec.structs.replace(pool, x=Ref(name=value.name))
+    return [Fusion(operator, "pool", ("rounding",), "rounding", (whole,), (before,))]
+
+
+POOLED = Rule(
+    [node("rounding", Quantize, x=node("pool", MaxPool, indices=False, alone=True))],
+    _rounded_first,
+)
 
 
 def fuse_requantisation(graph: Graph) -> Graph:

@@ -8,6 +8,7 @@ import torch
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 from golow.levels.direct.onednn.bindings import library as binding
 from golow.levels.direct.onednn.level import probe
@@ -115,6 +116,20 @@ def test_ties_go_to_the_even_number_and_ends_are_clipped() -> None:
     second = quantized_networks.linear(torch.eye(len(numbers)).int(), scale=1.0)
     for size in (32.0, 127.0):
         assert_exact(Pair(first, second, shortcut=False, relu=False), torch.tensor([[size]]))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_whole_numbers_are_pooled(signed: bool) -> None:
+    """All negative too: what surrounds the image is smaller than all numbers."""
+
+    class Pooled(Pair):
+        def between(self, y: Tensor, x: Tensor) -> Tensor:
+            return functional.max_pool2d(y, 3, 2, 1)
+
+    first = quantized_networks.convolution(-whole(5, 3, 3, 3, low=0), padding=1)
+    second = quantized_networks.convolution(whole(4, 5, 1, 1), signed=signed, scale=1 / 3)
+    x = whole(2, 3, 9, 7, low=0, seed=2).float()
+    assert_exact(Pooled(first, second, shortcut=False, relu=False), x)
 
 
 def test_a_wrong_scale_is_found_in_the_layer_that_rounds() -> None:

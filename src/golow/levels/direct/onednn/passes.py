@@ -30,7 +30,7 @@ from golow.lower.fuse.epilogue_fusion import (
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_relu
 from golow.lower.fuse.pooling import pool_images, skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
-from golow.lower.fuse.requantisation import fuse_requantisation
+from golow.lower.fuse.requantisation import fuse_requantisation, round_before_pooling
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.volumes import keep_volumes, norm_volumes
@@ -115,6 +115,7 @@ INFERENCE: Order = (
     # The patterns before look for values with one reader.
     merge_equal_nodes,
     # A rounding for several layers is one by now.
+    round_before_pooling,
     fuse_requantisation,
     eliminate_dead_code,
 )
