@@ -104,7 +104,7 @@ def quantize(
     ``int8-weights``. clipping_percentile: of the values of an activation that its range must hold;
     100 is min-max. samples: for the calibration. test_samples: for the statements, all of the test
     part unless given. gate: share of the original accuracy that must be kept. rivals: also quantise
-    by ONNX Runtime's quantiser.
+    as users of ONNX Runtime, OpenVINO (NNCF) and torchao do.
 
     Raises `GolowError` for errors that the caller can fix.
     """

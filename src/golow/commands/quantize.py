@@ -73,7 +73,8 @@ def quantize(
     rivals: Annotated[
         bool,
         typer.Option(
-            "--rivals", help="Also quantise by ONNX Runtime's quantiser, as its users do."
+            "--rivals",
+            help="Also quantise as users of ONNX Runtime, OpenVINO (NNCF) and torchao do.",
         ),
     ] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data set's files.")] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from golow.lower.capture.module_outputs import leaves_of
 from golow.observer import Observer
-from golow.programs.quantization.onnxruntime_quantizer import NAME, QuantizedSession
+from golow.programs.quantization.other_quantizers import OTHERS, OtherQuantizer, Outputs
 from golow.programs.quantization.quantization_record import (
     Movement,
     OtherQuantization,
@@ -38,7 +38,6 @@ from golow.workload.request import Request
 
 GATE = 0.99
 SAMPLES = 512
-Outputs = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,8 @@ def quantize(
     movement, accuracy = stated(
         outputs_of(original), outputs_of(made.module.eval()), samples, settings.gate
     )
-    others = (_other(prepared, samples, settings, observer),) if settings.rivals else ()
+    quantizers = OTHERS if settings.rivals else ()
+    others = tuple(_other(one, prepared, samples, settings, observer) for one in quantizers)
     created = datetime.now(UTC)
     record = Quantization(
         id=f"{created:%Y%m%d-%H%M%S}-{file_name(network.model, LONGEST_PART)}-{settings.rule}",
@@ -148,17 +148,21 @@ def stated(
 
 
 def _other(
-    prepared: Prepared, samples: Samples, settings: QuantizationSettings, observer: Observer
+    quantizer: OtherQuantizer,
+    prepared: Prepared,
+    samples: Samples,
+    settings: QuantizationSettings,
+    observer: Observer,
 ) -> OtherQuantization:
-    """Quantise the network by ONNX Runtime's quantiser."""
-    observer.stage("quantising by ONNX Runtime")
+    name = quantizer.name
+    observer.stage(f"quantising by {name}")
     try:
         with scratch_folder() as folder:
-            session = QuantizedSession(prepared, samples, folder)
-            found = stated(outputs_of(prepared.module), session, samples, settings.gate)
+            moved = quantizer.make(prepared, samples, folder)
+            found = stated(outputs_of(prepared.module), moved, samples, settings.gate)
     except Unsupported as error:
-        return OtherQuantization(name=NAME, reason=error.reason)
-    return OtherQuantization(name=NAME, movement=found[0], accuracy=found[1])
+        return OtherQuantization(name=name, reason=error.reason)
+    return OtherQuantization(name=name, movement=found[0], accuracy=found[1])
 
 
 def outputs_of(module: nn.Module) -> Outputs:
