@@ -175,6 +175,25 @@ def test_what_cannot_be_quantised_is_kept_with_its_reason() -> None:
     made.module(x)
 
 
+@pytest.mark.parametrize("keep", [["first"], ["first", "deep"], ["head", "head"]])
+def test_named_layers_are_kept(keep: list[str]) -> None:
+    module, x = Blocks().eval(), torch.randn(2, 3, 9, 9)
+    made = quantized(module, "int8", samples_of(x), keep=keep)
+    assert {layer.path for layer in made.layers} == {"first", "second", "deep", "head"} - set(keep)
+    assert {layer.path: layer.reason for layer in made.kept} == dict.fromkeys(
+        keep, "it is to be kept"
+    )
+
+
+def test_a_module_stands_for_its_layers() -> None:
+    module = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), nn.Linear(3, 3)).eval()
+    made = quantized(module, "int8", samples_of(torch.randn(2, 3)), keep=["0"])
+    assert [layer.path for layer in made.layers] == ["1"]
+    with pytest.raises(GolowError, match="no linear layer in 'fist' to keep") as raised:
+        quantized(Blocks().eval(), "int8", samples_of(torch.randn(2, 3, 9, 9)), keep=["fist"])
+    assert "did you mean first?" in str(raised.value)
+
+
 def test_pytorchs_own_encoder_keeps_its_layers() -> None:
     encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     module = nn.Sequential(encoder, nn.Linear(8, 3)).eval()

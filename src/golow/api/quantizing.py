@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
 
@@ -85,6 +86,8 @@ def quantize(
     calibrate: str,
     out: str | Path,
     rule: QuantizationRule = "int8",
+    keep: Sequence[str] = (),
+    rank_layers: bool = False,
     clipping_percentile: float = 100.0,
     samples: int = 512,
     test_samples: int | None = None,
@@ -101,10 +104,12 @@ def quantize(
 
     calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
     classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8`` or
-    ``int8-weights``. clipping_percentile: of the values of an activation that its range must hold;
-    100 is min-max. samples: for the calibration. test_samples: for the statements, all of the test
-    part unless given. gate: share of the original accuracy that must be kept. rivals: also quantise
-    as users of ONNX Runtime, OpenVINO (NNCF) and torchao do.
+    ``int8-weights``. keep: layers, or modules with layers, that stay in float32. rank_layers: also
+    measure what keeping each layer brings back, and propose which to keep. clipping_percentile: of
+    the values of an activation that its range must hold; 100 is min-max. samples: for the
+    calibration. test_samples: for the statements, all of the test part unless given. gate: share of
+    the original accuracy that must be kept. rivals: also quantise as users of ONNX Runtime,
+    OpenVINO (NNCF) and torchao do.
 
     Raises `GolowError` for errors that the caller can fix.
     """
@@ -115,6 +120,8 @@ def quantize(
     settings = QuantizationSettings(
         calibrate=calibrate,
         rule=rule,
+        keep=keep,
+        rank=rank_layers,
         share=clipping_percentile / 100,
         samples=samples,
         test_samples=test_samples,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from golow.commands.keeping import shown_and_saved
-from golow.commands.options import Model, no_stream
+from golow.commands.options import Model, names, no_stream
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
@@ -61,6 +61,21 @@ def quantize(
         RuleName,
         typer.Option("--rule", help="int8: weights and activations; int8-weights: weights alone."),
     ] = RuleName.int8,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="Layers to keep in float32, or modules whose layers to keep, separated by commas.",
+            show_default=False,
+        ),
+    ] = None,
+    rank_layers: Annotated[
+        bool,
+        typer.Option(
+            "--rank-layers",
+            help="Also measure what keeping each layer in float32 brings back, and propose which "
+            "to keep.",
+        ),
+    ] = False,
     clipping_percentile: Percentile = 100.0,
     samples: Annotated[int, typer.Option(help="Samples for the calibration.")] = 512,
     test_samples: Annotated[
@@ -98,6 +113,8 @@ def quantize(
             calibrate=calibrate,
             out=out,
             rule=rule.value,
+            keep=names(keep) or (),
+            rank_layers=rank_layers,
             clipping_percentile=clipping_percentile,
             samples=samples,
             test_samples=test_samples,

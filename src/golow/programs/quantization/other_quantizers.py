@@ -3,17 +3,14 @@ has the statements about the original, and no verdict against golow's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from torch import Tensor
-
 from golow.programs.quantization import nncf_quantizer, onnxruntime_quantizer, torchao_quantizer
+from golow.programs.quantization.outputs import Outputs
 from golow.programs.quantization.samples import Samples
 from golow.workload.prepare import Prepared
-
-Outputs = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
 
 
 class OtherQuantizer(NamedTuple):

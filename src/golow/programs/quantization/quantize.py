@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from golow.lower.capture.module_outputs import leaves_of
 from golow.observer import Observer
-from golow.programs.quantization.other_quantizers import OTHERS, OtherQuantizer, Outputs
+from golow.programs.quantization.other_quantizers import OTHERS, OtherQuantizer
+from golow.programs.quantization.outputs import Outputs, outputs_of
 from golow.programs.quantization.quantization_record import (
     Movement,
     OtherQuantization,
@@ -24,6 +23,7 @@ from golow.programs.quantization.quantization_record import (
     TaskAccuracy,
 )
 from golow.programs.quantization.samples import INPUTS, Samples, of_data, of_inputs
+from golow.programs.quantization.sensitivity import ranking
 from golow.programs.quantization.statements import AccuracyMeter, MovementMeter, is_scores
 from golow.records.errors import GolowError, Unsupported
 from golow.records.quantization import Calibration, QuantizationRule, QuantizedNetwork
@@ -44,15 +44,18 @@ SAMPLES = 512
 class QuantizationSettings:
     """How to quantise. calibrate: a data set, or ``inputs``. share: of the values of an activation
     that its range must hold. samples: of the calibration. test_samples: of the statements, all of
-    the test part unless given. gate: the share of the accuracy that must be kept. rivals: whether
-    other quantisers are tried as well."""
+    the test part unless given. gate: the share of the accuracy that must be kept. keep: layers, or
+    modules with layers, that stay as they are. rank: whether to find out which layers the network
+    loses most in. rivals: whether other quantisers are tried as well."""
 
     calibrate: str
     rule: QuantizationRule = "int8"
+    keep: Sequence[str] = ()
     share: float = 1.0
     samples: int = SAMPLES
     test_samples: int | None = None
     gate: float = GATE
+    rank: bool = False
     rivals: bool = False
     data_root: Path | None = None
     cache: Path | None = None
@@ -80,6 +83,7 @@ def quantize(
         settings.rule,
         lambda: (batch.inputs for batch in samples.calibration),
         settings.share,
+        settings.keep,
     )
     network = QuantizedNetwork(
         model=prepared.workload.model,
@@ -93,6 +97,9 @@ def quantize(
     movement, accuracy = stated(
         outputs_of(original), outputs_of(made.module.eval()), samples, settings.gate
     )
+    ranked = None
+    if settings.rank:
+        ranked = ranking(original, made, samples, settings.gate, observer)
     quantizers = OTHERS if settings.rivals else ()
     others = tuple(_other(one, prepared, samples, settings, observer) for one in quantizers)
     created = datetime.now(UTC)
@@ -105,6 +112,7 @@ def quantize(
         accuracy=accuracy,
         original_bytes=_bytes(original),
         quantized_bytes=_bytes(made.module),
+        ranking=ranked,
         others=others,
         file=str(file),
     )
@@ -163,17 +171,6 @@ def _other(
     except Unsupported as error:
         return OtherQuantization(name=name, reason=error.reason)
     return OtherQuantization(name=name, movement=found[0], accuracy=found[1])
-
-
-def outputs_of(module: nn.Module) -> Outputs:
-    """The module's outputs for a batch, in PyTorch."""
-
-    def call(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        with torch.inference_mode():
-            found: Any = module(*inputs)
-        return leaves_of(found)
-
-    return call
 
 
 def _prepared(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from golow.workload.quantization.quantized_layers import (
 )
 
 LARGEST_WEIGHT = 127
+CHOSEN = "it is to be kept"
 NOT_REACHED = "the calibration does not reach it"
 
 
@@ -33,16 +35,22 @@ class QuantizedModule(NamedTuple):
 
 
 def quantized(
-    module: nn.Module, rule: QuantizationRule, samples: Samples, share: float = 1.0
+    module: nn.Module,
+    rule: QuantizationRule,
+    samples: Samples,
+    share: float = 1.0,
+    keep: Sequence[str] = (),
 ) -> QuantizedModule:
     """A copy of the module with its convolutions and linear layers quantised by the rule.
 
     samples: for the ranges of activations; `calibrated` has what they are used for. share: of the
-    values that a range must hold. Raises `GolowError` if there is no layer to quantise, and for
-    weights or activations that are not finite.
+    values that a range must hold. keep: layers, or modules with layers, that stay as they are.
+    Raises `GolowError` if there is no layer to quantise or to keep, and for weights or activations
+    that are not finite.
     """
     module = copy.deepcopy(module)
     reasons = dict(_layers(module))
+    reasons |= dict.fromkeys(_within(reasons, keep), CHOSEN)
     fitting = [path for path, reason in reasons.items() if not reason]
     if rule == "int8":
         ranges = calibrated(module, fitting, samples, share)
@@ -100,6 +108,21 @@ def _layers(module: nn.Module) -> Iterator[tuple[str, str]]:
     for path, layer in module.named_modules():
         if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) and path:
             yield path, _unfit(module, path, layer)
+
+
+def _within(paths: Iterable[str], names: Sequence[str]) -> Iterator[str]:
+    """Yield the paths that are one of the names, or inside of one. Raises `GolowError` for a name
+    without any."""
+    known = list(paths)
+    for name in names:
+        found = [path for path in known if path == name or path.startswith(f"{name}.")]
+        if not found:
+            near = get_close_matches(name, known, 2)
+            raise GolowError(
+                f"the model has no convolution and no linear layer in {name!r} to keep",
+                f"did you mean {' or '.join(near)}?" if near else "name layers of the model.",
+            )
+        yield from found
 
 
 def _unfit(module: nn.Module, path: str, layer: nn.Module) -> str:
