@@ -19,13 +19,9 @@ from golow.records.quantization import QuantizedLayer, QuantizedNetwork
 from golow.workload.prepare import prepare
 from golow.workload.quantization.calibration import BINS, calibrated
 from golow.workload.quantization.quantize import quantized, quantized_layer
-from golow.workload.quantization.quantized_layers import (
-    Quantized,
-    QuantizedLinear,
-    as_quantized,
-    parameter_count,
-)
+from golow.workload.quantization.quantized_layers import Quantized, QuantizedLinear
 from golow.workload.quantization.quantized_weights import KEY, read_quantized, write_quantized
+from golow.workload.quantization.replacing import as_quantized, parameter_count
 from golow.workload.request import Request
 from support.examples import examples
 from support.models.quantized_networks import Blocks, samples_of
@@ -88,6 +84,55 @@ def test_the_layer_is_what_its_rule_says() -> None:
     wanted = sums * layer.output_scale.double().numpy() + layer.bias.detach().double().numpy()
     found = copy.deepcopy(layer).double()(x.double()).detach().numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- weights of 4 bits
+
+
+@given(st.sampled_from((2, 4, 32, 64)), st.floats(1e-30, 1e30), st.integers(0, 9))
+@examples(30)
+def test_four_bits_are_within_half_a_unit_of_what_is_not_clipped(
+    group: int, size: float, seed: int
+) -> None:
+    original = nn.Linear(3 * group, 5)
+    weight = torch.randn(5, 3 * group, generator=torch.Generator().manual_seed(seed)) * size
+    original.weight.data = weight
+    rule = QuantizedLayer(path="layer", rule="int4-weights", group=group)
+    layer = quantized_layer(original, rule, 0.0)
+    assert layer.weight.dtype == torch.uint8 and layer.weight.shape == (5, 3, group // 2)
+    assert layer.numbers == weight.numel()
+    back = layer(torch.eye(3 * group)).detach().T - original.bias.detach()[:, None]
+    unit = layer.output_scale.expand(5, 3, group).flatten(1)
+    back, clipped = back.double(), weight.double().clamp(-8 * unit, 7 * unit)
+    assert bool(((back - clipped).abs() <= unit * 0.501 + 1e-6).all())
+    # Clipping never costs more than it gives: all weights within the range are the first try.
+    whole = weight.reshape(5, 3, group).double()
+    step = whole.abs().amax(2, keepdim=True) / 7
+    plain = (torch.round(whole / step) * step - whole).square().sum()
+    assert float((back - weight).square().sum()) <= float(plain) * 1.01 + 1e-12
+
+
+def test_a_group_of_zeros_and_an_outlier_leave_the_others_alone() -> None:
+    original = nn.Linear(8, 1, bias=False)
+    original.weight.data = torch.tensor([[0.0, 0, 1e30, 1, 0.7, -0.7, 0.1, 0.2]])
+    rule = QuantizedLayer(path="layer", rule="int4-weights", group=2)
+    layer = quantized_layer(original, rule, 0.0)
+    back = layer(torch.eye(8)).detach().flatten()
+    assert back[:2].tolist() == [0, 0]
+    assert float(back[2]) == pytest.approx(1e30, rel=0.1) and float(back[3]) == 0
+    assert back[4:6].tolist() == pytest.approx([0.7, -0.7], rel=0.1)
+
+
+def test_layers_without_groups_are_kept() -> None:
+    module = nn.Sequential(nn.Linear(96, 64), nn.Linear(64, 48), nn.Linear(48, 3)).eval()
+    made = quantized(module, "int4-weights", samples_of(), group=32)
+    assert [layer.path for layer in made.layers] == ["0", "1"]
+    assert {layer.path: layer.reason for layer in made.kept} == {
+        "2": "its 48 inputs are no groups of 32"
+    }
+    with pytest.raises(GolowError, match="no convolution of images and no linear layer") as raised:
+        quantized(nn.Sequential(nn.Conv2d(1, 1, 1)).eval(), "int4-weights", samples_of())
+    assert "int4-weights quantises only Linear" in str(raised.value)
 
 
 # ---------------------------------------------------------------- calibration

@@ -26,8 +26,8 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
-from golow.workload.quantization.quantized_layers import parameter_count
 from golow.workload.quantization.quantized_weights import read_quantized
+from golow.workload.quantization.replacing import parameter_count
 from golow.workload.request import (
     Loss,
     Request,

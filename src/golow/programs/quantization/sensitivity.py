@@ -25,7 +25,7 @@ from golow.programs.quantization.samples import Samples
 from golow.programs.quantization.statements import MovementMeter, is_scores
 from golow.workload.batch import Batch
 from golow.workload.quantization.quantize import QuantizedModule
-from golow.workload.quantization.quantized_layers import replace_layer
+from golow.workload.quantization.replacing import replace_layer
 
 MOST_SAMPLES = 256
 

@@ -40,6 +40,7 @@ from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.narrow_layers import name_narrow_layers
 from golow.lower.recognise.quantized_layers import name_quantized_layers
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
@@ -87,6 +88,7 @@ INFERENCE: Order = (
     join_rows,
     drop_conversions,
     name_quantized_layers,
+    name_narrow_layers,
     name_written_activations,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
