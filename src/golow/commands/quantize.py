@@ -43,6 +43,7 @@ class RuleName(StrEnum):
 
     int8 = "int8"
     int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
 
 
 def quantize(
@@ -59,8 +60,14 @@ def quantize(
     ],
     rule: Annotated[
         RuleName,
-        typer.Option("--rule", help="int8: weights and activations; int8-weights: weights alone."),
+        typer.Option(
+            "--rule",
+            help="int8: weights and activations; int8-weights and int4-weights: weights alone.",
+        ),
     ] = RuleName.int8,
+    group: Annotated[
+        int, typer.Option(help="Of int4-weights: inputs that share a scale, 32, 64 or 128.")
+    ] = 64,
     keep: Annotated[
         str | None,
         typer.Option(
@@ -113,6 +120,7 @@ def quantize(
             calibrate=calibrate,
             out=out,
             rule=rule.value,
+            group=group,
             keep=names(keep) or (),
             rank_layers=rank_layers,
             clipping_percentile=clipping_percentile,

@@ -32,7 +32,7 @@ from golow.storage.files import CACHE_HINT, writing
 from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
 from golow.workload.prepare import Prepared, prepare
-from golow.workload.quantization.quantize import quantized
+from golow.workload.quantization.quantize import GROUP, GROUPS, quantized
 from golow.workload.quantization.quantized_weights import read_quantized, write_quantized
 from golow.workload.request import Request
 
@@ -44,12 +44,14 @@ SAMPLES = 512
 class QuantizationSettings:
     """How to quantise. calibrate: a data set, or ``inputs``. share: of the values of an activation
     that its range must hold. samples: of the calibration. test_samples: of the statements, all of
-    the test part unless given. gate: the share of the accuracy that must be kept. keep: layers, or
-    modules with layers, that stay as they are. rank: whether to find out which layers the network
+    the test part unless given. gate: the share of the accuracy that must be kept. group: inputs
+    that share a scale of ``int4-weights``. keep: layers, or modules with layers, that stay as they
+    are. rank: whether to find out which layers the network
     loses most in. rivals: whether other quantisers are tried as well."""
 
     calibrate: str
     rule: QuantizationRule = "int8"
+    group: int = GROUP
     keep: Sequence[str] = ()
     share: float = 1.0
     samples: int = SAMPLES
@@ -84,6 +86,7 @@ def quantize(
         lambda: (batch.inputs for batch in samples.calibration),
         settings.share,
         settings.keep,
+        settings.group,
     )
     network = QuantizedNetwork(
         model=prepared.workload.model,
@@ -217,6 +220,11 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         raise GolowError(
             f"{request.weights} is a quantised network already",
             "give the weights it was made from.",
+        )
+    if settings.group not in GROUPS:
+        raise GolowError(
+            f"groups of {settings.group} inputs",
+            f"--group is one of {', '.join(map(str, GROUPS))}.",
         )
     if not 0.5 <= settings.share <= 1:
         raise GolowError(

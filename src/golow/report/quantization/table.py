@@ -70,7 +70,10 @@ def described(record: Quantization) -> Iterator[str]:
 def network_text(network: QuantizedNetwork) -> str:
     """The number of layers, and where the scales of activations are from."""
     layers = f"{len(network.layers)} layer{'s' if len(network.layers) != 1 else ''}"
+    groups = sorted({layer.group for layer in network.layers if layer.group})
     text = f"{layers} with int8 weights, a scale for each output"
+    if groups:
+        text = f"{layers} with int4 weights, a scale for each {groups[0]} inputs of an output"
     found = network.calibration
     if found is None:
         return f"{text}; activations are not quantised"
