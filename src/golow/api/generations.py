@@ -124,8 +124,9 @@ def generate(
     module (docs/use/generation.md). text: what the texts begin with; without it prompts of
     ``prompt`` tokens are drawn. tokens: to generate. batch: texts together; several sizes are
     measured one after the other. temperature, top_k, top_p: how a token is chosen; temperature 0
-    takes the likeliest. workers: commands of your own levels, by name. seconds: of the race for
-    each level.
+    takes the likeliest. precision: ``int8-weights`` and ``int4-weights`` quantise the weights of
+    linear layers first; every level then is compared with the quantised network. workers: commands
+    of your own levels, by name. seconds: of the race for each level.
 
     Raises `GolowError` for errors that the caller can fix, `GenerationInterrupted` (with what was
     measured) on Ctrl-C. What goes wrong at a level is its result.

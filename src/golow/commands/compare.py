@@ -58,6 +58,7 @@ class ComparedPrecisionName(StrEnum):
     fp16 = PrecisionName.fp16.value
     int8 = "int8"
     int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
 
 
 ComparedPrecision = Annotated[
@@ -65,8 +66,8 @@ ComparedPrecision = Annotated[
     typer.Option(
         "--precision",
         help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
-        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8 "
-        "and int8-weights quantise the network first and compare the quantised network.",
+        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
+        "int8-weights and int4-weights quantise the network first and compare the quantised one.",
     ),
 ]
 Calibrate = Annotated[

@@ -26,6 +26,8 @@ class TextPrecisionName(StrEnum):
 
     default = "default"
     bf16 = "bf16"
+    int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
 
 
 TextModel = Annotated[
@@ -61,7 +63,8 @@ def generate(
         TextPrecisionName,
         typer.Option(
             "--precision",
-            help="Weights, caches and arithmetic of every level; default is float32.",
+            help="Weights, caches and arithmetic of every level; default is float32. int8-weights "
+            "and int4-weights quantise the weights of linear layers; all else stays float32.",
         ),
     ] = TextPrecisionName.default,
     temperature: Annotated[

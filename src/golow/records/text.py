@@ -7,7 +7,7 @@ from typing import Literal
 from golow.records.record import Record
 from golow.records.workload import ModelSource
 
-TextPrecision = Literal["default", "bf16"]
+TextPrecision = Literal["default", "bf16", "int8-weights", "int4-weights"]
 Alphabet = Literal["", "bytes", "huggingface"]
 
 

@@ -26,8 +26,8 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
-from golow.workload.quantization.quantized_layers import parameter_count
-from golow.workload.quantization.quantized_weights import read_quantized
+from golow.workload.quantization.quantized_weights import with_quantized_layers
+from golow.workload.quantization.replacing import parameter_count
 from golow.workload.request import (
     Loss,
     Request,
@@ -180,15 +180,13 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
 
 def _with_quantized_layers(source: ModelSource, request: Request) -> ModelSource:
     """The source of the quantised network, if the file of weights holds one."""
-    network = None if request.weights is None else read_quantized(Path(request.weights))
-    if network is None:
-        return source
-    if request.mode == "train":
+    quantized = with_quantized_layers(source, request.weights)
+    if quantized.quantized and request.mode == "train":
         raise GolowError(
             f"{request.weights} is a quantised network, which cannot be trained",
             "train the network that it was made from.",
         )
-    return msgspec.structs.replace(source, quantized=network.layers)
+    return quantized
 
 
 def _name_of(source: ModelSource) -> str:

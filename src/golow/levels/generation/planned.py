@@ -34,7 +34,7 @@ class Planned:
 def planned(bundle: TextBundle) -> Planned:
     """The generator; raises `Unsupported` for a step that the level cannot run."""
     work = bundle.workload
-    if work.precision != "default":
+    if work.precision == "bf16":
         raise Unsupported("onednn", "it computes in float32")
     texts = Generation(longest=work.longest, batch=work.batch)
     wanted = Wanted(level="onednn", threads=work.threads)

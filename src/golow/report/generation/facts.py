@@ -19,7 +19,7 @@ def title(found: Generation) -> str:
     parts = [
         f"{work.model}, {work.tokens} tokens behind {work.prompt}",
         f"batch {batches}",
-        "bf16" if work.precision == "bf16" else "float32",
+        "float32" if work.precision == "default" else work.precision,
     ]
     sampling = work.sampling
     if not sampling.is_greedy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from golow.records.errors import GolowError
 from golow.records.text import Sampling, TextPrecision
@@ -54,10 +54,10 @@ def require_sense(request: TextRequest) -> None:
         raise GolowError(
             f"{request.tokens} tokens have no step between them", "use --tokens 2 or more."
         )
-    if request.precision not in ("default", "bf16"):
+    if request.precision not in get_args(TextPrecision):
         raise GolowError(
             f"texts are not generated in the precision {request.precision!r}",
-            "use --precision default (float32) or bf16.",
+            "use --precision default (float32), bf16, int8-weights or int4-weights.",
         )
     require_sampling(request.sampling)
 

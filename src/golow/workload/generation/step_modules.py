@@ -15,6 +15,7 @@ from golow.models.gpt2_step import Gpt2Step
 from golow.records.errors import GolowError
 from golow.records.text import TextPrecision
 from golow.workload.generation.huggingface_step import HuggingFaceStep
+from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.source import users_code
 
 CONTRACT = (
@@ -27,7 +28,7 @@ def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
     """The step module, with caches for so many texts of up to so many tokens. A module that is
     none of the known kinds is a step module already, with caches of its own."""
     if isinstance(module, Gpt2):
-        return Gpt2Step(module, batch, longest).to(module.lm_head.weight).eval()
+        return Gpt2Step(module, batch, longest).to(module.transformer.ln_f.weight).eval()
     if is_huggingface(module):
         return HuggingFaceStep(module, batch, longest).eval()
     return module
@@ -94,18 +95,22 @@ def weight_bytes(module: nn.Module) -> int:
         if not isinstance(layer, nn.Embedding)
         for weight in layer.parameters(recurse=False)
     }
-    return sum(
-        weight.numel() * weight.element_size()
-        for weight in module.parameters()
-        if id(weight) in used or id(weight) not in looked_up
+    quantized = (
+        weight
+        for layer in module.modules()
+        if isinstance(layer, Quantized)
+        for weight in (layer.weight, layer.output_scale)
     )
+    wide = (w for w in module.parameters() if id(w) in used or id(w) not in looked_up)
+    return sum(weight.nbytes for weight in (*wide, *quantized))
 
 
 def in_precision(module: nn.Module, precision: TextPrecision) -> nn.Module:
     """The module with its weights in this precision, and a user's step module with its caches. What
     a model of transformers computes for itself, such as frequencies, stays float32, as it does for
-    those who load it in a precision."""
-    if precision == "default":
+    those who load it in a precision. Weights of whole numbers are given to layers, not to a
+    module."""
+    if precision != "bf16":
         return module
     if not is_huggingface(module):
         return module.bfloat16()

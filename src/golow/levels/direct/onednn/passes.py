@@ -30,6 +30,7 @@ from golow.lower.fuse.epilogue_fusion import (
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_relu
 from golow.lower.fuse.pooling import pool_images, skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.requantisation import fuse_requantisation, round_before_pooling
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.volumes import keep_volumes, norm_volumes
@@ -39,6 +40,7 @@ from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.narrow_layers import name_narrow_layers
 from golow.lower.recognise.quantized_layers import name_quantized_layers
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
@@ -86,6 +88,7 @@ INFERENCE: Order = (
     join_rows,
     drop_conversions,
     name_quantized_layers,
+    name_narrow_layers,
     name_written_activations,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
@@ -113,6 +116,9 @@ INFERENCE: Order = (
     average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    # A rounding for several layers is one by now.
+    round_before_pooling,
+    fuse_requantisation,
     eliminate_dead_code,
 )
 
