@@ -41,6 +41,7 @@ from golow.lower.fuse.norm_fusion import (
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.product_sums import add_within_products
 from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
@@ -191,6 +192,7 @@ INFERENCE: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    multiply_few_rows,
     eliminate_dead_code,
 )
 

@@ -1,0 +1,116 @@
+"""Linear layers of a few rows, as in a step of a language model: the norm before them and the gate
+after them become part of the product, whose time is that of reading its weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from golow.lower.ir.clean_up import eliminate_dead_code
+from golow.lower.ir.graph import Activation, Graph, Node, Ref, Value
+from golow.lower.ir.operator import written
+from golow.lower.ir.rewriting import Links, absorbing, result, rewritten
+from golow.lower.operators.activation import Activate
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.joined_weight import JoinedWeight
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.rms_norm import RmsNorm
+from golow.lower.operators.row_product import RowProduct
+from golow.lower.operators.slice import Slice
+
+MOST_ROWS = 4  # with more, tensor cores read the weight as fast
+LEAST_WEIGHT = 1 << 19  # elements: a library's launch of a smaller one takes as long
+STEP = 8  # the width is a multiple of it: whole pieces of 16 bytes
+
+
+def multiply_few_rows(graph: Graph) -> Graph:
+    """Make linear layers of a few rows and large weights `RowProduct`s, in inference, with an RMS
+    norm that only such layers read, and with the gate of SwiGLU and its kin."""
+    links = Links(graph)
+    layers = {
+        position: layer
+        for position, node in enumerate(graph.nodes)
+        if (layer := Linear.of(node)) is not None and _is_large(links, node, layer)
+    }
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, layer in layers.items():
+        norm, gate = _norm_before(links, layer, layers), _gate_after(links, position, layer)
+        end = position if gate is None else gate[0]
+        before = None if norm is None else RmsNorm.of(links.nodes[norm])
+        product = RowProduct(
+            x=layer.x if before is None else before.x,
+            weight=layer.weight,
+            norm=None if before is None else before.weight,
+            bias=layer.bias,
+            residual=layer.residual,
+            epsilon=None if before is None else before.epsilon,
+            activation=layer.activation if gate is None else gate[1],
+            gated=gate is not None,
+        )
+        others = [links.nodes[at] for at in (norm, end) if at not in (None, position)]  # type: ignore[index]
+        absorbed = absorbing(links.nodes[position], *others)
+        if end != position:
+            replaced[position] = ()
+        outputs = links.nodes[end].outputs
+        replaced[end] = (written(links.nodes[position], product, outputs=outputs, absorbed=absorbed),)
+    return eliminate_dead_code(rewritten(graph, replaced)) if replaced else graph
+
+
+def _is_large(links: Links, node: Node, layer: Linear) -> bool:
+    value, weight = links.values[result(node)], links.values[layer.weight.name]
+    kept = links.maker.get(layer.weight.name)
+    constant = kept is None or JoinedWeight.of(links.nodes[kept]) is not None
+    few = math.prod(value.shape[:-1]) <= MOST_ROWS
+    floating = value.dtype == "float32"
+    fits = weight.shape[1] % STEP == 0 and math.prod(weight.shape) >= LEAST_WEIGHT
+    return constant and few and floating and fits
+
+
+def _norm_before(links: Links, layer: Linear, layers: Iterable[int]) -> int | None:
+    """Position of the norm that makes x, if it does nothing else and only such layers read it."""
+    at = links.made_by(layer.x, RmsNorm.op())
+    if at is None or layer.x.name in links.returned:
+        return None
+    norm, outputs = RmsNorm.of(links.nodes[at]), links.nodes[at].outputs
+    alone = norm is not None and norm.residual is None and norm.axes == 1
+    first = outputs[0] is not None and outputs[0].name == layer.x.name
+    if not alone or not first or any(item is not None for item in outputs[1:]):
+        return None
+    return at if set(links.readers[layer.x.name]) <= {*layers} else None
+
+
+def _gate_after(links: Links, position: int, layer: Linear) -> tuple[int, Activation] | None:
+    """The product of both halves of the layer's columns, the first of them through an activation:
+    its position, and the activation."""
+    value = links.values[result(links.nodes[position])]
+    parts = _halves(links, value)
+    if parts is None or layer.residual is not None or layer.activation is not None:
+        return None
+    gate, other = parts
+    at = links.only_reader(gate)
+    activate = None if at is None else Activate.of(links.nodes[at])
+    if at is None or activate is None:
+        return None
+    active = result(links.nodes[at])
+    end = links.only_reader(active)
+    product = None if end is None else Binary.of(links.nodes[end])
+    if end is None or product is None or links.only_reader(other) != end:
+        return None
+    plain = product.function == "multiply" and product.activation is None
+    both = {product.a, product.b} == {Ref(name=active), Ref(name=other)}
+    return (end, activate.activation) if plain and both else None
+
+
+def _halves(links: Links, value: Value) -> tuple[str, str] | None:
+    """Names of the first and the second half of the value's columns, if nothing else reads it."""
+    readers, half = links.readers[value.name], value.shape[-1] // 2
+    if value.name in links.returned or len(readers) != 2 or value.shape[-1] % 2:
+        return None
+    found: dict[int, str] = {}
+    for reader in readers:
+        part = Slice.of(links.nodes[reader])
+        if part is None or part.axis != len(value.shape) - 1 or part.step != 1:
+            return None
+        if part.stop - part.start == half:
+            found[part.start] = result(links.nodes[reader])
+    return (found[0], found[half]) if set(found) == {0, half} else None

@@ -1,0 +1,115 @@
+"""The product of a few rows by a weight that is read once, on this processor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golow.levels.direct.cudnn.operators.row_product import WARPS, Shape, kernel_of, tiling
+from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.operators.row_product import RowProduct
+from support.direct.cuda_host import run
+from support.direct.kernel_compilation import assert_compile
+
+SILU = Activation(name="silu")
+X = Ref(name="x")
+
+
+def off(shape: Shape, dtype: str, extras: tuple[bool, bool, bool], activation: Activation | None) -> float:
+    """How far the kernel is from PyTorch in float64, over the largest element. extras: whether
+    there are weights of the norm, a bias and a residual."""
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    rows = shape.outputs * (2 if shape.gated else 1)
+    sizes = {
+        "x": (shape.rows, shape.inner), "weight": (rows, shape.inner), "norm": (shape.inner,),
+        "bias": (rows,), "residual": (shape.rows, shape.outputs),
+    }  # fmt: skip
+    there = {"norm": extras[0] and shape.normed, "bias": extras[1], "residual": extras[2]}
+    held = {
+        name: torch.randn(size).to(torch.float32 if name == "norm" else kind)
+        for name, size in sizes.items()
+        if there.get(name, True)
+    }
+    held["weight"] /= shape.inner**0.5
+    expected = RowProduct.meaning(
+        **{name: held[name].double() if name in held else None for name in sizes},
+        epsilon=1e-5 if shape.normed else None,
+        activation=activation,
+        gated=shape.gated,
+    )
+    result = np.zeros(shape.rows * shape.outputs, NUMPY_TYPES[dtype])
+    arrays = [bits(held[name]) if name in held else None for name in sizes]
+    run(kernel_of(dtype, shape, 1e-5, activation), [*arrays, result])
+    raw = torch.from_numpy(result.view(np.uint8)).view(kind).double().reshape(expected.shape)
+    return float((raw - expected).abs().max() / expected.abs().max())
+
+
+def bits(tensor: torch.Tensor) -> np.ndarray:
+    """Memory of a tensor, aligned as a GPU's."""
+    raw = tensor.contiguous().view(torch.uint8).numpy().reshape(-1)
+    memory = np.zeros(raw.size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    memory[start : start + raw.size] = raw
+    return memory[start : start + raw.size]
+
+
+NEAR = {"float32": 2e-6, "bfloat16": 8e-3, "float16": 1e-3}
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(1, 40, 256, normed=True),
+        Shape(1, 24, 64, normed=True, gated=True),
+        Shape(3, 17, 2088),
+        Shape(4, 9, 4096, gated=True),
+        Shape(1, 5, 16392, normed=True),
+        Shape(1, 8450, 8),
+    ],
+    ids=str,
+)
+def test_against_float64(dtype: str, shape: Shape) -> None:
+    assert off(shape, dtype, (True, True, not shape.gated), SILU) < NEAR[dtype]
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 40), st.integers(1, 80), st.booleans(), st.booleans(),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()), st.sampled_from([None, SILU]),
+)  # fmt: skip
+def test_any_sizes(
+    rows: int, outputs: int, eighths: int, normed: bool, gated: bool,
+    extras: tuple[bool, bool, bool], activation: Activation | None,
+) -> None:  # fmt: skip
+    eighths = [1, 2, 5, 9, 33][eighths % 5]  # of each a kernel is compiled
+    shape = Shape(rows, outputs, 8 * eighths, normed, gated)
+    assert off(shape, "bfloat16", (*extras[:2], extras[2] and not gated), activation) < 1e-2
+
+
+@pytest.mark.parametrize("inner", [8, 96, 2048, 8192, 14336, 65536])
+@pytest.mark.parametrize("outputs", [1, 2048, 128256])
+def test_every_piece_and_every_output_has_a_warp(inner: int, outputs: int) -> None:
+    shape = Shape(1, outputs, inner)
+    tiles, kernel = tiling(shape, 8), kernel_of("bfloat16", shape)
+    assert tiles.shares in (1, 2, 4, 8) and WARPS % tiles.shares == 0
+    assert (kernel.grid[0] - 1) * tiles.outputs < outputs <= kernel.grid[0] * tiles.outputs
+
+
+def test_sizes_without_a_kernel() -> None:
+    with pytest.raises(ValueError, match="5 rows"):
+        kernel_of("bfloat16", Shape(5, 8, 64))
+    with pytest.raises(ValueError, match="12 elements"):
+        kernel_of("bfloat16", Shape(1, 8, 12))
+
+
+def test_they_compile() -> None:
+    shapes = [
+        Shape(1, 3072, 2048, normed=True), Shape(1, 8192, 2048, normed=True, gated=True),
+        Shape(1, 2048, 8192), Shape(1, 128256, 2048, normed=True), Shape(4, 4096, 14336),
+    ]  # fmt: skip
+    assert_compile(kernel_of(dtype, shape, 1e-5) for shape in shapes for dtype in NEAR)
