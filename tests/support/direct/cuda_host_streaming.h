@@ -1,3 +1,4 @@
 // What `streaming.cuh` has, on this processor.
 
 template <typename T, int N> inline Vector<T, N> read_once(const T* base) { return load<N>(base); }
+inline void read_soon(const void*) {}

@@ -4,7 +4,7 @@ after them become part of the product, whose time is that of reading its weight.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Activation, Graph, Node, Ref, Value
@@ -27,10 +27,11 @@ def multiply_few_rows(graph: Graph) -> Graph:
     """Make linear layers of a few rows and large weights `RowProduct`s, in inference, with an RMS
     norm that only such layers read, and with the gate of SwiGLU and its kin."""
     links = Links(graph)
+    weights = {item.value.name for item in graph.inputs if item.kind in ("parameter", "constant")}
     layers = {
         position: layer
         for position, node in enumerate(graph.nodes)
-        if (layer := Linear.of(node)) is not None and _is_large(links, node, layer)
+        if (layer := Linear.of(node)) is not None and _is_large(links, weights, node, layer)
     }
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, layer in layers.items():
@@ -56,10 +57,11 @@ def multiply_few_rows(graph: Graph) -> Graph:
     return eliminate_dead_code(rewritten(graph, replaced)) if replaced else graph
 
 
-def _is_large(links: Links, node: Node, layer: Linear) -> bool:
+def _is_large(links: Links, weights: Container[str], node: Node, layer: Linear) -> bool:
+    """weights: values that no step of the graph writes, so that the kernel reads them early."""
     value, weight = links.values[result(node)], links.values[layer.weight.name]
-    kept = links.maker.get(layer.weight.name)
-    constant = kept is None or JoinedWeight.of(links.nodes[kept]) is not None
+    made = links.made_by(layer.weight, JoinedWeight.op())
+    constant = made is not None or layer.weight.name in weights
     few = math.prod(value.shape[:-1]) <= MOST_ROWS
     floating = value.dtype == "float32"
     fits = weight.shape[1] % STEP == 0 and math.prod(weight.shape) >= LEAST_WEIGHT
@@ -68,15 +70,26 @@ def _is_large(links: Links, node: Node, layer: Linear) -> bool:
 
 def _norm_before(links: Links, layer: Linear, layers: Iterable[int]) -> int | None:
     """Position of the norm that makes x, if it does nothing else and only such layers read it."""
-    at = links.made_by(layer.x, RmsNorm.op())
-    if at is None or layer.x.name in links.returned:
+    found = _seen_through(links, layer.x, layers)
+    at = None if found is None else links.made_by(found, RmsNorm.op())
+    if at is None or found is None:
         return None
     norm, outputs = RmsNorm.of(links.nodes[at]), links.nodes[at].outputs
     alone = norm is not None and norm.residual is None and norm.axes == 1
-    first = outputs[0] is not None and outputs[0].name == layer.x.name
-    if not alone or not first or any(item is not None for item in outputs[1:]):
-        return None
-    return at if set(links.readers[layer.x.name]) <= {*layers} else None
+    first = outputs[0] is not None and outputs[0].name == found.name
+    return at if alone and first and outputs[1:] == (None, None) else None
+
+
+def _seen_through(links: Links, x: Ref, layers: Iterable[int]) -> Ref | None:
+    """What only such layers read, directly or through slices that leave nothing out."""
+    readers = {*layers}
+    while x.name not in links.returned and {*links.readers[x.name]} <= readers:
+        at = links.maker.get(x.name)
+        part = None if at is None else Slice.of(links.nodes[at])
+        if at is None or part is None or links.values[part.x.name].shape != links.values[x.name].shape:
+            return x
+        x, readers = part.x, {at}
+    return None
 
 
 def _gate_after(links: Links, position: int, layer: Linear) -> tuple[int, Activation] | None:

@@ -59,6 +59,7 @@ from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.recognise.step_attention import attend_in_steps
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.recognise.whole_attention import (
@@ -192,6 +193,7 @@ INFERENCE: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    attend_in_steps,
     multiply_few_rows,
     eliminate_dead_code,
 )

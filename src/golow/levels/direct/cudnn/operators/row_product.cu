@@ -35,6 +35,7 @@ __global__ void __launch_bounds__(THREADS, 2)
       for (int o = 0; o < OWN; ++o) {
         if (WHOLE || piece < PIECES) held[o][p] = read_once<T, V>(rows[o] + piece * V);
       }
+      if (NORMED && norm && begin == 0 && (WHOLE || piece < PIECES)) read_soon(norm + piece * V);
     }
   };
   fetch(0);
