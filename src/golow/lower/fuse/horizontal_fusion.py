@@ -22,7 +22,10 @@ from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.slice import Slice
 
 # Operators that read a slice of a row as it is stored, or copy their operand in any case.
-READ_SLICES = {*KINDS, *(kind.op() for kind in (Attention, CacheUpdate, Concatenate, MatrixProduct))}
+READ_SLICES = {
+    *KINDS,
+    *(kind.op() for kind in (Attention, CacheUpdate, Concatenate, MatrixProduct)),
+}
 ALIGNED = 8  # outputs of each layer are a multiple of it, so that slices begin at whole vectors
 
 

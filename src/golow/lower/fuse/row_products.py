@@ -48,12 +48,14 @@ def multiply_few_rows(graph: Graph) -> Graph:
             activation=layer.activation if gate is None else gate[1],
             gated=gate is not None,
         )
-        others = [links.nodes[at] for at in (norm, end) if at not in (None, position)]  # type: ignore[index]
+        others = [links.nodes[at] for at in (norm, end) if at not in (None, position)]
         absorbed = absorbing(links.nodes[position], *others)
         if end != position:
             replaced[position] = ()
         outputs = links.nodes[end].outputs
-        replaced[end] = (written(links.nodes[position], product, outputs=outputs, absorbed=absorbed),)
+        replaced[end] = (
+            written(links.nodes[position], product, outputs=outputs, absorbed=absorbed),
+        )
     return eliminate_dead_code(rewritten(graph, replaced)) if replaced else graph
 
 
@@ -86,7 +88,11 @@ def _seen_through(links: Links, x: Ref, layers: Iterable[int]) -> Ref | None:
     while x.name not in links.returned and {*links.readers[x.name]} <= readers:
         at = links.maker.get(x.name)
         part = None if at is None else Slice.of(links.nodes[at])
-        if at is None or part is None or links.values[part.x.name].shape != links.values[x.name].shape:
+        if (
+            at is None
+            or part is None
+            or links.values[part.x.name].shape != links.values[x.name].shape
+        ):
             return x
         x, readers = part.x, {at}
     return None

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: rows whose halves are turned by an angle for each pair of elements."""
+"""Rotary position embeddings: a row's halves, turned by an angle for each pair of elements."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,13 +16,20 @@ from golow.lower.ir.graph import Activation, Ref
 from golow.lower.operators.row_product import RowProduct
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu
+from support.direct.kernel_launches import run as launch
+from support.examples import examples
+
+__all__ = ["gpu"]  # a fixture
 
 SILU = Activation(name="silu")
 X = Ref(name="x")
 
 
-def off(shape: Shape, dtype: str, extras: tuple[bool, bool, bool], activation: Activation | None) -> float:
-    """How far the kernel is from PyTorch in float64, over the largest element. extras: whether
+def drawn(
+    shape: Shape, dtype: str, extras: tuple[bool, bool, bool], activation: Activation | None
+) -> tuple[list[torch.Tensor | None], torch.Tensor]:
+    """What the kernel reads, None for what is absent, and its result in float64. extras: whether
     there are weights of the norm, a bias and a residual."""
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
@@ -36,17 +45,27 @@ def off(shape: Shape, dtype: str, extras: tuple[bool, bool, bool], activation: A
         if there.get(name, True)
     }
     held["weight"] /= shape.inner**0.5
-    expected = RowProduct.meaning(
-        **{name: held[name].double() if name in held else None for name in sizes},
+    expected: torch.Tensor = RowProduct.meaning(
+        **{name: held[name].double() if name in held else None for name in sizes},  # type: ignore[arg-type]
         epsilon=1e-5 if shape.normed else None,
         activation=activation,
         gated=shape.gated,
     )
+    return [held.get(name) for name in sizes], expected
+
+
+def off(
+    shape: Shape, dtype: str, extras: tuple[bool, bool, bool], activation: Activation | None
+) -> float:
+    """How far the kernel is from PyTorch in float64, over the largest element."""
+    given, expected = drawn(shape, dtype, extras, activation)
     result = np.zeros(shape.rows * shape.outputs, NUMPY_TYPES[dtype])
-    arrays = [bits(held[name]) if name in held else None for name in sizes]
+    arrays = [None if item is None else bits(item) for item in given]
     run(kernel_of(dtype, shape, 1e-5, activation), [*arrays, result])
-    raw = torch.from_numpy(result.view(np.uint8)).view(kind).double().reshape(expected.shape)
-    return float((raw - expected).abs().max() / expected.abs().max())
+    raw = torch.from_numpy(result.view(np.uint8)).view(getattr(torch, dtype))
+    return float(
+        (raw.double().reshape(expected.shape) - expected).abs().max() / expected.abs().max()
+    )
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray:
@@ -78,15 +97,17 @@ def test_against_float64(dtype: str, shape: Shape) -> None:
     assert off(shape, dtype, (True, True, not shape.gated), SILU) < NEAR[dtype]
 
 
+@pytest.mark.slow
+@examples(40)
 @given(
-    st.integers(1, 4), st.integers(1, 40), st.integers(1, 80), st.booleans(), st.booleans(),
+    st.integers(1, 4), st.integers(1, 40), st.sampled_from([1, 5, 33]),
+    st.booleans(), st.booleans(),
     st.tuples(st.booleans(), st.booleans(), st.booleans()), st.sampled_from([None, SILU]),
 )  # fmt: skip
 def test_any_sizes(
     rows: int, outputs: int, eighths: int, normed: bool, gated: bool,
     extras: tuple[bool, bool, bool], activation: Activation | None,
 ) -> None:  # fmt: skip
-    eighths = [1, 2, 5, 9, 33][eighths % 5]  # of each a kernel is compiled
     shape = Shape(rows, outputs, 8 * eighths, normed, gated)
     assert off(shape, "bfloat16", (*extras[:2], extras[2] and not gated), activation) < 1e-2
 
@@ -113,3 +134,22 @@ def test_they_compile() -> None:
         Shape(1, 2048, 8192), Shape(1, 128256, 2048, normed=True), Shape(4, 4096, 14336),
     ]  # fmt: skip
     assert_compile(kernel_of(dtype, shape, 1e-5) for shape in shapes for dtype in NEAR)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(1, 3072, 2048, normed=True), Shape(1, 8192, 2048, normed=True, gated=True),
+        Shape(1, 2048, 8192), Shape(1, 40000, 2048, normed=True), Shape(4, 1000, 14336),
+        Shape(2, 33, 96, normed=True, gated=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_on_a_gpu(gpu: Any, dtype: str, shape: Shape) -> None:
+    given, expected = drawn(shape, dtype, (True, True, not shape.gated), SILU)
+    result = torch.empty(shape.rows, shape.outputs, dtype=getattr(torch, dtype))
+    reads = [torch.empty(0) if item is None else item for item in given]
+    launch(gpu, kernel_of(dtype, shape, 1e-5, SILU), reads, [result])
+    assert float((result.double() - expected).abs().max() / expected.abs().max()) < NEAR[dtype]

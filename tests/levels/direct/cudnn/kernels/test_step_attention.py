@@ -3,6 +3,8 @@ processor against float64."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,11 @@ from golow.levels.direct.cudnn.problems.products import Placed
 from golow.lower.operators.step_attention import StepAttention
 from support.direct.cuda_host import run
 from support.direct.kernel_compilation import assert_compile
+from support.direct.kernel_launches import gpu, torch_type
+from support.direct.kernel_launches import run as launch
 from support.examples import examples
+
+__all__ = ["gpu"]  # a fixture
 
 STALE = 7e30  # of a row that was not written: any weight of it shows
 NAMES = ("query", "key", "value", "keys", "values")
@@ -150,3 +156,34 @@ def test_they_compile() -> None:
         places = [placed(arrays[name]) for name in NAMES]
         launches += [kernel_of(places, (dtype, dtype), 1.0, rotated=turn) for turn in (False, True)]
     assert_compile(launch.kernel for launch in launches)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("position", [0, 1, 63, 64, 500, 1999])
+@pytest.mark.parametrize("width", [64, 128])
+def test_on_a_gpu(gpu: Any, dtype: str, position: int, width: int) -> None:
+    arrays = drawn(2, 4, 4, 2000, width, dtype)
+    expected = right(arrays, position, 0, rotated=True)
+    for name in NAMES[3:]:
+        arrays[name][:, :, position:] = STALE
+    found = kernel_of([placed(arrays[name]) for name in NAMES], (dtype, dtype), 0.3, rotated=True)
+    tensors = {
+        name: torch.from_numpy(array.astype(np.float32)).to(
+            torch.float32 if name in ("cosine", "sine") else torch_type(dtype)
+        )
+        for name, array in arrays.items()
+    }
+    reads = [tensors[name] for name in NAMES]
+    reads += [torch.tensor(position), tensors["cosine"], tensors["sine"]]
+    output = torch.zeros(arrays["query"].shape, dtype=torch_type(dtype))
+    caches = [tensors[name].clone() for name in NAMES[3:]]
+    partial, arrivals = torch.empty(found.partial), torch.zeros(found.arrivals, dtype=torch.int32)
+    near = 2e-5 if dtype == "float32" else 2**-6
+    for _ in range(2):  # the counters are as they were
+        launch(gpu, found.kernel, reads, [output], [*caches, partial, arrivals])
+        np.testing.assert_allclose(output.float().numpy(), expected[0], rtol=near, atol=near)
+        for cache, whole in zip(caches, expected[1:], strict=True):
+            rows = cache[:, :, position].float().numpy()
+            np.testing.assert_allclose(rows, whole[:, :, position], rtol=near, atol=near)
+        assert not arrivals.any()

@@ -67,7 +67,9 @@ def row_product(build: Builder, arguments: RowProduct) -> None:
         for item, layout in zip(given, layouts, strict=True)
     ]
     result = build.values.result(0, like)
-    shape = _shape(arguments, build.current.output().shape, build.current.value(arguments.weight).shape)
+    shape = _shape(
+        arguments, build.current.output().shape, build.current.value(arguments.weight).shape
+    )
     kernel = kernel_of(like.dtype, shape, arguments.epsilon or 0.0, arguments.activation)
     build.steps.kernel(kernel, reads, [result])
     build.values.define(0, result)
