@@ -28,7 +28,9 @@ class HuggingFaceStep(nn.Module):
         self._cache = cache
         self._call = _Call(model)
         with torch.no_grad():  # the layers allocate their tensors when they are first called
-            self._call(torch.zeros(batch, 1, dtype=torch.long), torch.arange(1), cache)
+            device = next(model.parameters()).device
+            first = torch.zeros(batch, 1, dtype=torch.long, device=device)
+            self._call(first, torch.arange(1, device=device), cache)
         self._hold()
 
     def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ class HuggingFaceGrowing:
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next tokens, [batch, count], which come after ``position`` others."""
-        positions = torch.arange(position, position + tokens.shape[1])
+        positions = torch.arange(position, position + tokens.shape[1], device=tokens.device)
         return self._call(tokens, positions, self._cache)
 
 

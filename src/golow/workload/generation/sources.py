@@ -27,6 +27,7 @@ from golow.workload.hub.huggingface import TOKENIZERS
 from golow.workload.pickled_module import pickled
 from golow.workload.printed import printed_to_stderr
 from golow.workload.source import locate
+from golow.workload.trial import require_device
 from golow.workload.weights import fresh_module
 
 TRAINING = "plan.json"  # makes a folder that of a training
@@ -47,6 +48,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
     """Build the model with its weights and try a step of each batch size. Raises `GolowError` with
     what to type next if something does not fit."""
     require_sense(request)
+    require_device(request.device, "default")
     _require_threads(request.threads)
     model, weights, classes = _named(request)
     source = locate(
@@ -56,7 +58,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
         downloads.download(source.name, TOKENIZERS)
     live = _sent(model) if isinstance(model, nn.Module) else b""
     module, how = fresh_module(model, source, weights, None, request.seed)
-    module = in_precision(module.eval(), request.precision)
+    module = in_precision(module.eval(), request.precision).to(request.device)
     name = source.attribute or Path(source.name).stem
     _require_text_model(module, name)
     alphabet = alphabet_of(source, module)
@@ -76,6 +78,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 prompt=length,
                 tokens=request.tokens,
                 precision=request.precision,
+                device=request.device,
                 threads=request.threads,
                 sampling=request.sampling,
                 seed=request.seed,
