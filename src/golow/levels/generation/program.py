@@ -62,6 +62,7 @@ class TextProgram:
             torch.tensor(drawn, dtype=torch.float64, device=self._device) for drawn in draws
         ]
         self._made = 0
+        self._coming: Tensor | None = None
 
     def first(self) -> list[int]:
         """Compute the prompt and choose the first tokens."""
@@ -69,8 +70,7 @@ class TextProgram:
 
     def following(self) -> list[int]:
         """Give the last tokens to the model and choose the next ones."""
-        position = self._prompt.shape[1] + self._made - 1
-        return self._chosen(self._generator.step(self._last, position))
+        return self._chosen(self._next() if self._coming is None else self._coming)
 
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
         """Write the logits after these positions."""
@@ -88,7 +88,24 @@ class TextProgram:
         chosen = choose(logits, self._workload.sampling, draws)
         self._last = _whole(chosen[:, None])
         self._made += 1
+        if self._device.type == "cuda":
+            return self._read_behind(chosen)
         found: list[int] = chosen.tolist()
+        return found
+
+    def _next(self) -> Tensor:
+        """The logits after the last tokens."""
+        return self._generator.step(self._last, self._prompt.shape[1] + self._made - 1)
+
+    def _read_behind(self, chosen: Tensor) -> list[int]:
+        """Begin the next step before the host waits for its tokens: the GPU does not stand still
+        while they travel."""
+        there = chosen.to("cpu", non_blocking=True)
+        read = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        read.record()
+        self._coming = self._next() if self._made < self._workload.tokens else None
+        read.synchronize()
+        found: list[int] = there.tolist()
         return found
 
 
