@@ -220,37 +220,40 @@ def loop(made: golow.Generator, before: int) -> None:
 
 def tune(made: golow.Generator) -> None:
     """Other tilings of the products."""
-    chosen = row_product.tiling
-    print("\nother tilings of the products: us a call")
+    print("\nother tilings of the products: us a call, (together, pieces, shares), depth, blocks")
     for kind in kinds(made):
         if not kind.name.startswith("row_product"):
             continue
-        for pieces in (2, 4, 8):
-            for shares in (1, 2, 4, 8):
-                for together in (1, 2, 4):
-                    tiles = row_product.Tiling(pieces, shares, together)
-                    spent = tiled_seconds(made, kind, tiles)
-                    if spent is not None:
-                        print(f"{1e6 * spent:7.2f}  {tuple(tiles)}  {kind.name}", flush=True)
-    row_product.tiling = chosen
+        for together in (1, 2, 4, 8):
+            for pieces in (1, 2, 4):
+                for depth in (2, 3, 4, 6):
+                    for blocks in (132, 264):
+                        tried(made, kind, together, pieces, depth, blocks)
 
 
-def tiled_seconds(made: golow.Generator, kind: Kind, tiles: row_product.Tiling) -> float | None:
-    """Seconds of the product with these tiles; None if they do not fit its shape."""
+def tried(
+    made: golow.Generator, kind: Kind, together: int, pieces: int, depth: int, blocks: int
+) -> None:
+    """Time and print the product with such tiles, if they fit its shape."""
     old = kind.calls[0].kernel
     inside = [item.strip() for item in old.expression.split("<")[1].rstrip(">").split(",")]
-    rows, inner, normed, gated = int(inside[1]), int(inside[5]), inside[6], inside[7]
-    loads = tiles.pieces * tiles.together * (2 if gated == "true" else 1)
-    covers = 8 * 32 * tiles.pieces * tiles.shares
-    if loads > 16 or loads < 4 or covers > inner:
-        return None
-    outputs = int(old.scalars[0])
-    parameters = (inside[0], rows, tiles.together, tiles.pieces, tiles.shares, inner, normed, gated)
+    rows, inner, flags = inside[1], int(inside[6]), inside[7:]
+    shares = max(1, inner // (8 * row_product.LANES * pieces))
+    own = together * (2 if flags[1] == "true" else 1)
+    shared = depth * own * 16 * row_product.LANES * row_product.WARPS
+    whole = shares * 8 * row_product.LANES * pieces == inner and row_product.WARPS % shares == 0
+    if not whole or own > 8 or not 32 << 10 <= shared <= 112 << 10:
+        return
+    tiles = row_product.Tiling(together, pieces, shares)
+    parameters = (inside[0], rows, *tiles, depth, inner, *flags)
+    outputs = int(old.scalars[1])
     kernel = old._replace(
         expression=f"row_product<{', '.join(map(str, parameters))}>",
-        grid=(-(-outputs // tiles.outputs), 1, 1),
+        grid=(min(blocks, -(-outputs // tiles.outputs)), 1, 1),
+        shared=shared,
     )
-    return alone_seconds(made, [call._replace(kernel=kernel) for call in kind.calls])
+    spent = alone_seconds(made, [call._replace(kernel=kernel) for call in kind.calls])
+    print(f"{1e6 * spent:7.2f}  {tuple(tiles)} {depth} {blocks}  {kind.name}", flush=True)
 
 
 if __name__ == "__main__":

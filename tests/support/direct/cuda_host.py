@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golow.levels.direct.cudnn.operators.row_product import STREAMING
+from golow.levels.direct.cudnn.operators.step_attention import STREAMING
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.columns import Sums
 from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES

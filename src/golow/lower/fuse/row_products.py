@@ -20,7 +20,7 @@ from golow.lower.operators.slice import Slice
 
 MOST_ROWS = 4  # with more, tensor cores read the weight as fast
 LEAST_WEIGHT = 1 << 19  # elements: a library's launch of a smaller one takes as long
-STEP = 8  # the width is a multiple of it: whole pieces of 16 bytes
+STEP, LONGEST = 8, 16384  # the width: whole pieces of 16 bytes, and x fits into registers
 
 
 def multiply_few_rows(graph: Graph) -> Graph:
@@ -66,7 +66,7 @@ def _is_large(links: Links, weights: Container[str], node: Node, layer: Linear) 
     constant = made is not None or layer.weight.name in weights
     few = math.prod(value.shape[:-1]) <= MOST_ROWS
     floating = value.dtype == "float32"
-    fits = weight.shape[1] % STEP == 0 and math.prod(weight.shape) >= LEAST_WEIGHT
+    fits = weight.shape[1] % STEP == 0 and weight.shape[1] <= LONGEST and math.prod(weight.shape) >= LEAST_WEIGHT
     return constant and few and floating and fits
 
 

@@ -40,7 +40,11 @@ from golow.lower.fuse.norm_fusion import (
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.product_sums import add_within_products
-from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.products import (
+    join_rows,
+    multiply_outer_products,
+    scale_products,
+)
 from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
@@ -149,6 +153,7 @@ INFERENCE: Order = (
     drop_neutral_numbers,
     leave_out_empty,
     join_rows,
+    multiply_outer_products,
     drop_conversions,
     name_written_activations,
     # Padding that only a cut or a sum undoes again.

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.levels.direct.cudnn.build.refusing import beyond_kernel, without_formula
 from golow.levels.direct.cudnn.problems.element_types import C_TYPES, ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import Layout
-from golow.levels.direct.cudnn.shared_kernels import FOLDER, Kernel
-from golow.levels.direct.cudnn.shared_kernels.blocks import ceiling, floats, integers
+from golow.levels.direct.cudnn.shared_kernels import Kernel
+from golow.levels.direct.cudnn.shared_kernels.blocks import (
+    ceiling,
+    floats,
+    integers,
+    power_of_two,
+)
+from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
 from golow.levels.direct.cudnn.shared_kernels.geometry import (
     VECTOR,
     require_floating,
@@ -25,11 +31,13 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.build.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
-STREAMING = (FOLDER / "streaming.cuh").read_text()
-WARPS, LANES = 8, 32  # of a block, of a warp
-AT_ONCE = 8  # pieces of a row that a lane loads before it uses one
-MOST = 4  # rows of x: their sums are in registers
-ENOUGH_BLOCKS = 528  # four on each of 132 multiprocessors
+WARPS, LANES = 16, 32  # of a block, of a warp
+DEPTH, PIECE = 3, 16  # groups of pieces that are on their way; bytes of one
+LOADS = 8  # pieces of a lane for a unit
+SHORT = 2  # pieces of a row for a lane: the fewer, the less of x a warp holds
+MOST_PIECES = 8
+MOST = 4  # rows of x: they and their sums are in registers
+BLOCKS = 132  # one on each multiprocessor: the next kernel's blocks fit beside them
 
 
 class Shape(NamedTuple):
@@ -44,16 +52,16 @@ class Shape(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """pieces: loads of a lane at once for each row of the weight; shares: warps that have a row;
-    together: outputs of such warps."""
+    """together: outputs that warps have at once; pieces: of a row for each lane; shares: warps that
+    have a row."""
 
+    together: int
     pieces: int
     shares: int
-    together: int
 
     @property
     def outputs(self) -> int:
-        """Of a block."""
+        """Of a block at once."""
         return WARPS // self.shares * self.together
 
 
@@ -92,28 +100,30 @@ def kernel_of(
     if shape.rows > MOST or shape.inner % vector:
         raise ValueError(f"{shape.rows} rows of {shape.inner} elements")
     tiles = tiling(shape, vector)
+    if tiles.pieces > MOST_PIECES:
+        raise ValueError(f"rows of {shape.inner} elements")
     flags = (str(flag).lower() for flag in (shape.normed, shape.gated))
-    parameters = (shape.rows, tiles.together, tiles.pieces, tiles.shares, shape.inner, *flags)
+    held = power_of_two(shape.rows)
+    parameters = (held, *tiles, DEPTH, shape.inner, *flags)
     formula = with_activation("value", activation)
     return Kernel(
         FILE,
         f"row_product<{C_TYPES[dtype]}, {', '.join(map(str, parameters))}>",
-        (ceiling(shape.outputs, tiles.outputs), 1, 1),
+        (min(BLOCKS, ceiling(shape.outputs, tiles.outputs)), 1, 1),
         (LANES * WARPS, 1, 1),
-        (*integers(shape.outputs), *floats(epsilon)),
-        code=f"#define ACTIVATED(value) ({formula})\n{VECTOR}{STREAMING}",
+        (*integers(shape.rows, shape.outputs), *floats(epsilon)),
+        shared=DEPTH * tiles.together * (2 if shape.gated else 1) * PIECE * LANES * WARPS,
+        code=f"#define ACTIVATED(value) ({formula})\n{VECTOR}{TENSOR_CORES}",
     )
 
 
 def tiling(shape: Shape, vector: int) -> Tiling:
-    """How warps share the rows. A warp has one row of outputs, or two of many."""
-    steps, shares = ceiling(shape.inner, vector * LANES), 1
-    while steps > AT_ONCE * shares and shares < WARPS:
-        shares *= 2
-    one = Tiling(min(AT_ONCE, ceiling(steps, shares)), shares, 1)
-    two = one._replace(together=2)
-    many = shape.outputs >= ENOUGH_BLOCKS * two.outputs
-    return two if many and not shape.gated and shape.rows == 1 else one
+    """How warps share the rows, so that a lane has few pieces of each."""
+    steps = ceiling(shape.inner, vector * LANES)
+    shares = min(WARPS, power_of_two(ceiling(steps, SHORT)))
+    pieces = ceiling(steps, shares)
+    rows = max(1, min(4, LOADS // pieces))
+    return Tiling(max(1, rows // 2) if shape.gated else rows, pieces, shares)
 
 
 def _refuse(arguments: RowProduct, question: Question) -> str:

@@ -38,8 +38,10 @@ __global__ void __launch_bounds__(THREADS)
                    long long values_row, int window, float scale) {
   constexpr int V = 16 / sizeof(C), LANES = E / V, LINES = THREADS / LANES, KEYS = LINES * STEPS;
   constexpr int WIDE = E + 2;  // maximum, sum of weights, weighted sum of values
+  constexpr int VECTORS = HEADS * E / 4, SLICES = THREADS / VECTORS, AT_ONCE = 8;
   __shared__ float found[WARPS][HEADS][WIDE];
   __shared__ float share[HEADS][MOST_SPLITS];
+  __shared__ Vector<float, 4> parts[SLICES][VECTORS];
   const int image = blockIdx.z / groups, group = blockIdx.z % groups, self = threadIdx.x;
   const int column = self % LANES * V, line = self / LANES, warp = self / 32;
   const int first = blockIdx.y * HEADS, count = min(HEADS, sharing - first);
@@ -62,11 +64,6 @@ __global__ void __launch_bounds__(THREADS)
   };
   fetch(now.from);
   WAIT_FOR_KERNEL_BEFORE();
-  const Keys guessed = now;
-  now = keys_of(position, longest, window, KEYS);
-  if (now.before != guessed.before) fetch(now.from);
-  if (now.from >= now.to) return;
-
   Vector<float, V> cosines, sines;
   if (ROTATED) cosines = load<V>(cosine + column), sines = load<V>(sine + column);
   const auto turned = [&](const T* row, float (&x)[V]) {
@@ -90,6 +87,10 @@ __global__ void __launch_bounds__(THREADS)
   }
   turned(key + image * key_image + group * key_group, fresh);
   const Vector<T, V> given = load<V>(value + image * value_image + group * value_group + column);
+  const Keys guessed = now;
+  now = keys_of(position, longest, window, KEYS);
+  if (now.before != guessed.before) fetch(now.from);
+  if (now.from >= now.to) return;
   Vector<C, V> last_key, last_value;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
@@ -175,8 +176,9 @@ __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   const size_t tile = static_cast<size_t>(blockIdx.z) * gridDim.y + blockIdx.y;
+  // Of every block of the tile: weighted sums of values, then maximum and sum of weights.
   float* const all = partial + tile * gridDim.x * HEADS * WIDE;
-  float* const mine = all + static_cast<size_t>(blockIdx.x) * HEADS * WIDE;
+  float* const facts = all + static_cast<size_t>(gridDim.x) * HEADS * E;
   T* const result = output + static_cast<size_t>(blockIdx.z) * sharing * E + first * E;
   for (int i = self; i < count * E; i += THREADS) {
     const int r = i / E, e = i % E;
@@ -190,37 +192,70 @@ __global__ void __launch_bounds__(THREADS)
     if (now.active == 1) {
       result[i] = static_cast<T>(sum / weights);
     } else {
-      if (e == 0) mine[r * WIDE] = highest, mine[r * WIDE + 1] = weights;
-      mine[r * WIDE + 2 + e] = sum;
+      const int own = blockIdx.x * HEADS + r;
+      if (e == 0) facts[own * 2] = highest, facts[own * 2 + 1] = weights;
+      all[own * E + e] = sum;
     }
   }
   if (now.active == 1 || !arrives_last(arrivals + tile, now.active)) return;
 
-  // A warp has a head: what each block's sums count for.
+  // The first sums are on their way while it is found out what each block's count for: a warp has
+  // a head, a lane some blocks.
+  const int vector = self % VECTORS, slice = self / VECTORS;
+  Vector<float, 4> part[AT_ONCE], whole = {};
+  const auto take = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const int s = first + i * SLICES;
+      if (s < now.active) part[i] = load<4>(all + static_cast<size_t>(s) * HEADS * E + vector * 4);
+    }
+  };
+  if (slice < SLICES) take(slice);
   for (int r = warp; r < count; r += WARPS) {
-    float highest = LOWEST, weights = 0;
-    for (int s = self % 32; s < now.active; s += 32)
-      highest = fmaxf(highest, all[(s * HEADS + r) * WIDE]);
+    float highest = LOWEST, weights = 0, most_of[MOST_SPLITS / 32], total_of[MOST_SPLITS / 32];
+#pragma unroll
+    for (int i = 0; i < MOST_SPLITS / 32; ++i) {
+      const int s = i * 32 + self % 32, own = (s * HEADS + r) * 2;
+      most_of[i] = s < now.active ? facts[own] : LOWEST;
+      total_of[i] = s < now.active ? facts[own + 1] : 0.0f;
+      highest = fmaxf(highest, most_of[i]);
+    }
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, distance));
-    for (int s = self % 32; s < now.active; s += 32) {
-      const float* part = all + (s * HEADS + r) * WIDE;
-      share[r][s] = exp2f(part[0] - highest);
-      weights = fmaf(share[r][s], part[1], weights);
+#pragma unroll
+    for (int i = 0; i < MOST_SPLITS / 32; ++i) {
+      most_of[i] = exp2f(most_of[i] - highest);
+      weights = fmaf(most_of[i], total_of[i], weights);
     }
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
       weights += __shfl_xor_sync(0xffffffffu, weights, distance);
-    for (int s = self % 32; s < now.active; s += 32) share[r][s] /= weights;
+#pragma unroll
+    for (int i = 0; i < MOST_SPLITS / 32; ++i) share[r][i * 32 + self % 32] = most_of[i] / weights;
+  }
+  __syncthreads();
+  if (slice < SLICES) {
+    for (int start = slice;;) {
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; ++i) {
+        const int s = start + i * SLICES;
+        const float factor = s < now.active ? share[min(vector * 4 / E, count - 1)][s] : 0.0f;
+#pragma unroll
+        for (int v = 0; v < 4; ++v)
+          if (s < now.active) whole.item[v] = fmaf(factor, part[i].item[v], whole.item[v]);
+      }
+      start += AT_ONCE * SLICES;
+      if (start >= now.active) break;
+      take(start);
+    }
+    parts[slice][vector] = whole;
   }
   __syncthreads();
   for (int i = self; i < count * E; i += THREADS) {
-    const int r = i / E, e = i % E;
     float sum = 0;
-#pragma unroll 8
-    for (int s = 0; s < now.active; ++s)
-      sum = fmaf(share[r][s], all[(s * HEADS + r) * WIDE + 2 + e], sum);
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) sum += parts[k][i / 4].item[i % 4];
     result[i] = static_cast<T>(sum);
   }
 }

@@ -34,6 +34,10 @@ MOST_HEADS = 4  # of a block: their queries and sums are in registers
 MOST_SPLITS = 64
 ENOUGH_BLOCKS = 264  # two on each of 132 multiprocessors
 BYTES = 16  # that a thread loads at once
+BESIDE = 16
+"""Bytes of shared memory that it asks for and does not use. Kernels that ask divide a multiprocessor
+alike between shared memory and cache, and only such ones run side by side: the products around this
+kernel ask."""
 
 
 def step_attention(build: Builder, arguments: StepAttention) -> None:
@@ -124,6 +128,7 @@ def kernel_of(
             *integers(window),
             *floats(scale),
         ),
+        shared=BESIDE,
         code=f"{COLUMNS}{STREAMING}constexpr int MOST_SPLITS = {MOST_SPLITS};\n",
     )
     blocks = tiles * images * groups

@@ -11,8 +11,3 @@ __device__ inline Vector<T, N> read_once(const T* base) {
                : "l"(base));
   return values;
 }
-
-// Brings what will be read soon, and does not change, into the caches.
-__device__ inline void read_soon(const void* at) {
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
-}
