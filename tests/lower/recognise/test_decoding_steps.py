@@ -42,7 +42,9 @@ def lowered(step: RotatingStep, tokens: int = 1, batch: int = 1) -> Graph:
     return graph
 
 
-def computed(graph: Graph, step: RotatingStep, tokens: torch.Tensor, position: int) -> dict[str, Any]:
+def computed(
+    graph: Graph, step: RotatingStep, tokens: torch.Tensor, position: int
+) -> dict[str, Any]:
     state = step.state_dict()
     inputs = {"0": tokens, "1": torch.tensor(position)}
     given = {

@@ -6,14 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable
 
+import msgspec
+
 from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Activation, Graph, Node, Ref, Value
 from golow.lower.ir.operator import written
-from golow.lower.ir.rewriting import Links, absorbing, result, rewritten
+from golow.lower.ir.rewriting import Links, Names, absorbing, result, rewritten
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
+from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.rms_norm import RmsNorm
 from golow.lower.operators.row_product import RowProduct
 from golow.lower.operators.slice import Slice
@@ -26,7 +29,7 @@ STEP, LONGEST = 8, 16384  # the width: whole pieces of 16 bytes, and x fits into
 def multiply_few_rows(graph: Graph) -> Graph:
     """Make linear layers of a few rows and large weights `RowProduct`s, in inference, with an RMS
     norm that only such layers read, and with the gate of SwiGLU and its kin."""
-    links = Links(graph)
+    links, names = Links(graph), Names(graph)
     weights = {item.value.name for item in graph.inputs if item.kind in ("parameter", "constant")}
     layers = {
         position: layer
@@ -36,27 +39,45 @@ def multiply_few_rows(graph: Graph) -> Graph:
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, layer in layers.items():
         norm, gate = _norm_before(links, layer, layers), _gate_after(links, position, layer)
-        end = position if gate is None else gate[0]
-        before = None if norm is None else RmsNorm.of(links.nodes[norm])
         product = RowProduct(
-            x=layer.x if before is None else before.x,
+            x=layer.x,
             weight=layer.weight,
-            norm=None if before is None else before.weight,
+            norm=None,
             bias=layer.bias,
             residual=layer.residual,
-            epsilon=None if before is None else before.epsilon,
+            epsilon=None,
             activation=layer.activation if gate is None else gate[1],
             gated=gate is not None,
         )
+        before: tuple[Node, ...] = ()
+        if norm is not None:
+            product, before = _with_norm(links, names, product, norm)
+        end = position if gate is None else gate[0]
         others = [links.nodes[at] for at in (norm, end) if at not in (None, position)]
         absorbed = absorbing(links.nodes[position], *others)
-        if end != position:
-            replaced[position] = ()
+        replaced[position] = ()
         outputs = links.nodes[end].outputs
-        replaced[end] = (
-            written(links.nodes[position], product, outputs=outputs, absorbed=absorbed),
-        )
+        made = written(links.nodes[position], product, outputs=outputs, absorbed=absorbed)
+        replaced[end] = (*before, made)
     return eliminate_dead_code(rewritten(graph, replaced)) if replaced else graph
+
+
+def _with_norm(
+    links: Links, names: Names, product: RowProduct, at: int
+) -> tuple[RowProduct, tuple[Node, ...]]:
+    """The product with the norm at a position within, and the view that it then reads through, if
+    it read the norm's result through some."""
+    norm = RmsNorm.of(links.nodes[at])
+    assert norm is not None  # noqa: S101 - as _norm_before states
+    x, wanted, before = norm.x, links.values[product.x.name], ()
+    if links.values[x.name].shape != wanted.shape:
+        x = Ref(name=names.free(f"{norm.x.name}.rows"))
+        view = Reshape(x=norm.x, shape=wanted.shape)
+        node = links.nodes[links.maker[product.x.name]]
+        value = msgspec.structs.replace(wanted, name=x.name)
+        before = (written(node, view, outputs=(value,)),)
+    changed = msgspec.structs.replace(product, x=x, norm=norm.weight, epsilon=norm.epsilon)
+    return changed, before
 
 
 def _is_large(links: Links, weights: Container[str], node: Node, layer: Linear) -> bool:
@@ -66,7 +87,11 @@ def _is_large(links: Links, weights: Container[str], node: Node, layer: Linear) 
     constant = made is not None or layer.weight.name in weights
     few = math.prod(value.shape[:-1]) <= MOST_ROWS
     floating = value.dtype == "float32"
-    fits = weight.shape[1] % STEP == 0 and weight.shape[1] <= LONGEST and math.prod(weight.shape) >= LEAST_WEIGHT
+    fits = (
+        weight.shape[1] % STEP == 0
+        and weight.shape[1] <= LONGEST
+        and math.prod(weight.shape) >= LEAST_WEIGHT
+    )
     return constant and few and floating and fits
 
 
@@ -83,19 +108,20 @@ def _norm_before(links: Links, layer: Linear, layers: Iterable[int]) -> int | No
 
 
 def _seen_through(links: Links, x: Ref, layers: Iterable[int]) -> Ref | None:
-    """What only such layers read, directly or through slices that leave nothing out."""
+    """What only such layers read, directly or through views of the same rows."""
     readers = {*layers}
     while x.name not in links.returned and {*links.readers[x.name]} <= readers:
         at = links.maker.get(x.name)
-        part = None if at is None else Slice.of(links.nodes[at])
-        if (
-            at is None
-            or part is None
-            or links.values[part.x.name].shape != links.values[x.name].shape
-        ):
+        view = None if at is None else Slice.of(links.nodes[at]) or Reshape.of(links.nodes[at])
+        if at is None or view is None or not _same_rows(links, view.x, x):
             return x
-        x, readers = part.x, {at}
+        x, readers = view.x, {at}
     return None
+
+
+def _same_rows(links: Links, one: Ref, other: Ref) -> bool:
+    shapes = [links.values[item.name].shape for item in (one, other)]
+    return shapes[0][-1:] == shapes[1][-1:] and math.prod(shapes[0]) == math.prod(shapes[1])
 
 
 def _gate_after(links: Links, position: int, layer: Linear) -> tuple[int, Activation] | None:

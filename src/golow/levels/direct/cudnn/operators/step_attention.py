@@ -35,9 +35,8 @@ MOST_SPLITS = 64
 ENOUGH_BLOCKS = 264  # two on each of 132 multiprocessors
 BYTES = 16  # that a thread loads at once
 BESIDE = 16
-"""Bytes of shared memory that it asks for and does not use. Kernels that ask divide a multiprocessor
-alike between shared memory and cache, and only such ones run side by side: the products around this
-kernel ask."""
+"""Bytes of shared memory that it asks for and does not use. Kernels that ask divide the memory of a
+multiprocessor in one way, and only such ones run side by side: the products around it ask."""
 
 
 def step_attention(build: Builder, arguments: StepAttention) -> None:
