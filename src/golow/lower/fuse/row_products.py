@@ -69,7 +69,8 @@ def _with_norm(
     it read the norm's result through some."""
     norm = RmsNorm.of(links.nodes[at])
     assert norm is not None  # noqa: S101 - as _norm_before states
-    x, wanted, before = norm.x, links.values[product.x.name], ()
+    x, wanted = norm.x, links.values[product.x.name]
+    before: tuple[Node, ...] = ()
     if links.values[x.name].shape != wanted.shape:
         x = Ref(name=names.free(f"{norm.x.name}.rows"))
         view = Reshape(x=norm.x, shape=wanted.shape)
