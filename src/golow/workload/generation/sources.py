@@ -31,6 +31,7 @@ from golow.workload.quantization.quantize import quantized
 from golow.workload.quantization.quantized_weights import with_quantized_layers
 from golow.workload.quantization.replacing import parameter_count
 from golow.workload.source import locate
+from golow.workload.trial import require_device
 from golow.workload.weights import fresh_module
 
 TRAINING = "plan.json"  # makes a folder that of a training
@@ -51,6 +52,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
     """Build the model with its weights and try a step of each batch size. Raises `GolowError` with
     what to type next if something does not fit."""
     require_sense(request)
+    require_device(request.device, "default")
     _require_threads(request.threads)
     model, weights, classes = _named(request)
     source = locate(
@@ -67,6 +69,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
         )
     module, how = fresh_module(model, source, weights, None, request.seed)
     module, source = _in_precision(module.eval(), source, request.precision)
+    module = module.to(request.device)
     name = source.attribute or Path(source.name).stem
     _require_text_model(module, name)
     alphabet = alphabet_of(source, module)
@@ -86,6 +89,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 prompt=length,
                 tokens=request.tokens,
                 precision=request.precision,
+                device=request.device,
                 threads=request.threads,
                 sampling=request.sampling,
                 seed=request.seed,

@@ -46,7 +46,12 @@ from golow.lower.fuse.norm_fusion import (
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.product_sums import add_within_products
-from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.products import (
+    join_rows,
+    multiply_outer_products,
+    scale_products,
+)
+from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
@@ -64,6 +69,7 @@ from golow.lower.recognise.grouped_products import keep_grouped_products
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.recognise.step_attention import attend_in_steps
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.recognise.whole_attention import (
@@ -153,6 +159,7 @@ INFERENCE: Order = (
     drop_neutral_numbers,
     leave_out_empty,
     join_rows,
+    multiply_outer_products,
     drop_conversions,
     name_written_activations,
     # Padding that only a cut or a sum undoes again.
@@ -197,6 +204,8 @@ INFERENCE: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    attend_in_steps,
+    multiply_few_rows,
     eliminate_dead_code,
 )
 
