@@ -39,6 +39,7 @@ Named = dict[str, np.ndarray]
 RUN_HERE = {
     "adaptive_average_pool", "cache_update", "cached_attention", "copies", "cross_entropy",
     "elements", "fused_pointwise", "fused_softmax", "group_norm", "joined_copies", "layer_norm",
+    "linear_recurrence",
     "pad", "recurrent", "reduction", "resample", "rms_norm", "roll", "softmax", "take",
 }  # fmt: skip
 

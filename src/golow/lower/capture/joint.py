@@ -15,6 +15,7 @@ from torch.fx import traceback
 
 from golow.lower.aten.recurrence_calls import recurrences_whole
 from golow.lower.aten.resizing_calls import resizing_whole
+from golow.lower.aten.scan_calls import linear_scans_whole
 from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
@@ -77,6 +78,7 @@ def _graph(
         corrected(),
         recurrences_whole(),
         resizing_whole(),
+        linear_scans_whole(),
         choices_in_graph(),
         data_assignments_refused(),
         explained(name),

@@ -55,6 +55,7 @@ from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.linear_recurrences import name_linear_recurrences
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
@@ -73,6 +74,7 @@ from golow.lower.views.joined_functions import compute_before_joining
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.lower.views.view_sinking import (
     activate_before_views,
     norm_before_views,
@@ -149,6 +151,9 @@ INFERENCE: Order = (
     join_rows,
     drop_conversions,
     name_written_activations,
+    # Loops that a network writes over its steps.
+    name_linear_recurrences,
+    compute_steps_at_once,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
