@@ -15,7 +15,7 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.linear_recurrence import LinearRecurrence, LinearRecurrenceBackward
 from golow.lower.operators.matrix_product import MatrixProduct
-from golow.lower.recognise.recurrences import unfold_every_recurrence
+from golow.lower.recognise.plain_calls import to_plain_calls
 from golow.records.workload import Mode
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_graphs import lowered
@@ -57,7 +57,7 @@ def test_a_scan_in_training_is_one_operator_each_way() -> None:
     for level in ("onednn", "cudnn"):
         graph = case.lowered(level)  # type: ignore[arg-type]
         assert (count(graph, LinearRecurrence), count(graph, LinearRecurrenceBackward)) == (1, 1)
-    unfolded = case.after(unfold_every_recurrence)
+    unfolded = case.after(to_plain_calls)
     assert not any("linear_recurrence" in op for op in ops(unfolded))
 
 

@@ -62,12 +62,6 @@ def unfold_recurrences(graph: Graph, keeps: Keeps | None = None) -> Graph:
     return writer.written()
 
 
-def unfold_every_recurrence(graph: Graph) -> Graph:
-    """Turn recurrent layers and linear recurrences into loops. A graph without them is returned as
-    it is."""
-    return unfold_linear_recurrences(unfold_recurrences(graph))
-
-
 def unfold_linear_recurrences(graph: Graph) -> Graph:
     """Turn linear recurrences into loops over their steps, for a level that has no kernel for them.
     A graph without them is returned as it is."""

@@ -64,6 +64,7 @@ from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.recognise.whole_attention import (
     CUDNN,
     CUDNN_IN_TRAINING,
+    DROPPING,
     Kernels,
     keep_attention,
 )
@@ -109,7 +110,7 @@ def grouped_products_stay_whole(workload: Workload) -> Pass | None:
 def attention_stays_whole(workload: Workload) -> Pass | None:
     """Keep ATen's attention whole where a kernel computes it."""
     kernels = attention_kernels(workload.mode, workload.precision)
-    return keep_attention(kernels) if kernels else None
+    return keep_attention(kernels, DROPPING) if kernels else None
 
 
 @ByWorkload

@@ -14,6 +14,7 @@ from golow.levels.direct.cudnn.shared_kernels import linear_recurrence as kernel
 from golow.levels.direct.kernel_views import View
 from golow.lower.decompositions.linear_recurrence import gradients, recurrence
 from support.direct.cuda_host import run
+from support.direct.kernel_compilation import assert_compile
 from support.direct.kernel_launches import gpu
 from support.direct.kernel_launches import run as launch
 
@@ -86,3 +87,14 @@ def test_recurrences_on_a_gpu(gpu: Any, dtype: torch.dtype, axis: int) -> None:
     launch(gpu, kernel, [gradient, decay, made], results)
     for one, other in zip(results, gradients(gradient.float(), decay, made, axis), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_every_instantiation_compiles() -> None:
+    shape, wide = (2, 3, 4), View("float32", (12, 4, 1))
+    narrow = wide._replace(dtype="bfloat16")
+    assert_compile(
+        [
+            kernels.forward(wide, narrow, wide, shape, 1),
+            kernels.backward(narrow, wide, wide, narrow, shape, 1),
+        ]
+    )
