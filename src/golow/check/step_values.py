@@ -18,6 +18,7 @@ from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
 from golow.lower.ir.verify import run_node
 from golow.lower.operators.all_reduce import AllReduce
+from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 from golow.lower.operators.loss_gradient import LossGradient
 
@@ -28,6 +29,7 @@ Found = Callable[[int, str], Tensor | None]
 """The level's value of that name, which the node at that position makes; None if it hands over
 none. It need not stay as it is longer than until the next one is asked for."""
 NOTHING: frozenset[str] = frozenset()
+ATTENTION = (Attention.op(), AttentionBackward.op())
 
 
 class StepValue(NamedTuple):
@@ -126,6 +128,8 @@ def in_double(graph: Graph) -> Graph:
             keywords["probability"] = 0.0
         if node.op == DropoutBackward.op():
             keywords["scale"] = 1.0
+        if node.op in ATTENTION:
+            keywords["probability"] = 0.0
         return msgspec.structs.replace(
             node, arguments=tuple(map(argument, node.arguments)), keywords=keywords
         )

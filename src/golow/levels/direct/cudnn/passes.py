@@ -66,6 +66,7 @@ from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.linear_recurrences import name_linear_recurrences
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
@@ -75,6 +76,7 @@ from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.recognise.whole_attention import (
     CUDNN,
     CUDNN_IN_TRAINING,
+    DROPPING,
     Kernels,
     keep_attention,
 )
@@ -85,6 +87,7 @@ from golow.lower.views.joined_functions import compute_before_joining
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.lower.views.view_sinking import (
     activate_before_views,
     norm_before_views,
@@ -119,7 +122,7 @@ def grouped_products_stay_whole(workload: Workload) -> Pass | None:
 def attention_stays_whole(workload: Workload) -> Pass | None:
     """Keep ATen's attention whole where a kernel computes it."""
     kernels = attention_kernels(workload.mode, workload.precision)
-    return keep_attention(kernels) if kernels else None
+    return keep_attention(kernels, DROPPING) if kernels else None
 
 
 @ByWorkload
@@ -162,6 +165,9 @@ INFERENCE: Order = (
     multiply_outer_products,
     drop_conversions,
     name_written_activations,
+    # Loops that a network writes over its steps.
+    name_linear_recurrences,
+    compute_steps_at_once,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,

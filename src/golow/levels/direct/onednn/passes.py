@@ -40,6 +40,7 @@ from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.linear_recurrences import name_linear_recurrences
 from golow.lower.recognise.narrow_layers import name_narrow_layers
 from golow.lower.recognise.quantized_layers import name_quantized_layers
 from golow.lower.recognise.resampling import keep_resampling
@@ -50,6 +51,7 @@ from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.records.workload import Workload
 
 # Attention that golow's kernel computes sooner than products around a softmax: not that of a few
@@ -90,6 +92,9 @@ INFERENCE: Order = (
     name_quantized_layers,
     name_narrow_layers,
     name_written_activations,
+    # Loops that a network writes over its steps.
+    name_linear_recurrences,
+    compute_steps_at_once,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,

@@ -243,7 +243,7 @@ class Engines:
                 yield from few_pixel_convolution.small_engines(same, self.gpu)
             return
         if isinstance(operation, AttentionProblem):
-            library = operation.dtype != "float32" and not operation.added_dtype
+            library = operation.by_library
             if library:
                 yield from self.frontend.plans(operation, most, workspace_limit(operation))
             if self.times or not library:
