@@ -179,7 +179,8 @@ def _waiting_text() -> str:
 
 
 def _table(*titles: str) -> Table:
+    """The first column has names, which are typed: it is never cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in titles:
-        table.add_column(title)
+    for position, title in enumerate(titles):
+        table.add_column(title, no_wrap=position == 0, overflow="fold")
     return table
