@@ -123,9 +123,9 @@ def _companion_text(one: Companion) -> str:
     if not one.version:
         return "not installed"
     if not one.fault:
-        return f"{one.version}, imports beside this torch"
+        return f"{one.version}, imports with this torch"
     fix = f"\n  {one.fix}" if one.fix else ""
-    return f"{one.version}, does not import beside this torch: {one.fault}{fix}"
+    return f"{one.version}, does not import with this torch: {one.fault}{fix}"
 
 
 def _load_text(cores: int) -> str:
