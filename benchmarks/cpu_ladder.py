@@ -205,7 +205,7 @@ def summary(rows: list[Row]) -> list[str]:
     for item in rows:
         name = f"{item.model} {item.mode} {item.batch}x{item.resolution}"
         if item.ratio[1] < 1:
-            lines.append(f"* Not surely faster than {item.best}: {name}, {interval(item.ratio)}.")
+            lines.append(f"* Not clearly faster than {item.best}: {name}, {interval(item.ratio)}.")
         if item.failed:
             lines.append(f"* Without a match: {name}: {', '.join(item.failed)}.")
         if item.mode == "train" and item.over_compile is not None:

@@ -13,7 +13,7 @@ from golow.report.choices import lines_to_paste
 HEAD = """<!-- written by docs/generate_choices.py; do not edit -->
 # Choices
 
-After this page you can find what was decided for you, set it otherwise at any level, and add a
+After this page you can find settings that were decided for you, change them at any level, and add a
 choice.
 
 A *choice* is something that a framework, a library or the system decides unless you do. Its
@@ -21,7 +21,7 @@ A *choice* is something that a framework, a library or the system decides unless
 
 ```
 golow compare resnet50 --levels eager,eager+malloc_keep,libtorch,libtorch+flush_denormals
-golow choices --level eager --mode train   # the choices in force there
+golow choices --level eager --mode train   # the choices in effect there
 golow choices allocator                    # one of them, with the lines to paste
 ```
 
@@ -29,22 +29,22 @@ The order does not matter, and two alternatives of one choice are refused. A var
 an alternative, too: `eager+channels_last` is `eager:channels_last`.
 
 An alternative is set by the worker's environment, by a call in the worker before it loads, or by
-the level's variant. The worker then reads the value in force from the process itself: a flag of
-the library, an address in memory, a computed number. Where nothing else can be asked
+the level's variant. The worker then reads the value in effect from the process itself: a flag of
+the library, an address in memory, a computed number. Where there is no other source
 (`openmp_waiting`, and oneDNN's cache inside PyTorch), it reads the environment. If the value is
-not the promised one, the level is *unavailable*: what was not set is not measured. The record of
-every run has the values in force (`choices`). Results are checked in any case.
+not the requested one, the level is *unavailable* and gets no time. The record of every run has the
+values in effect (`choices`). Results are checked in any case.
 
-Three values are golow's own, not a framework's: its clock switches Python's garbage collector off
+Three values are set by golow, not by a framework: its clock turns Python's garbage collector off
 while it times, its LibTorch program keeps freed memory, and its level `torchscript` freezes.
 
 ## Add a choice
 
-Write one file into `src/golow/levels/choices/` with a tuple `CHOICES`; it is found by the folder.
-`choice.py` there describes the fields. `read` runs in the Python worker and gets its program; what
-it returns after an alternative was set must be that alternative's `value`. For LibTorch, add a
-reader and a setter of the same names to `levels/libtorch/sources/cpu_choices.h`. Then write this
-page again with `python docs/generate_choices.py`.
+Add a file with a tuple `CHOICES` to `src/golow/levels/choices/`; golow scans the folder. `choice.py`
+there describes the fields. `read` runs in the Python worker and gets its program; after an
+alternative was set it must return that alternative's `value`. For LibTorch, add a reader and a
+setter of the same names to `levels/libtorch/sources/cpu_choices.h`. Then generate this page again
+with `python docs/generate_choices.py > docs/use/choices.md`.
 
 ## The list
 """

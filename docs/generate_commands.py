@@ -22,14 +22,16 @@ messages go to standard error.
 
 | exit status | meaning |
 |---|---|
-| 0 | `compare`: every level that can run here matches; `train`: no level failed or trained a \
-different network; `audit`: no level differs or failed with its defaults; `study run`: every cell \
-has a record; `selftest`: timings can be trusted; `levels --support`: no level lacks an operator |
-| 1 | `compare`, `train`, `audit`: a level differs or failed; `study run`: cells are left; \
-`levels --support`: a level lacks an operator; \
+| 0 | `compare`, `generate`, `load`: every level that can run here matches; `train`: no level \
+failed or trained a different network; `audit`: no level differs or failed with its defaults; \
+`study run`: every cell has a record; `selftest`: timings can be trusted; `levels --support`: no \
+level lacks an operator; `run --check`: the outputs match |
+| 1 | `compare`, `generate`, `load`, `train`, `audit`: a level differs or failed; `study run`: \
+cells are left; `levels --support`: a level lacks an operator; `run --check`: an output differs; \
 `data verify`: a file is wrong; `selftest`: timings cannot be trusted |
-| 2 | an error in the command line, the model or the setup; the message says how to fix it |
-| 130 | interrupted; `compare`, `audit` and `train` show and save partial results |
+| 2 | an error in the command line, the model or the setup; the message states how to fix it |
+| 130 | interrupted; `compare`, `generate`, `load`, `audit` and `train` show and save partial \
+results |
 """
 
 

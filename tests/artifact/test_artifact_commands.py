@@ -42,7 +42,7 @@ def test_a_built_model_runs_on_inputs_from_a_file(built: Path, tmp_path: Path) -
         "run", built, "--input", tmp_path / "x.safetensors", "--out", out, "--check", "--time"
     )
     assert answer.returncode == 0, answer.stderr
-    assert "a call of 3, the median of" in answer.stdout
+    assert "per call at batch 3, median of" in answer.stdout
     assert answer.stdout.rstrip().endswith("match")
     assert np.array_equal(load_file(out)["0"], load_compiled(built)(x))
 

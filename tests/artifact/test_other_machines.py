@@ -98,7 +98,7 @@ def test_a_damaged_copy_in_the_cache_is_written_again(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"format": FORMAT + 1}, f"format {FORMAT + 1} of a later golow"),
+        ({"format": FORMAT + 1}, f"format {FORMAT + 1}, which a later golow wrote"),
         ({"level": "none"}, "for the level none, which this golow does not load"),
         ({"plans": "none"}, "manifest.json cannot be read"),
         ({"inputs": [{"name": 1}]}, "manifest.json cannot be read"),

@@ -89,7 +89,7 @@ def test_progress_has_stages_and_the_time_that_is_left(
     written: tuple[Path, Ended],
 ) -> None:
     _, done = written
-    assert "eager (1 of 1): reading the settings in force" in done.error
+    assert "eager (1 of 1): reading the settings in effect" in done.error
     assert "about " in done.error and " left" in done.error
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from golow import cli
+from golow.levels.choices import all_choices
+from golow.levels.ladder import LADDER
 from golow.report.console import WIDTH, wide_console
 from support.command import golow
 
@@ -88,3 +90,19 @@ def test_a_pipe_is_as_wide_as_columns_says(
 def test_standard_error_is_as_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert wide_console(stderr=True).width == wide_console().width == 72
+
+
+def test_names_of_levels_are_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = golow("levels")
+    names = {f"{level.name}:{variant}" for level in LADDER for variant in level.variants}
+    assert names <= {line.partition(" ")[0] for line in ended.output.splitlines()}
+    assert "…" not in ended.output
+
+
+def test_names_of_alternatives_are_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = golow("choices").output.split()
+    assert {choice.name for choice in all_choices()} <= set(words)
+    named = {f"+{one.name}" for choice in all_choices() for one in choice.alternatives}
+    assert named <= set(words)

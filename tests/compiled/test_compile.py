@@ -158,7 +158,7 @@ def test_out_takes_the_output(f: CompiledModule, module: nn.Module) -> None:
     assert close(out, module(X))
     with pytest.raises(GolowError, match=r"output 0 of out must be .* 4x5 of float32"):
         f(X, out=torch.empty(5, 4).T)
-    with pytest.raises(GolowError, match="another structure"):
+    with pytest.raises(GolowError, match="does not have the structure"):
         f(X, out=(out,))
     with pytest.raises(GolowError, match="batch 3 is padded to batch 4"):
         f(X[:3], out=torch.empty(3, 5))

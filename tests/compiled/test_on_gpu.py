@@ -372,7 +372,7 @@ def test_without_room_nothing_stays_allocated() -> None:
     free, _ = torch.cuda.mem_get_info()
     filler = torch.empty(free - (256 << 20), dtype=torch.uint8, device="cuda")
     left, _ = torch.cuda.mem_get_info()
-    with pytest.raises(GolowError, match="no room on the GPU"):
+    with pytest.raises(GolowError, match="not enough memory on the GPU"):
         compiled(large, x)
     torch.cuda.empty_cache()
     assert torch.cuda.mem_get_info()[0] >= left - (48 << 20)  # libraries loaded on first use

@@ -215,8 +215,8 @@ class Unfinished(nn.Module):
     [
         (network().train(), "eager", {}, "the module is in training mode"),
         (network, "eager", {}, "the model is function, not a torch.nn.Module"),
-        (network(), "tvm", {}, "tvm cannot be handed over on cpu\n.*levels are onednn, cudnn"),
-        (network(), "eager:float64", {}, "eager:float64 cannot be handed over"),
+        (network(), "tvm", {}, "golow.compile cannot build tvm on cpu\n.*levels are onednn, cudnn"),
+        (network(), "eager:float64", {}, "golow.compile cannot build eager:float64"),
         (network(), "eager+no_grad", {}, "eager.no_grad cannot be .* that golow audit prints"),
         (network(), "eagre", {}, "there is no level 'eagre'\n.*did you mean eager"),
         (network(), "compile:frozen", {}, "compile has no variant 'frozen'"),

@@ -229,7 +229,7 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("kind", ["times", "few", "rolled"])
 def test_what_depends_on_the_number_of_samples_is_not_padded(kind: str) -> None:
     torch.manual_seed(0)
-    with pytest.raises(GolowError, match=r"output 0 .* samples is another when they are padded"):
+    with pytest.raises(GolowError, match=r"output 0 .* samples changes when they are padded"):
         compiled(Counting(kind).eval(), torch.randn(4, 6), batch=[1, 4])
 
 

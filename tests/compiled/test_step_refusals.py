@@ -107,7 +107,10 @@ MODULES: dict[str, tuple[Callable[[], Any], str]] = {
     "operation": (lambda: with_function(torch.lgamma), "lgamma.* layer 1.0"),
     "random": (lambda: with_function(lambda x: x * torch.rand(5)), "onednn cannot run it: .*rand"),
     "selection": (lambda: with_function(lambda x: x[x[:, 0] > 9].sum() + x), "not capture"),
-    "other": (lambda: with_function(another_when_captured), "computes something else"),
+    "other": (
+        lambda: with_function(another_when_captured),
+        "does not compute what the module computes",
+    ),
     "state": (with_attribute, "changes its attribute 0.calls in each pass"),
     "buffer": (with_unsaved_buffer, "changes the buffer 0.mean, which is not in the state dict"),
     "shapes": (lambda: nn.Linear(7, 5), "does not run on the example: RuntimeError: mat1"),

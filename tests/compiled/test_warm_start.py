@@ -251,7 +251,7 @@ class Exported(nn.Module):
 def test_what_was_captured_wrongly_is_refused(tmp_path: Path) -> None:
     """Each time, not only where a graph was kept."""
     for _ in range(2):
-        with pytest.raises(GolowError, match="computes something else than the module"):
+        with pytest.raises(GolowError, match="does not compute what the module computes"):
             compiled(Exported().eval(), torch.ones(2, 6), cache=tmp_path)
 
 

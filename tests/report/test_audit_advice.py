@@ -37,7 +37,7 @@ SLOWER = run("libtorch", ratio(1.25, "slower"))
 def test_before_stay_with_eager_comes_what_was_not_tried() -> None:
     text = advice(compared(EAGER, SLOWER))
     assert text.startswith("Stay with eager for inference at this size: libtorch is not faster.")
-    assert "Not tried: other choices at libtorch than the default ones" in text
+    assert "Not tried: choices other than the defaults at libtorch" in text
     assert "allocator" in text
     command = "golow audit resnet50 --input 3x64x64 --batch 8 --threads 4000 --levels libtorch"
     assert f"`{command} --quick` tries them." in text

@@ -96,7 +96,7 @@ def test_choices_that_differ_come_first_with_the_levels_of_each_value() -> None:
     table = text[text.index("differ between") : text.index("\neager:")]
     assert "returns memory  eager" in table and "keeps memory    libtorch" in table
     assert "governor" not in table
-    assert "In force everywhere, not changed: governor (performance)." in text
+    assert "In effect everywhere, not changed: governor (performance)." in text
     assert "differ between" not in printed(audit([level("eager"), level("libtorch")]))
 
 

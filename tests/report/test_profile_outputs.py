@@ -90,7 +90,7 @@ def test_show_divides_a_saved_profile_as_asked(written: tuple[Path, str]) -> Non
     more = len(found.levels[0].operators) - 1
     assert shown.status == 0 and f"and {more} more" in shown.output
     wrong = golow("show", "out", "--by", "beauty", folder=folder)
-    assert wrong.status == 2 and "a profile has no 'beauty'" in wrong.error
+    assert wrong.status == 2 and "profiles have no view 'beauty'" in wrong.error
 
 
 def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(

@@ -126,7 +126,7 @@ def test_pictures_that_a_level_got_wrong_are_shown() -> None:
     shown = choice["options"][0]["block"]
     assert shown["title"] == (
         "eager, seed 0, epoch 2: 1,234 of the test samples taken for another class; "
-        "the 3 it was surest of"
+        "the 3 with the highest confidence"
     )
     texts = [one["text"] for one in shown["pictures"]]
     assert texts == [

@@ -68,8 +68,8 @@ def test_doctor_shows_each_and_the_load(folder: Path, monkeypatch: pytest.Monkey
     package(folder, "nothing", "")
     monkeypatch.setattr(lists.os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
     output = golow("doctor").output
-    assert "torchvision: 0.1, does not import beside this torch: RuntimeError" in output
+    assert "torchvision: 0.1, does not import with this torch: RuntimeError" in output
     assert f"\n  pip install 'torchvision==0.{MINOR + 15}.*'" in output
-    assert "timm: 0.1, imports beside this torch" in output
-    assert "jax: 0.1, imports beside this torch" in output
+    assert "timm: 0.1, imports with this torch" in output
+    assert "jax: 0.1, imports with this torch" in output
     assert "load: 1000.0 in the last minute" in output and "others compute here" in output

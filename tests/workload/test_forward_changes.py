@@ -174,7 +174,7 @@ def noisy(output: Tensor, *targets: Tensor) -> Tensor:
 
 
 def test_a_loss_that_draws_is_named() -> None:
-    with pytest.raises(GolowError, match="the loss of LastResult is another one each time"):
+    with pytest.raises(GolowError, match="the loss of LastResult differs from call to call"):
         prepared(stateful.LastResult(), "train", loss=noisy)
 
 

@@ -300,7 +300,7 @@ def choices(
     """List the settings that frameworks, libraries and the system choose by default, with
     alternatives.
 
-    level, mode, device: only the choices in force there. Raises `GolowError` for an unknown word.
+    level, mode, device: only the choices in effect there. Raises `GolowError` for an unknown word.
     """
     from golow.levels.choices.listing import listed
 

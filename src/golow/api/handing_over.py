@@ -67,9 +67,9 @@ def _level(comparison: Comparison, wanted: str | None) -> str:
     """The level to build. Raises `GolowError`, with those that can be, if it cannot."""
     if comparison.workload.mode != "infer":
         raise GolowError(
-            "this comparison is of training steps, and a compiled module infers",
-            "to train by a plan, golow.compile_step(model, loss, optimizer=optimizer, example=(x, "
-            'y)); to infer, compare without mode="train".',
+            "this comparison timed training steps, and a compiled module only runs inference",
+            "to train with a plan: golow.compile_step(model, loss, optimizer=optimizer, example=(x,"
+            ' y)); for inference, compare without mode="train".',
         )
     device, verdicts = comparison.workload.device, _verdicts(comparison)
     best = recommended(comparison)
@@ -80,7 +80,7 @@ def _level(comparison: Comparison, wanted: str | None) -> str:
     elif verdicts[name]:
         reason = f"{name} did not match: {verdicts[name]}"
     elif not is_callable(name, device):
-        reason = f"{name} runs in golow's worker alone" + ("" if wanted else ", and is the fastest")
+        reason = f"{name} runs only in golow's worker" + ("" if wanted else ", and is the fastest")
     else:
         return name
     can = [one for one, why in verdicts.items() if not why and is_callable(one, device)]
@@ -105,7 +105,7 @@ def _material(
     """The caller's own module and inputs, those that were compared, or those of the record."""
     if model is not None or inputs is not None:
         if model is None or inputs is None:
-            raise GolowError("a model needs an input, and an input a model", HOW_TO_GIVE)
+            raise GolowError("only one of model and inputs was given", HOW_TO_GIVE)
         return Material(model, inputs)
     found = request or same_request(comparison.workload)
     if found is None:

@@ -203,9 +203,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise GolowError(f"there is no room on the GPU: {error}", "free other memory there.") from (
-            error
-        )
+        raise GolowError(
+            f"there is not enough memory on the GPU: {error}", "free other memory there."
+        ) from error
     except Unsupported as error:
         raise GolowError(f"cudnn cannot run it here: {error}") from error
     except GpuError as error:

@@ -213,7 +213,7 @@ class LoadedContext(Uncopied):
         try:
             tensors = tensors_in(self._manifest.nest, out)
         except ValueError as error:
-            raise GolowError(f"out is nested otherwise than the output: {error}") from error
+            raise GolowError(f"out does not have the structure of the output: {error}") from error
         taken = []
         for place, shape in enumerate(self._shapes[size]):
             array = arrays.taken(f"output {place} of out", tensors[place])

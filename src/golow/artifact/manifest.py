@@ -128,7 +128,8 @@ def decoded(data: bytes) -> Manifest:
         form = msgspec.json.decode(data, type=_Form).format
         if form > FORMAT:
             raise GolowError(
-                f"it has format {form} of a later golow; this one supports formats up to {FORMAT}",
+                f"it has format {form}, which a later golow wrote; this one supports formats up to "
+                f"{FORMAT}",
                 "pip install --upgrade golow",
             )
         return msgspec.json.decode(data, type=Manifest)

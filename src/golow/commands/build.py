@@ -28,7 +28,7 @@ def build(
     out: Annotated[
         Path,
         typer.Option(
-            help="The file to write; for --level of another runtime, the folder to create.",
+            help="The file to write; the folder to create if --level is another runtime.",
             callback=no_stream,
         ),
     ],
@@ -36,7 +36,7 @@ def build(
     level: Annotated[
         str,
         typer.Option(
-            help="direct, or a runtime whose model is kept: onnxruntime, openvino, aotinductor, "
+            help="direct, or a runtime whose files to write: onnxruntime, openvino, aotinductor, "
             "executorch."
         ),
     ] = "direct",
@@ -56,7 +56,7 @@ def build(
     published: PublishedFlags,
     threads: Threads = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Choose layouts by measuring, for some seconds a size.")
+        bool, typer.Option("--tune", help="Choose layouts by measuring, a few seconds per size.")
     ] = False,
     without_weights: Annotated[
         bool, typer.Option("--without-weights", help="Leave the weights out of the file.")

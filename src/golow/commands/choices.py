@@ -13,7 +13,7 @@ def choices(
     name: Annotated[
         str | None, typer.Argument(help="A choice or an alternative: everything about it.")
     ] = None,
-    level: Annotated[str | None, typer.Option(help="Only those in force at this level.")] = None,
+    level: Annotated[str | None, typer.Option(help="Only those in effect at this level.")] = None,
     mode: Annotated[str | None, typer.Option(help="Only those in this mode: infer, train.")] = None,
     device: Annotated[
         str | None, typer.Option(help="Only those on this device: cpu, cuda.")

@@ -73,8 +73,8 @@ ComparedPrecision = Annotated[
 Calibrate = Annotated[
     str | None,
     typer.Option(
-        help="With --precision int8: where the samples are from, a data set from `golow data "
-        "list`, or inputs, the workload's own.",
+        help="With --precision int8: source of the samples, a data set from `golow data list`, or "
+        "inputs for the workload's own.",
         show_default=False,
     ),
 ]

@@ -43,9 +43,8 @@ def emit(
         EmittedLevel,
         typer.Option(
             "--level",
-            help="What the program calls: PyTorch's library (libtorch); or, by the plan of golow's "
-            "level of that name, oneDNN alone on a CPU, or for inference cuDNN and cuBLASLt on a "
-            "GPU.",
+            help="Library that the program calls. libtorch: PyTorch's, on a CPU or a GPU; onednn: "
+            "only oneDNN, on a CPU; cudnn: cuDNN and cuBLASLt, on a GPU, for inference.",
         ),
     ] = EmittedLevel.libtorch,
     inputs: SizesFlags,

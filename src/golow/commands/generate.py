@@ -56,13 +56,13 @@ def generate(
     model: TextModel,
     *,
     text: Annotated[
-        str | None, typer.Option(help="What the texts begin with.  [default: drawn tokens]")
+        str | None, typer.Option(help="Beginning of every text.  [default: random tokens]")
     ] = None,
     prompt: Annotated[
-        int | None, typer.Option(help="Tokens of drawn prompts.  [default: 64]")
+        int | None, typer.Option(help="Number of random tokens in a prompt.  [default: 64]")
     ] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to generate.")] = 64,
-    batch: Annotated[str, typer.Option(help="Texts together; several sizes as 1,8.")] = "1",
+    batch: Annotated[str, typer.Option(help="Texts in a batch; several sizes as 1,8.")] = "1",
     levels: Annotated[
         str | None,
         typer.Option(
@@ -83,14 +83,14 @@ def generate(
     device: DeviceOption = DeviceName.cpu,
     temperature: Annotated[
         float,
-        typer.Option(help="Divides the logits before a token is drawn; 0 takes the likeliest."),
+        typer.Option(help="Divide the logits by this before drawing; 0: the most likely token."),
     ] = 0.0,
     top_k: Annotated[
-        int, typer.Option("--top-k", help="Draw among so many of the likeliest tokens; 0 is all.")
+        int, typer.Option("--top-k", help="Draw among this many of the likeliest tokens; 0: all.")
     ] = 0,
     top_p: Annotated[
         float,
-        typer.Option("--top-p", help="Draw among the likeliest tokens with this share together."),
+        typer.Option("--top-p", help="Draw among the likeliest tokens that add up to this share."),
     ] = 1.0,
     weights: Annotated[
         Path | None, typer.Option(help="A .safetensors file with the state dict.")
@@ -98,12 +98,12 @@ def generate(
     published: WeightsFlags,
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the draws.")] = 0,
     threads: Threads = None,
-    seconds: Annotated[float, typer.Option(help="Seconds of the race, for each level.")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="Seconds of the race per level.")] = 20.0,
     out: Out = Path("runs"),
     json: JsonFile = None,
     report: ReportFile = None,
 ) -> None:
-    """Generate texts at every level, prove that they are right, and time prompt and tokens.
+    """Generate texts at every level, check every token, and time prompt and tokens.
 
     The exit status is 1 when a level differs or fails.
     """

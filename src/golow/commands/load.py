@@ -53,20 +53,20 @@ def load(
     latency: Annotated[
         str | None,
         typer.Option(
-            help="Latency that requests must hold, such as 20ms; without --rate, the highest rate "
-            "that holds it is searched."
+            help="Limit of the latency, such as 20ms; without --rate, golow searches for the "
+            "highest rate that stays within it."
         ),
     ] = None,
     percentile: Annotated[
-        float, typer.Option(help="Percentage of requests that must hold the latency.")
+        float, typer.Option(help="Percentage of requests that must stay within the latency.")
     ] = 99.0,
     rate: Annotated[
         str | None,
-        typer.Option(help="Requests a second of the server scenario, such as 50,100,200."),
+        typer.Option(help="Requests per second in the server scenario, such as 50,100,200."),
     ] = None,
-    max_batch: Annotated[int, typer.Option(help="Samples in a batch, at most.")] = 8,
+    max_batch: Annotated[int, typer.Option(help="Largest number of samples in a batch.")] = 8,
     delay: Annotated[
-        str, typer.Option(help="Time that a request waits for others in a batch, at most.")
+        str, typer.Option(help="Longest time that a request waits for others to fill its batch.")
     ] = "2ms",
     contexts: Annotated[
         str,
@@ -77,13 +77,15 @@ def load(
     seconds: Annotated[
         float,
         typer.Option(
-            help="Seconds of each run; it goes on for up to six times that if the percentile needs "
+            help="Seconds of each run; a run takes up to six times as long if the percentile needs "
             "more requests."
         ),
     ] = 5.0,
-    repeats: Annotated[int, typer.Option(help="Rounds of runs in turn between the levels.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(help="Rounds, in each of which every level runs once.")
+    ] = 3,
     patience: Annotated[
-        str, typer.Option(help="Time without an answer after which a level is given up.")
+        str, typer.Option(help="Give up a level that has not answered for this long.")
     ] = "10s",
     url: Annotated[
         str,
@@ -101,8 +103,8 @@ def load(
     json: JsonFile = None,
     report: ReportFile = None,
 ) -> None:
-    """Send requests to each level by MLPerf's load generator: which one holds a latency at which
-    rate.
+    """Send requests with MLPerf's load generator, and find the rate at which each level holds a
+    latency.
 
     All answers of a level are checked before it is timed. The exit status is 1 when a level differs
     or fails.

@@ -42,8 +42,8 @@ def lower(
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="A .safetensors file with the state dict, which decides the graph of a quantised "
-            "network."
+            help="A .safetensors file with the state dict; that of a quantised network changes the "
+            "graph."
         ),
     ] = None,
     loss: LossOption = None,
@@ -103,7 +103,7 @@ def lower(
     if weights is not None:
         if roof and not verify:
             raise GolowError(
-                "--roof takes no --weights", "leave it out; --verify and --show take it."
+                "--roof does not take --weights", "leave it out; --verify and --show take it."
             )
         workload |= {"weights": weights}
     if verify:

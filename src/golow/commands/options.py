@@ -120,8 +120,7 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     if str(path) == "-":
         raise GolowError(
             f"{option.opts[0]} - would be standard output, but golow writes files there",
-            "name a folder or a file; only --json - of `golow compare`, `golow audit` and "
-            "`golow levels` writes to standard output.",
+            "name a folder or a file; only --json - writes to standard output.",
         )
     return path
 
@@ -149,7 +148,7 @@ def numbers(option: str, text: str | None) -> list[float]:
         return [float(part) for part in names(text) or []]
     except ValueError:
         raise GolowError(
-            f"{option} {text} is not numbers", f"for example {option} 50,100."
+            f"{option} {text} is not a list of numbers", f"for example {option} 50,100."
         ) from None
 
 

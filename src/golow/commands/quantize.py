@@ -24,7 +24,7 @@ CalibrateOption = Annotated[
     str,
     typer.Option(
         "--calibrate",
-        help="Where the samples are from: a data set from `golow data list`, or inputs, the "
+        help="Source of the samples: a data set from `golow data list`, or inputs for the "
         "workload's own.",
         show_default=False,
     ),
@@ -32,8 +32,8 @@ CalibrateOption = Annotated[
 Percentile = Annotated[
     float,
     typer.Option(
-        help="Share of an activation's values in percent that its range must hold; larger values "
-        "are clipped. 100 is min-max."
+        help="Percentage of an activation's values that its range must cover; larger values are "
+        "clipped. 100 is min-max."
     ),
 ]
 
@@ -108,8 +108,8 @@ def quantize(
         Path, typer.Option(help="Folder for the records.", callback=no_stream)
     ] = Path("runs"),
 ) -> None:
-    """Quantise a model: write its weights as 8-bit whole numbers, and state how far it is from the
-    original and what that costs in the task."""
+    """Quantise a model to 8 bits, and report how far it is from the original and what that costs in
+    the task."""
     from golow import api
     from golow.report.progress import ProgressDisplay
 

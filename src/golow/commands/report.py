@@ -25,8 +25,7 @@ def report(
     ] = "",
     open: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write one HTML page that shows recorded comparisons, audits, profiles, trainings and
-    studies.
+    """Write one HTML page from records: comparisons, audits, profiles, training runs and others.
 
     The page needs no network. The records are inside: golow show report.html reads them back.
     """

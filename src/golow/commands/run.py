@@ -80,4 +80,4 @@ def _time(loaded: Any, given: list[Any]) -> str:
         loaded(*given)
         taken.append(time.perf_counter() - start)
     rows = given[0].shape[0] if given[0].ndim else 1
-    return f"{seconds_text(median(taken))} a call of {rows}, the median of {len(taken)}"
+    return f"{seconds_text(median(taken))} per call at batch {rows}, median of {len(taken):,} calls"

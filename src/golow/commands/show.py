@@ -40,12 +40,12 @@ def show(
     columns: Columns = None,
     format: FormatOption = FormatName.table,
 ) -> None:
-    """Show recorded comparisons, audits, trainings and profiles; --by, --sort, --top are for
-    profiles, --columns and --format for comparisons.
+    """Show records: comparisons, audits, training runs, profiles and others.
 
     Two comparisons are shown as one table of what changed from the first to the second. Several can
     be shown together only if machine, versions and workload are the same. A folder of records, such
-    as runs, is listed.
+    as runs, is listed. --by, --sort and --top are for profiles; --by-layer, --columns and --format
+    are for comparisons.
     """
     from golow.report.page.file import is_page, unpacked
     from golow.report.profiling.table import require_view

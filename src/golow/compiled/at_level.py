@@ -122,7 +122,7 @@ def _chosen(level: str, device: Device) -> ChosenLevel:
     if not is_callable(chosen.name, device):
         why = "it is set by the lines that golow audit prints" if chosen.settings else ""
         raise GolowError(
-            f"{chosen.name} cannot be handed over on {device}" + (f": {why}" if why else ""),
+            f"golow.compile cannot build {chosen.name} on {device}" + (f": {why}" if why else ""),
             f"levels are {', '.join(LEVELS)}.",
         )
     probe = chosen.level.probe_on(device)

@@ -119,8 +119,8 @@ class StepsCheck(Record, frozen=True, kw_only=True):
         """It as a sentence."""
         if self.wrong:
             return f"{self.wrong[0].words}, the first of {self.failed} of {self.count} results"
-        most = f", the largest error {self.worst.share:.0%} of that" if self.worst else ""
-        return f"each of {self.count} results is as accurate as its rounding allows{most}"
+        most = f": the largest error is {self.worst.share:.0%} of its limit" if self.worst else ""
+        return f"each of {self.count} results is as accurate as rounding allows{most}"
 
 
 WEAK = 0.05

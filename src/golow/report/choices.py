@@ -11,10 +11,11 @@ from golow.levels.choices import Alternative, Choice
 
 
 def choices_table(choices: Sequence[Choice]) -> Table:
-    """One row per choice."""
+    """One row per choice. Names of choices and alternatives, which are typed, are never broken."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("choice", "decides", "made by", "alternatives"):
-        table.add_column(title, overflow="fold")
+        typed = title in ("choice", "alternatives")
+        table.add_column(title, no_wrap=typed, overflow="fold")
     for choice in choices:
         others = [f"+{alternative.name}" for alternative in choice.alternatives]
         table.add_row(
@@ -31,7 +32,7 @@ def choice_page(console: Console, choice: Choice) -> None:
         "levels": ", ".join(choice.levels),
         "modes": ", ".join(choice.modes),
         "devices": ", ".join(choice.devices),
-        "results": "may be other numbers" if choice.changes_results else "stay the same",
+        "results": "may change" if choice.changes_results else "stay the same",
         "cost": choice.costs or "none known",
     }
     console.print(f"{choice.name}: {choice.summary}")

@@ -43,7 +43,7 @@ TRACED = """
     """
 TRACED_TO_TRAIN = "model = torch.jit.trace(model.train(), x, check_trace=False)"
 REPLAYED = """
-    # after three iterations in a stream of their own, torch.cuda.Stream()
+    # after three iterations on a separate stream, torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = step(x)  # the whole iteration: inference, or a training step

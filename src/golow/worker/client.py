@@ -397,7 +397,7 @@ class Worker(Conversation):
             if found.get(choice) != value:
                 now = f"it is {found[choice]!r}" if choice in found else "it cannot be read there"
                 raise Unsupported(
-                    self.name, f"{name} is not in force: {choice} should be {value!r}, and {now}"
+                    self.name, f"{name} is not in effect: {choice} should be {value!r}, and {now}"
                 )
 
     def _patience(self, iterations: int) -> tuple[float, float | None]:

@@ -200,9 +200,7 @@ def _require_sense(request: Request) -> None:
         raise GolowError(f"there is no mode {request.mode!r}", "modes are infer and train.")
     require_whole_numbers(request)
     if request.batch is not None and request.batch < 1:
-        raise GolowError(
-            f"a batch of {request.batch} has no sample in it", "use --batch 1 or more."
-        )
+        raise GolowError(f"a batch of {request.batch} has no samples", "use --batch 1 or more.")
     require_ranks(request)
     if request.threads < 1:
         raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")

@@ -134,7 +134,8 @@ def require_optimizer(optimizer: Optimizer) -> None:
     for settings that the optimizer does not have."""
     if not isinstance(optimizer, Optimizer):
         raise GolowError(
-            f"the optimizer is {optimizer!r}", f"give {EXAMPLE}; golow makes torch's of it."
+            f"the optimizer is {optimizer!r}",
+            f"give {EXAMPLE}; golow constructs torch's optimizer from it.",
         )
     known = get_args(OptimizerName)
     if optimizer.name not in known:

@@ -117,7 +117,7 @@ def try_step(
         require_repeatable(name, "training", first, second, device, changes)
     except GolowError as error:
         raise GolowError(
-            f"the loss of {name} is another one each time for the same output: {first.item():g}, "
+            f"the loss of {name} differs from call to call for the same output: {first.item():g}, "
             f"then {second.item():g}",
             "a loss must not draw random numbers or remember earlier steps.",
         ) from error

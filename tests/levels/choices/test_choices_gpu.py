@@ -155,7 +155,7 @@ def test_an_alternative_without_effect_is_refused(name: str, workshop: Path) -> 
     with (
         Starter() as starter,
         starter.worker(name, launch, bundle) as worker,
-        pytest.raises(Unsupported, match=f"{name} is not in force"),
+        pytest.raises(Unsupported, match=f"{name} is not in effect"),
     ):
         worker.load(bundle.folder)
 

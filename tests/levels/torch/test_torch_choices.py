@@ -111,7 +111,7 @@ def test_a_flag_that_does_nothing_is_refused(bundle: Bundle) -> None:
             threads=1,
             choices={"no_cudnn": ("cudnn_benchmark", "on, all algorithms")},
         ) as worker,
-        pytest.raises(Unsupported, match="no_cudnn is not in force"),
+        pytest.raises(Unsupported, match="no_cudnn is not in effect"),
     ):
         worker.load(bundle.folder)
 

@@ -106,11 +106,11 @@ def test_the_record_can_be_read_back(measured: Roof) -> None:
     assert [row["lost"] for row in roof_rows(measured)] == [step.lost for step in measured.steps]
 
 
-def shown(roof: Roof, top: int = 15) -> str:
-    console = Console(width=100, file=io.StringIO())
+def shown(roof: Roof, top: int = 15, width: int = 100) -> str:
+    console = Console(width=width, file=io.StringIO())
     render(roof, top, console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= width
     return str(text)
 
 
@@ -122,6 +122,12 @@ def test_the_table_fits_and_says_what_is_moved_for_layout(measured: Roof) -> Non
     assert re.search(r"Before its first iteration: capture [\d.]+ \w+, build [\d.]+ \w+", text)
     first = measured.steps[0]
     assert f"{first.position}  {first.operation}" in text
+
+
+@needs_onednn
+def test_operations_are_whole_words_at_80_columns(measured: Roof) -> None:
+    text = shown(measured, width=80)
+    assert all(f" {step.operation} " in text for step in measured.steps)
 
 
 def test_names_of_any_length_fit() -> None:

@@ -20,7 +20,7 @@ def test_every_operation_is_listed_with_its_error(mode: str) -> None:
     ended = command("lower", "lenet5", "--mode", mode, "--level", "vendor", "--verify", *loss)
     assert ended.status == 0, ended.error
     assert "convolution" in ended.output and "match" in ended.output
-    assert "results is as accurate as its rounding allows" in ended.output
+    assert "results is as accurate as rounding allows" in ended.output
     assert all(len(line) <= 100 for line in ended.output.splitlines())
 
 

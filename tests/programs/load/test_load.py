@@ -106,7 +106,7 @@ def test_nothing_is_left_running(tested: golow.LoadTestResult) -> None:
     [
         (("--levels", "eagre", "--rate", "5"), "did you mean eager"),
         (("--levels", "eager:float64", "--rate", "5"), "cannot be called from a program"),
-        (("--rate", "five"), "--rate five is not numbers"),
+        (("--rate", "five"), "--rate five is not a list of numbers"),
         (("--latency", "20"), "--latency 20 is not a time with a unit"),
         (("--latency", "0ms"), "the value of --latency makes no sense here"),
         (("--scenario", "server"), "for example --latency 20ms, or --rate 50,100."),

@@ -147,7 +147,7 @@ def test_on_a_gpu_every_kernel_has_a_layer(mode: Mode, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--by", "magic"), "a profile has no 'magic'"),
+        (("--by", "magic"), "profiles have no view 'magic'"),
         (("--sort", "beauty"), "operators cannot be sorted by 'beauty'"),
         (("--precision", "bf17"), "there is no precision 'bf17'"),
         (("--steps", "0"), "--steps 0 profiles nothing"),

@@ -255,7 +255,7 @@ def test_python_compares_two_folders(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert found.difference.only_after == (Place("default", "libtorch"),)
     found.table(by="operator", top=1)
     assert "without profiler" in capsys.readouterr().out
-    with pytest.raises(GolowError, match="a profile has no 'beauty'"):
+    with pytest.raises(GolowError, match="profiles have no view 'beauty'"):
         found.table(by="beauty")
 
 
@@ -286,7 +286,7 @@ def test_the_command_compares_two_folders(tmp_path: Path) -> None:
         (("mlp", "--diff", "a", "b"), "--diff compares two saved profiles and takes no model"),
         (("--diff", "a", "b", "--save", "c"), "--diff writes nothing"),
         (("--diff", "a", "nowhere"), "there is no profile in nowhere"),
-        (("--diff", "a", "b", "--by", "magic"), "a profile has no 'magic'"),
+        (("--diff", "a", "b", "--by", "magic"), "profiles have no view 'magic'"),
         (("--diff", "a"), "--diff"),
         (("--diff", "a", "b", "--top", "0"), "--top"),
     ],

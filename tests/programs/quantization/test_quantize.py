@@ -119,7 +119,7 @@ def test_the_lowering_shows_each_layers_operator(record: Quantization) -> None:
     assert verified.status == 0, verified.error
     refused = command.golow(*given, "--roof")
     assert refused.status == 2
-    assert "--roof takes no --weights" in refused.error
+    assert "--roof does not take --weights" in refused.error
 
 
 REFUSED = {

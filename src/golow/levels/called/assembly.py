@@ -124,7 +124,7 @@ class Assembly:
         for size, place, (found, wanted) in self._pairs(made):
             if wanted.is_floating_point() and _distance(found, wanted) > FAR:
                 raise GolowError(
-                    f"the plan of {in_words(size)} computes something else than the module: "
+                    f"the plan of {in_words(size)} does not compute what the module computes: "
                     f"output {place} of the example is off by {_distance(found, wanted):.0%}",
                     "a module that keeps state in attributes, draws random numbers or does "
                     "something else while it is exported cannot be compiled.",

@@ -75,7 +75,7 @@ def target_for(module: nn.Module, device: torch.device, wanted: Wanted) -> Targe
     level = wanted.level
     if level not in LEVELS:
         raise GolowError(
-            f"golow.compile supports no level {level!r}",
+            f"golow.compile does not support the level {level!r}",
             f"levels are {', '.join(LEVELS)}.",
         )
     on_gpu = device.type == "cuda"

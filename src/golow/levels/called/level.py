@@ -38,7 +38,7 @@ def with_called(level: Level) -> Level:
             build_measures=True,
         )
 
-    what = "the plan called on PyTorch's tensors, as golow.compile or compile_step hands it over"
+    what = "the plan called on PyTorch's tensors, as golow.compile or compile_step returns it"
     names = {CALLED: what, **{f"{CALLED}-{own}": f"{what}; {own}" for own in level.variants}}
     variants = {name: Variant(summary) for name, summary in names.items()}
     return replace(level, prepare=prepare, variants={**level.variants, **variants})

@@ -53,7 +53,7 @@ class Outputs:
         leaves, structure = flattened(out)
         forms = self.forms[size]
         if structure.tree != self.structure.tree or len(leaves) != len(forms):
-            raise GolowError("out has another structure than the module's output")
+            raise GolowError("out does not have the structure of the module's output")
         for place, (leaf, (shape, dtype)) in enumerate(zip(leaves, forms, strict=True)):
             fits = isinstance(leaf, Tensor) and tuple(leaf.shape) == shape and leaf.dtype == dtype
             if not fits or not self._takes(leaf):

@@ -63,7 +63,7 @@ def _require_any_number(module: nn.Module, inputs: CallInputs) -> None:
         for place, (one, other) in enumerate(zip(alone, padded, strict=True)):
             if not _is_near(other[: one.shape[0]], one):
                 raise GolowError(
-                    f"{inputs.name_of(place, len(alone))} of {rows} samples is another when they "
+                    f"{inputs.name_of(place, len(alone))} of {rows} samples changes when they "
                     f"are padded to {size[0]}: the module depends on how many there are",
                     "leave batch= out, and compile for each size alone.",
                 )

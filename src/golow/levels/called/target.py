@@ -113,7 +113,7 @@ def require_inferring(module: nn.Module) -> None:
     training = [name or "the module" for name, part in module.named_modules() if part.training]
     if training:
         raise GolowError(
-            f"{training[0]} is in training mode, and a compiled module infers",
+            f"{training[0]} is in training mode, and a compiled module only runs inference",
             "call the module's .eval() first.",
         )
 
@@ -147,7 +147,7 @@ def roomy() -> Iterator[None]:
         yield
     except MemoryError as error:
         raise GolowError(
-            f"there is no room on the GPU: {error}" if str(error) else "there is no memory left",
+            f"there is not enough memory on the GPU: {error}" if str(error) else "out of memory",
             "compile for fewer or smaller sizes, or free other memory.",
         ) from error
 

@@ -46,7 +46,7 @@ def _alternative(name: str) -> Alternative:
     backend, _, devices = KERNELS[name]
     return Alternative(
         name=f"{name}_attention",
-        summary=f"attention by PyTorch's kernel {name} alone",
+        summary=f"attention only by PyTorch's kernel {name}",
         value=name,
         call=_allow(name),
         devices=devices,

@@ -54,7 +54,7 @@ COPIES = (
     ),
     (
         "from_host_pinned_async",
-        "float32 in pinned memory, and the host goes on while it is copied",
+        "float32 in pinned memory, a non-blocking copy",
         FromHost(pinned=True, waits=False),
         "pinned, the host does not wait",
         "batch.pin_memory().to(device, non_blocking=True)",
@@ -130,7 +130,7 @@ def _loader(name: str, kind: FromLoader) -> Alternative:
 CHOICES = (
     Choice(
         name="batch_source",
-        summary="where an iteration gets its batch; the price is relative to a batch that is there",
+        summary="where an iteration gets its batch; the price is relative to a batch on the device",
         made_by="golow",
         where="src/golow/levels/torch/batch_sources.py; users decide it in their training loop",
         levels=IN_PYTORCH,

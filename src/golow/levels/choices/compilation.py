@@ -45,7 +45,7 @@ CHOICES = (
         levels=("compile",),
         read=None,
         likely=True,
-        costs="max-autotune: minutes to build; graphs: memory; freezing: weights stay as they are",
+        costs="max-autotune: minutes to build; graphs: memory; freezing: weights cannot change",
         alternatives=(
             Alternative(
                 name="freezing",
@@ -165,7 +165,7 @@ CHOICES = (
         modes=("infer",),
         read=None,
         likely=True,
-        costs="a longer build, with weights in the cache; weights stay as they are",
+        costs="a longer build, with weights in the cache; weights cannot change",
         alternatives=(
             Alternative(
                 name="freezing",

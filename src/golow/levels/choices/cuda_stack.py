@@ -44,7 +44,7 @@ CHOICES = (
         levels=(*WITH_TORCH, "cudnn"),
         devices=("cuda",),
         read=read,
-        costs="none reserved: the first kernel that needs a stack waits until it is there",
+        costs="none reserved: the first kernel that needs a stack waits until it is allocated",
         alternatives=(
             Alternative(
                 name="no_cuda_stack",

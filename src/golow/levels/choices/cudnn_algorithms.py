@@ -100,7 +100,7 @@ CHOICES = (
         alternatives=(
             Alternative(
                 name="cudnn_deterministic",
-                summary="deterministic algorithms alone",
+                summary="only deterministic algorithms",
                 value=ON,
                 call=_deterministic,
                 python="torch.backends.cudnn.deterministic = True",

@@ -226,7 +226,7 @@ CHOICES = (
     ),
     Choice(
         name="interop_threads",
-        summary="how many threads PyTorch keeps for operations that do not need one another",
+        summary="how many threads PyTorch keeps for operations that do not depend on one another",
         made_by="PyTorch",
         where="torch.set_num_interop_threads",
         levels=IN_PYTORCH,

@@ -33,7 +33,7 @@ def _reduction(dtype: str, name: str) -> Choice:
     flag = f"allow_{dtype}_reduced_precision_reduction"
     full = Alternative(
         name=f"full_{dtype}_reductions",
-        summary=f"sums of {name} products in float32 to the end",
+        summary=f"sums of {name} products entirely in float32",
         value=FULL,
         call=_sets(flag, False),
         rebuilds=True,

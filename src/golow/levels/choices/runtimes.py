@@ -122,7 +122,7 @@ CHOICES = (
     _of_openvino(
         "performance_hint",
         summary="whether OpenVINO optimises for one request or for many at a time",
-        made_by="golow's level, as OpenVINO itself",
+        made_by="golow's level, like OpenVINO itself",
         where="OpenVINO's documentation, High-level Performance Hints: LATENCY, one stream",
         read=hint,
         alternatives=(

@@ -60,7 +60,5 @@ def named(name: str) -> KnownGpu:
     are."""
     found = KNOWN.get(name.lower())
     if found is None:
-        raise GolowError(
-            f"golow does not know the figures of a GPU {name!r}", f"it knows {', '.join(KNOWN)}."
-        )
+        raise GolowError(f"golow does not know the GPU {name!r}", f"it knows {', '.join(KNOWN)}.")
     return found

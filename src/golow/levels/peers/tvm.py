@@ -134,8 +134,8 @@ LEVEL = Level(
     name="tvm",
     summary="the module compiled for this CPU by TVM, without tuning",
     variants={
-        "tuned": Variant("tuned here by MetaSchedule, 64 trials a kernel", ("infer",), ("cpu",)),
-        "tuned-brief": Variant("the same with 8 trials a kernel", ("infer",), ("cpu",)),
+        "tuned": Variant("tuned here by MetaSchedule, 64 trials per kernel", ("infer",), ("cpu",)),
+        "tuned-brief": Variant("the same with 8 trials per kernel", ("infer",), ("cpu",)),
     },
     needs="tvm, C++ compiler",
     probe=probe,

@@ -154,7 +154,7 @@ class _Auditor:
     def steps(self) -> Iterator[AuditedLevel]:
         """Results of the level after each race; each one replaces the one before."""
         bench, level = self._bench, self._level
-        bench.observer.stage(f"{level.name} ({self._place}): reading the settings in force")
+        bench.observer.stage(f"{level.name} ({self._place}): reading the settings in effect")
         in_force = bench.in_force(level)
         tried, untried = candidates(level, bench.workload, in_force, self._settings.quick)
         planned = _entrants(level, bench, self._settings)

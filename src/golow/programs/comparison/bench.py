@@ -148,7 +148,7 @@ class Bench:
         """The values in force at a level, by choice, as a new worker of it reads them; empty if it
         cannot be loaded."""
         with self._level(choice) as level:
-            level.start(None, False, "a look")
+            level.start(None, False, "settings")
             return level.in_force
 
     # ------------------------------------------------------------ implementation

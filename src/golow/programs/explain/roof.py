@@ -217,7 +217,7 @@ def _peak(workload: Workload, plan: Plan, time: float | None, cache: Path) -> Pe
         raise GolowError(
             "the machine's peak could not be measured",
             f"python -m golow.measure.peak {workload.device} {workload.precision} "
-            f"{workload.threads} says why.",
+            f"{workload.threads} prints why.",
         )
     return peak
 

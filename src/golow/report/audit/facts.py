@@ -18,7 +18,7 @@ WORDS = {
     "slower": "it takes more time than the default, by more than 1%, in both of two races",
     "same": "the whole interval is within 2% of the default's time",
     "refuted": "a first race called it faster or slower; a second one, in new processes, did not",
-    "unclear": "the interval, or chance among so many questions, allows no conclusion",
+    "unclear": "the interval is too wide, or the effect may be chance among so many comparisons",
 }
 """Meaning of each finding."""
 

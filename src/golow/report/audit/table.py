@@ -248,7 +248,7 @@ def _paragraphs(audit: Audit) -> Iterator[str]:
         yield f"Make no difference at any of these levels: {_listed(nowhere)}."
     everywhere = [f"{name} ({value})" for name, value in shared(audit).items()]
     if everywhere:
-        yield f"In force everywhere, not changed: {_listed(everywhere)}."
+        yield f"In effect everywhere, not changed: {_listed(everywhere)}."
     for reason, by_name in untried(audit).items():
         names = [_with_levels(name, levels, audit) for name, levels in by_name.items()]
         yield f"Not tried: {_listed(names)}: {textwrap.shorten(reason, LONGEST_REASON)}"

@@ -123,9 +123,9 @@ def _companion_text(one: Companion) -> str:
     if not one.version:
         return "not installed"
     if not one.fault:
-        return f"{one.version}, imports beside this torch"
+        return f"{one.version}, imports with this torch"
     fix = f"\n  {one.fix}" if one.fix else ""
-    return f"{one.version}, does not import beside this torch: {one.fault}{fix}"
+    return f"{one.version}, does not import with this torch: {one.fault}{fix}"
 
 
 def _load_text(cores: int) -> str:
@@ -179,7 +179,8 @@ def _waiting_text() -> str:
 
 
 def _table(*titles: str) -> Table:
+    """The first column has names, which are typed: it is never cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in titles:
-        table.add_column(title)
+    for position, title in enumerate(titles):
+        table.add_column(title, no_wrap=position == 0, overflow="fold")
     return table

@@ -23,11 +23,12 @@ from golow.report.units import (
 
 TOP = 15  # rows
 NAME, LAYER, CODE = 20, 24, 15  # characters
+WITH_CODE = 96  # characters of a table that has room for what runs a step
 BEFORE = ("capture", "build", "load")
 NUMBERS = ("time", "lost", "of roof", "moves", "FLOP")
 FASTER = (
-    "A step that takes less than its roof read data that was still in a cache, uses a fast\n"
-    "algorithm, or the machine was busy when its peak was measured."
+    "A step that takes less than its roof reads data that is still in a cache, or uses a fast "
+    "algorithm; or the machine was busy when its peak was measured."
 )
 
 
@@ -42,7 +43,7 @@ def render(
     roofs = f"{decimal_text(peak.operations, 'FLOP/s')}, {decimal_text(peak.bytes, 'B/s')}"
     whose = f"the published peaks of {roof.gpu}" if roof.gpu else "the machine's measured peaks"
     console.print(Text(f"{whose}: {roofs}", style="dim"))
-    console.print(_table(roof.steps[:top]))
+    console.print(_table(roof.steps[:top], console.width))
     if len(roof.steps) > top:
         console.print(Text(f"and {len(roof.steps) - top} more steps; {more} shows more"))
     for line in _summary(roof):
@@ -77,7 +78,7 @@ def roof_rows(roof: Roof) -> list[dict[str, str | float | None]]:
 # ---------------------------------------------------------------- implementation
 
 
-def _table(steps: Sequence[StepRoof]) -> Table:
+def _table(steps: Sequence[StepRoof], width: int) -> Table:
     measured = any(step.seconds is not None for step in steps)
     numbers = NUMBERS if measured else ("at least", *NUMBERS[3:])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -86,9 +87,11 @@ def _table(steps: Sequence[StepRoof]) -> Table:
     table.add_column("layer", overflow="fold", max_width=LAYER)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("by", overflow="ellipsis", no_wrap=True, max_width=CODE)
+    if width >= WITH_CODE:
+        table.add_column("by", overflow="ellipsis", no_wrap=True, max_width=CODE)
     for step in steps:
-        table.add_row(*map(Text, _cells(step, measured)))
+        cells = [Text(cell) for cell in _cells(step, measured)]
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
@@ -120,7 +123,7 @@ def _summary(roof: Roof) -> Iterator[str]:
     least = sum(step.least for step in roof.steps)
     taken = sum(step.seconds or 0.0 for step in roof.steps)
     moved = sum(step.bytes for step in roof.steps)
-    text = f"{len(roof.steps)} steps need {seconds_text(least)} at the least"
+    text = f"{len(roof.steps)} steps need at least {seconds_text(least)}"
     if taken:
         text += f" and take {seconds_text(taken)}: {share_text(least / taken)} of the roof"
     yield f"{text}."
@@ -130,7 +133,7 @@ def _summary(roof: Roof) -> Iterator[str]:
     if roof.life:
         yield f"Before its first iteration: {', '.join(_life(roof))}."
     alone = [step for step in roof.steps if step.layout_alone]
-    text = f"Moved for layout alone: {bytes_text(roof.layout_bytes)} in {len(alone)} of them"
+    text = f"Moved for layout alone: {bytes_text(roof.layout_bytes)} in {len(alone)} steps"
     text += f", {share_text(roof.layout_bytes / moved if moved else 0.0)} of all bytes"
     if taken:
         text += f" and {share_text(sum(s.seconds or 0.0 for s in alone) / taken)} of the time"

@@ -18,8 +18,8 @@ SHOWN = 8
 """Rows of operations that nothing is missing for, unless all are asked for."""
 
 LIMIT = (
-    "These go by operation, shape and type; a library may still refuse a size when the level is "
-    "built."
+    "The answers depend on operation, shape and type; a library may still refuse a size when the "
+    "level is built."
 )
 
 Footnotes = dict[tuple[str, str, int, str, str], list[str]]

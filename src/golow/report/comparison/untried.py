@@ -33,8 +33,8 @@ def untried_advice(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
     quoted = ", ".join(f'"{level}"' for level in levels)
     how = f"`{command}`" if command else f"golow.audit(model, ..., levels=[{quoted}], quick=True)"
     return [
-        f"Not tried: other choices at {_listed(levels)} than the default ones, which can be the "
-        f"reason ({_listed([*names[:MOST_NAMES], *more])}). {how} tries them."
+        f"Not tried: choices other than the defaults at {_listed(levels)}, which can be the reason "
+        f"({_listed([*names[:MOST_NAMES], *more])}). {how} tries them."
     ]
 
 

@@ -82,7 +82,7 @@ def _heading(found: LifeCycle) -> str:
     lives = max((len(level.of(c)) for level in found.levels for c in caches(found)), default=0)
     return (
         f"life cycle of {workload.model}, {step}, batch {workload.batch}, {workload.device}: "
-        f"medians of up to {lives} {'lives' if lives != 1 else 'life'} a level and cache"
+        f"medians of up to {lives} {'lives' if lives != 1 else 'life'} per level and cache"
     )
 
 

@@ -40,7 +40,7 @@ def _summary(found: Audit) -> str:
     count = sum(len(level.prices) for level in found.levels)
     better = sum(len(faster(level)) for level in found.levels)
     what = "none is" if not better else f"{better} {'is' if better == 1 else 'are'}"
-    return f"{count} alternatives to the defaults were raced; {what} faster with confidence."
+    return f"{count} alternatives to the defaults were raced; {what} clearly faster."
 
 
 def _level(found: Audit, level: AuditedLevel) -> Iterator[Block]:

@@ -68,7 +68,7 @@ def _proved(found: Comparison) -> str:
     ran = [run for run in found.runs if run.check.verdict != "unavailable"]
     tensors = sum(len(run.check.tensors) for run in matching)
     return (
-        f"{len(matching)} of {len(ran)} levels that ran compute the same as float64 allows: "
+        f"{len(matching)} of {len(ran)} levels that ran match float64 to within rounding: "
         f"{tensors:,} tensors were checked."
     )
 
@@ -106,8 +106,8 @@ def _ladder(found: Comparison) -> Iterator[Block]:
         cards=True,
     )
     yield blocks.paragraph(
-        "A bar shows the distribution of its iterations and its blocks under the pointer or the "
-        "keyboard. Click a level for everything that was recorded of it.",
+        "On hover or keyboard focus a bar shows the distribution of its iterations and its blocks. "
+        "Click a level for everything that was recorded of it.",
         style="note",
     )
     for footnote in footnotes(found):

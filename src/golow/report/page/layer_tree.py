@@ -44,7 +44,7 @@ class Node(NamedTuple):
 def blocks_of(found: Profile) -> Iterator[Block]:
     """The tree, and why a level is not in it."""
     yield blocks.paragraph(
-        "The same layer stands in one row at every level, and all bars have one scale. Click a "
+        "The same layer is in one row at every level, and all bars have one scale. Click a "
         "layer to see its parts. An empty cell runs as one step with the layer that it names, or "
         "is not in that level.",
         style="note",

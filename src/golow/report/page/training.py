@@ -220,7 +220,7 @@ def _wrong_pictures(found: Training, run: TrainingRun, mistakes: Mistakes) -> Bl
     where = f"{run.level}, seed {run.seed}, epoch {mistakes.epoch}"
     many = f"{mistakes.count:,} of the test samples taken for another class"
     shown = len(mistakes.pictures)
-    rest = f"; the {shown} it was surest of" if shown < mistakes.count else ""
+    rest = f"; the {shown} with the highest confidence" if shown < mistakes.count else ""
     return blocks.pictures(
         f"{where}: {many}{rest}",
         (

@@ -44,7 +44,7 @@ def render_difference(
     """
     if by not in DIVIDED:
         raise GolowError(
-            f"a difference of profiles has no {by!r}", f"use one of {', '.join(DIVIDED)}."
+            f"profiles cannot be compared by {by!r}", f"use one of {', '.join(DIVIDED)}."
         )
     console = console or wide_console()
     for word, name in zip(("before", "after"), names, strict=True):

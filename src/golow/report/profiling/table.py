@@ -89,7 +89,7 @@ def render(
 def require_view(by: str, sort: str) -> None:
     """Raise `GolowError` unless a profile can be divided and sorted by that."""
     if by not in VIEWS:
-        raise GolowError(f"a profile has no {by!r}", f"use one of {', '.join(VIEWS)}.")
+        raise GolowError(f"profiles have no view {by!r}", f"use one of {', '.join(VIEWS)}.")
     _figure(sort)
 
 

@@ -71,7 +71,7 @@ def load(place: Path) -> list[StudyRow]:
     if there is none."""
     file = exported_study(place)
     if file is None:
-        raise GolowError(f"there is not an exported study in {place}", HINT)
+        raise GolowError(f"{place} has no exported study", HINT)
     return read_csv(file)
 
 

@@ -107,10 +107,10 @@ def _in_precision(
     module: nn.Module, source: ModelSource, precision: TextPrecision
 ) -> tuple[nn.Module, ModelSource]:
     """The module in this precision, and the source of a worker's."""
-    if precision == "default" or precision == "bf16":
-        return in_precision(module, precision), source
-    made = quantized(module, precision, tuple)
-    return made.module, msgspec.structs.replace(source, quantized=made.layers)
+    if precision == "int8-weights" or precision == "int4-weights":
+        made = quantized(module, precision, tuple)
+        return made.module, msgspec.structs.replace(source, quantized=made.layers)
+    return in_precision(module, precision), source
 
 
 def _named(request: TextRequest) -> tuple[str | nn.Module, str | Path | None, int | None]:

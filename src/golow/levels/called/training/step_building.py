@@ -173,7 +173,7 @@ def _require_agreement(
         found, expected = map(float, said.split())
     if math.isfinite(expected) and not abs(found - expected) <= FAR * abs(expected) + TINY:
         raise GolowError(
-            f"the plan computes something else than the module: the loss of the example is "
+            f"the plan does not compute what the module computes: the loss of the example is "
             f"{found:.6g} instead of {expected:.6g}",
             "a module that keeps state in attributes, draws random numbers or does something else "
             "while it is captured cannot be compiled.",
