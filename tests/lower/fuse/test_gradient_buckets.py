@@ -46,7 +46,12 @@ def test_each_gradient_is_in_one_bucket_after_all_of_its(network: str, size: int
     links, values, found = Links(averaged), averaged.values(), buckets(averaged)
     gradients = {o.target: o.name for o in graph.outputs if o.kind == "gradient"}
     means = {o.target: o.name for o in averaged.outputs if o.kind == "gradient"}
-    made = {v.name: r.name for _, op, n in found for v, r in zip(n.outputs, op.gradients, strict=True) if v}  # fmt: skip
+    made = {
+        value.name: gradient.name
+        for _, operator, node in found
+        for value, gradient in zip(node.outputs, operator.gradients, strict=True)
+        if value is not None
+    }
     assert {target: made[name] for target, name in means.items()} == gradients
     for k, (position, operator, _) in enumerate(found):
         makers = [links.maker[ref.name] for ref in operator.gradients]
@@ -79,13 +84,13 @@ def test_updates_wait_for_the_next_bucket_and_not_for_later_ones() -> None:
             continue
         own = links.maker[update.gradient.name]
         later = [mean for mean in positions if mean > own]
-        if later:
-            assert position > later[0]
-            others = [
-                k for k in range(later[0] + 1, position) if SgdUpdate.of(found.nodes[k]) is None
-            ]
-            read = max(k for k in links.readers[update.parameter.name] if k != position)
-            assert not others or others[-1] <= read
+        if not later:
+            continue
+        assert position > later[0]
+        between = range(later[0] + 1, position)
+        others = [k for k in between if SgdUpdate.of(found.nodes[k]) is None]
+        read = max(k for k in links.readers[update.parameter.name] if k != position)
+        assert not others or others[-1] <= read
 
 
 def test_what_is_clipped_is_the_means() -> None:

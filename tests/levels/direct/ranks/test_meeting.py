@@ -115,9 +115,7 @@ def test_weights_are_those_of_the_first_rank() -> None:
 
     store = dist.HashStore()
     ends = [StoreMeeting(store, rank, RANKS, "test", 30) for rank in range(RANKS)]
-    states = [
-        {"w": torch.full((3 << 20,), float(rank)), "n": torch.tensor(rank)} for rank in (5, 6)
-    ]
+    states = [{"w": torch.full((3 << 20,), float(n)), "n": torch.tensor(n)} for n in (5, 6)]
     found = together(ends, lambda end: of_first_rank(end, states[end.rank]))  # type: ignore[arg-type]
     for state in found:
         assert torch.equal(state["w"], states[0]["w"])
