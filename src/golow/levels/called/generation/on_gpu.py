@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from golow.levels.called.generation.generation import Generation
 from golow.levels.called.gpu import OneGpu, batch_bytes, type_name
 from golow.levels.called.one_size import OneSize
-from golow.levels.called.target import largest_arena
+from golow.levels.called.target import Run, largest_arena, roomy
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.run.called_plan import CalledPlan
@@ -48,6 +49,19 @@ class GeneratingGpu:
         plan.share(self._weights)
         self._plans.append(plan)
         return plan
+
+    def running(
+        self, plans: Mapping[int, CalledPlan], generation: Generation, vocabulary: int
+    ) -> tuple[dict[int, Run], Run | None]:
+        """The plans over one memory for iterations, and that of one new token which chooses the
+        next ones itself."""
+        from golow.levels.direct.cudnn.run.called_plan import Moving
+
+        with roomy():
+            arena = self.target.arena(largest_arena(plans.values()), len(plans) + 1)
+            runs = {count: self.target.running(plan, arena) for count, plan in plans.items()}
+            texts = Moving(generation.batch, vocabulary, generation.longest)
+            return runs, plans[1].running(arena, self.target.current_stream, texts)
 
     def clear(self) -> None:
         """Set the caches to zero."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from golow.levels.called.generation.generation import Generation
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
-from golow.levels.called.target import largest_arena
+from golow.levels.called.target import Run, largest_arena, over_one_arena
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.run.called_plan import CalledPlan
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
@@ -38,6 +39,12 @@ class GeneratingProcessor:
         plan.share(self._weights)
         self._plans.append(plan)
         return plan
+
+    def running(
+        self, plans: Mapping[int, CalledPlan], generation: Generation, vocabulary: int
+    ) -> tuple[dict[int, Run], Run | None]:
+        """The plans over one memory for iterations; none of them chooses tokens."""
+        return over_one_arena(self.target, plans), None
 
     def clear(self) -> None:
         """Set the caches to zero."""
