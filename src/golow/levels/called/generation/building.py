@@ -126,7 +126,7 @@ def _built(
         with explained(target.level), roomy():
             plans[count] = made.add(one, weights, _sample(generation.batch, count, target))
     vocabulary = _vocabulary(sizes[1].graph)
-    runs, likeliest = made.running(plans, generation, vocabulary)
+    runs, likeliest = made.running(generation, vocabulary)
     return Generator(
         GeneratorParts(
             name, target.level, generation, target.device, vocabulary, plans, runs, likeliest,
