@@ -11,6 +11,9 @@ namespace {
 bool is_weight(const State& state) { return state.kind == "parameter" || state.kind == "buffer"; }
 bool is_saved(const State& state) { return state.kind != "learning_rate" && state.kind != "dropout"; }
 
+/// In whatever streams they are.
+void wait_for_steps() { check(cuCtxSynchronize(), "cuCtxSynchronize"); }
+
 std::size_t plain_bytes(const State& state) { return bytes_of(state.form, 1); }
 
 /// A number in the type of the state.
@@ -148,6 +151,7 @@ void Training::enqueue(std::int64_t batch, const void* const* inputs, const void
     addresses.push_back(reinterpret_cast<CUdeviceptr>(at));
   }
   const bool captured = is_capturing(stream);  // that graph orders what is in it by itself
+  is_captured_ = is_captured_ || captured;
   if (!captured) turns_->begin(stream);
   one.graph->launch(addresses, stream);
   if (!captured) turns_->end(stream);
@@ -179,7 +183,7 @@ float Training::step(std::int64_t batch, const void* const* inputs, const void* 
 void Training::evaluate(std::int64_t batch, const void* const* inputs, void* const* outputs) {
   const Current current(device_);
   if (!is_evaluated_) {
-    wait();
+    wait_for_steps();
     const Saved present = saved(false);
     const TensorFile weights(present.tensors, "the training");
     if (network_ == nullptr) {
@@ -188,7 +192,7 @@ void Training::evaluate(std::int64_t batch, const void* const* inputs, void* con
     } else {
       network_->reload(weights);
     }
-    is_evaluated_ = true;
+    is_evaluated_ = !is_captured_;  // nobody knows when the caller's graph makes the next step
   }
   evaluated_->run(batch, inputs, outputs);
 }
@@ -206,12 +210,6 @@ void Training::set_learning_rate(float rate) {
 }
 
 // ---------------------------------------------------------------- the state
-
-/// Waits for the steps so far, in whatever streams they are.
-void Training::wait() {
-  turns_->begin(machine_->stream.handle());
-  machine_->stream.wait();
-}
 
 CUdeviceptr Training::address(const State& state) const {
   return state_[static_cast<std::size_t>(state.memory)]->address() + static_cast<CUdeviceptr>(state.offset);
@@ -236,7 +234,7 @@ void Training::load(const std::string& path) {
   for (const State& state : facts_.state)
     if (is_weight(state) || (is_saved(state) && find(file, state.form) != nullptr)) needed.push_back(state.form);
   require_weights(facts_.name, needed, file);
-  wait();
+  wait_for_steps();
   is_evaluated_ = false;
   beside_.clear();
   for (const Form& form : facts_.beside) {
@@ -262,7 +260,7 @@ void Training::load(const std::string& path) {
 
 void Training::save(const std::string& path) {
   const Current current(device_);
-  wait();
+  wait_for_steps();
   write_tensors(path, saved(true).tensors);
 }
 
@@ -288,7 +286,7 @@ void Training::read(const std::string& name, void* into, std::size_t bytes) {
     if (bytes != plain_bytes(state))
       throw Failure(Status::call, name + " has " + std::to_string(plain_bytes(state)) + " bytes, not " +
                                       std::to_string(bytes));
-    wait();
+    wait_for_steps();
     const std::vector<char> found = content(state);
     std::memcpy(into, found.data(), bytes);
     return;

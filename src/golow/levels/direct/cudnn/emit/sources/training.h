@@ -91,7 +91,6 @@ class Training {
   void write(const State& state, const Array& array);
   std::vector<char> content(const State& state) const;
   Saved saved(bool whole);
-  void wait();
   void release();
 
   const TrainingFacts& facts_;
@@ -108,6 +107,7 @@ class Training {
   std::shared_ptr<Network> network_;
   std::unique_ptr<Context> evaluated_;
   bool is_evaluated_ = false;  // with the present weights
+  bool is_captured_ = false;   // whether a graph of the caller has a step
 };
 
 }  // namespace golow
