@@ -30,7 +30,7 @@ from golow.levels.direct.emit.project import PLAN
 from golow.levels.direct.emit.spelling import listed, text
 from golow.lower.ir.graph import GraphInput
 from golow.lower.plan.plan import Place, Step
-from golow.records.errors import GolowError
+from golow.records.errors import GolowError, Unsupported
 
 ALIGNMENT = 256  # bytes, of each place within what is kept
 ABSENT = "absent"
@@ -181,8 +181,10 @@ class PlanSource:
             self._launch(verb, call.kernel, map(self._value, call.arguments))
         elif isinstance(call, EngineCall):
             self._engine(verb, call)
-        else:
+        elif isinstance(call, FlatCall):
             self._flat(verb, call)
+        else:
+            raise Unsupported("cudnn", "C++ has no means over ranks")
 
     def _flat(self, verb: str, call: FlatCall) -> None:
         plan = self._built.plan
