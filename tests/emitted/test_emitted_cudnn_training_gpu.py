@@ -97,16 +97,21 @@ def test_a_client_goes_on_where_python_stopped_and_back(name: str, tmp_path: Pat
             assert_same(found[key], item, key)
 
 
-def test_a_state_with_a_loss_scale_is_kept(tmp_path: Path) -> None:
+def test_the_loss_scale_is_pythons_and_is_kept(tmp_path: Path) -> None:
     name = "residual_fp16"
-    with training(name, folder=project(name)) as made:
+    with step_of(name) as step, training(name, folder=project(name)) as made:
         for batch in case(name).batches:
             made(on_host(batch))
+            stepping(step, batch)
         made.save(tmp_path / "state")
+        wanted = step.scaler_state()
     state = load_file(tmp_path / "state")
-    scale, good = (state[f"scaler/{what}"] for what in ("scale", "good_steps"))
-    assert float(scale) * 2 ** (len(case(name).batches) - int(good)) <= 65536.0 * 64
-    assert float(scale) > 0
+    assert float(state["scaler/scale"]) == wanted["scale"]
+    assert int(state["scaler/good_steps"]) == wanted["_growth_tracker"]
+    with training(name, tmp_path / "state", project(name)) as again:
+        again.save(tmp_path / "again")
+    again_state = load_file(tmp_path / "again")
+    assert all(torch.equal(again_state[key], item) for key, item in state.items())
 
 
 def test_it_becomes_a_part_of_a_graph_that_is_captured() -> None:

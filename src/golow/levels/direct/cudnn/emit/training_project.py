@@ -36,7 +36,7 @@ from golow.levels.direct.emit.project import SOURCES as SHARED
 from golow.levels.direct.emit.training import TrainingNetwork
 
 TRAINING = (*SUPPORT, "training.cpp", "training.h")
-ANEW = " Random numbers\n * begin again with the seed."
+ANEW = "\n * Random numbers begin again with the seed."
 
 
 def write_training(
