@@ -112,6 +112,11 @@ def test_nothing_is_left_running(tested: golow.LoadTestResult) -> None:
         (("--scenario", "server"), "for example --latency 20ms, or --rate 50,100."),
         (("--scenario", "serve"), "there is no scenario 'serve'"),
         (("--percentile", "100", "--rate", "5"), "--percentile"),
+        (("--contexts", "two", "--rate", "5"), "--contexts two is not whole numbers"),
+        (("--sequence", "16-128", "--rate", "5"), "for example --sequence 128, or --sequence 16.."),
+        (("--sequence", "32..16", "--rate", "5"), "no sample has 32 to 16 tokens"),
+        (("--sequence", "8..16", "--rate", "5"), "--sequence is for models"),
+        (("--url", "somewhere", "--rate", "5"), "is not the address of a service"),
     ],
 )
 def test_a_mistake_is_a_message(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
