@@ -3,7 +3,10 @@
     python examples/serve_resnet.py --port 8000 --contexts 2
     curl --data-binary @pictures.npy localhost:8000     # float32 [1 to 8, 3, 64, 64]
 
-The answer is the class of each picture, as JSON. The weights are random here; load your own.
+The answer is the class of each picture, as JSON. The weights are random without --weights FILE, a
+state dict in a .safetensors file. With one, golow loads the server from outside:
+
+    golow load resnet18 --weights FILE --resolution 64 --url http://localhost:8000 --rate 20
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 import golow
 from golow.models.resnet import resnet18
@@ -30,12 +34,13 @@ LARGEST = 8
 class Pool:
     """Contexts over the weights of one compiled module; a thread takes one for each call."""
 
-    def __init__(self, contexts: int) -> None:
+    def __init__(self, contexts: int, weights: str | None) -> None:
         torch.manual_seed(0)
+        model = resnet18().eval()
+        if weights is not None:
+            model.load_state_dict(load_file(weights))
         example = torch.randn(LARGEST, *SHAPE)
-        self.compiled = golow.compile(
-            resnet18().eval(), example, batch=[1, 2, 4, LARGEST], threads=1
-        )
+        self.compiled = golow.compile(model, example, batch=[1, 2, 4, LARGEST], threads=1)
         self._free: Queue[Any] = Queue()
         for _ in range(contexts):
             self._free.put(self.compiled.context())
@@ -81,8 +86,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--port", type=int, default=8000)
     options.add_argument("--contexts", type=int, default=2)
+    options.add_argument("--weights")
     given = options.parse_args()
-    Answers.pool = Pool(given.contexts)
+    Answers.pool = Pool(given.contexts, given.weights)
     with ThreadingHTTPServer(("127.0.0.1", given.port), Answers) as server:
         print(f"http://127.0.0.1:{server.server_port} takes up to {LARGEST} pictures", flush=True)
         try:

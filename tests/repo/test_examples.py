@@ -143,7 +143,7 @@ def test_older_frameworks_train_the_same_networks(model: str, tmp_path: Path) ->
 @pytest.mark.slow
 def test_the_server_answers_several_at_once_and_says_what_does_not_fit(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    example, module = torch.randn(8, 3, 64, 64), resnet18().eval()
+    module, example = resnet18().eval(), torch.randn(8, 3, 64, 64)
     pictures = example.numpy()
     command = [sys.executable, str(EXAMPLES / SERVER), "--port", "0"]
     with subprocess.Popen(

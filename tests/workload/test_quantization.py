@@ -19,13 +19,9 @@ from golow.records.quantization import QuantizedLayer, QuantizedNetwork
 from golow.workload.prepare import prepare
 from golow.workload.quantization.calibration import BINS, calibrated
 from golow.workload.quantization.quantize import quantized, quantized_layer
-from golow.workload.quantization.quantized_layers import (
-    Quantized,
-    QuantizedLinear,
-    as_quantized,
-    parameter_count,
-)
+from golow.workload.quantization.quantized_layers import Quantized, QuantizedLinear
 from golow.workload.quantization.quantized_weights import KEY, read_quantized, write_quantized
+from golow.workload.quantization.replacing import as_quantized, parameter_count
 from golow.workload.request import Request
 from support.examples import examples
 from support.models.quantized_networks import Blocks, samples_of
@@ -90,6 +86,55 @@ def test_the_layer_is_what_its_rule_says() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+# ---------------------------------------------------------------- weights of 4 bits
+
+
+@given(st.sampled_from((2, 4, 32, 64)), st.floats(1e-30, 1e30), st.integers(0, 9))
+@examples(30)
+def test_four_bits_are_within_half_a_unit_of_what_is_not_clipped(
+    group: int, size: float, seed: int
+) -> None:
+    original = nn.Linear(3 * group, 5)
+    weight = torch.randn(5, 3 * group, generator=torch.Generator().manual_seed(seed)) * size
+    original.weight.data = weight
+    rule = QuantizedLayer(path="layer", rule="int4-weights", group=group)
+    layer = quantized_layer(original, rule, 0.0)
+    assert layer.weight.dtype == torch.uint8 and layer.weight.shape == (5, 3, group // 2)
+    assert layer.numbers == weight.numel()
+    back = layer(torch.eye(3 * group)).detach().T - original.bias.detach()[:, None]
+    unit = layer.output_scale.expand(5, 3, group).flatten(1)
+    back, clipped = back.double(), weight.double().clamp(-8 * unit, 7 * unit)
+    assert bool(((back - clipped).abs() <= unit * 0.501 + 1e-6).all())
+    # Clipping never costs more than it gives: all weights within the range are the first try.
+    whole = weight.reshape(5, 3, group).double()
+    step = whole.abs().amax(2, keepdim=True) / 7
+    plain = (torch.round(whole / step) * step - whole).square().sum()
+    assert float((back - weight).square().sum()) <= float(plain) * 1.01 + 1e-12
+
+
+def test_a_group_of_zeros_and_an_outlier_leave_the_others_alone() -> None:
+    original = nn.Linear(8, 1, bias=False)
+    original.weight.data = torch.tensor([[0.0, 0, 1e30, 1, 0.7, -0.7, 0.1, 0.2]])
+    rule = QuantizedLayer(path="layer", rule="int4-weights", group=2)
+    layer = quantized_layer(original, rule, 0.0)
+    back = layer(torch.eye(8)).detach().flatten()
+    assert back[:2].tolist() == [0, 0]
+    assert float(back[2]) == pytest.approx(1e30, rel=0.1) and float(back[3]) == 0
+    assert back[4:6].tolist() == pytest.approx([0.7, -0.7], rel=0.1)
+
+
+def test_layers_without_groups_are_kept() -> None:
+    module = nn.Sequential(nn.Linear(96, 64), nn.Linear(64, 48), nn.Linear(48, 3)).eval()
+    made = quantized(module, "int4-weights", samples_of(), group=32)
+    assert [layer.path for layer in made.layers] == ["0", "1"]
+    assert {layer.path: layer.reason for layer in made.kept} == {
+        "2": "its 48 inputs are no groups of 32"
+    }
+    with pytest.raises(GolowError, match="no convolution of images and no linear layer") as raised:
+        quantized(nn.Sequential(nn.Conv2d(1, 1, 1)).eval(), "int4-weights", samples_of())
+    assert "int4-weights quantises only Linear" in str(raised.value)
+
+
 # ---------------------------------------------------------------- calibration
 
 
@@ -97,8 +142,33 @@ def test_ranges_are_those_of_all_samples() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     first, second = torch.tensor([[0.5, -3.0]]), torch.tensor([[2.0, 1.0]])
     found = calibrated(module, ["0", "2"], samples_of(first, second))
-    assert found["0"] == (True, 3.0)
+    assert found["0"] == (True, 3.0, "")
     assert not found["2"].signed
+
+
+class Readers(nn.Module):
+    """Layers that read one tensor, before and after it is changed in place, and another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.same, self.changed, self.copy = (nn.Linear(2, 2) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 0
+        y = self.one(x) + self.same(x) + self.copy(x.clone())
+        return y + self.changed(x.relu_())
+
+
+def test_layers_that_read_one_tensor_share_its_scale(tmp_path: Path) -> None:
+    made = quantized(Readers().eval(), "int8", samples_of(torch.randn(4, 2), torch.randn(4, 2)))
+    assert {layer.path: layer.like for layer in made.layers} == {
+        "one": "", "same": "one", "changed": "", "copy": "",
+    }  # fmt: skip
+    again = as_quantized(Readers().eval(), made.layers)
+    again.load_state_dict(made.module.state_dict())
+    for module in (made.module, again):
+        scales = {id(layer.input_scale) for layer in module.modules() if hasattr(layer, "rule")}
+        assert len(scales) == 3
 
 
 def test_a_percentile_leaves_out_outliers() -> None:
@@ -148,6 +218,25 @@ def test_what_cannot_be_quantised_is_kept_with_its_reason() -> None:
     }
     assert made.module.get_submodule("again") is made.module.get_submodule("taken")
     made.module(x)
+
+
+@pytest.mark.parametrize("keep", [["first"], ["first", "deep"], ["head", "head"]])
+def test_named_layers_are_kept(keep: list[str]) -> None:
+    module, x = Blocks().eval(), torch.randn(2, 3, 9, 9)
+    made = quantized(module, "int8", samples_of(x), keep=keep)
+    assert {layer.path for layer in made.layers} == {"first", "second", "deep", "head"} - set(keep)
+    assert {layer.path: layer.reason for layer in made.kept} == dict.fromkeys(
+        keep, "it is to be kept"
+    )
+
+
+def test_a_module_stands_for_its_layers() -> None:
+    module = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), nn.Linear(3, 3)).eval()
+    made = quantized(module, "int8", samples_of(torch.randn(2, 3)), keep=["0"])
+    assert [layer.path for layer in made.layers] == ["1"]
+    with pytest.raises(GolowError, match="no linear layer in 'fist' to keep") as raised:
+        quantized(Blocks().eval(), "int8", samples_of(torch.randn(2, 3, 9, 9)), keep=["fist"])
+    assert "did you mean first?" in str(raised.value)
 
 
 def test_pytorchs_own_encoder_keeps_its_layers() -> None:

@@ -190,6 +190,7 @@ def compare(
     workers: Mapping[str, str | Sequence[str]] | None = None,
     optimizer: Optimizer | None = None,
     threads: int | None = None,
+    ranks: int = 1,
     precision: Precision | QuantizationRule = "default",
     calibrate: str | None = None,
     cold: bool = False,
@@ -211,26 +212,25 @@ def compare(
 ) -> Result:
     """Run the model at every level, prove that they agree, measure what each costs.
 
-    model: a name of the zoo, ``hf:NAME``, ``timm:NAME``, ``file.py:Name``,
-    ``package.module:name``, ``file.pt2`` or a module. example_inputs: a tensor, a tuple of tensors
-    or a mapping of them by the names of the forward pass, with the batch dimension first, for
-    models that do not take images; ``targets`` likewise for the loss. levels: names as `golow
-    levels` lists them, all that can run here unless given. workers: commands of your own that
-    speak the protocol, by name. interval: relative width to which each ratio's 95% interval is
-    narrowed, within time_limit
-    seconds of racing, or twice that where five rounds take longer. threads: of every level;
-    one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
-    and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
-    GPU is ``cuda``. precision ``int8`` and ``int8-weights`` quantise the network first, as
-    `quantize` does, with samples of the data set ``calibrate``; the levels then are compared with
-    the quantised network. cold:
-    empty the GPU's L2 before each timed iteration. locate: where a level differs, find the first
-    operation whose result is off. by_layer: after the race, time each level step
-    by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
-    to it are not looked at. life: afterwards, measure the life cycle of every level that matches,
-    in so many rounds; life_cold: also from empty caches, which builds everything again. turn: where
-    several comparisons share a GPU, this one's place among them. quiet: show no progress; observer:
-    is told of it instead.
+    model: a name of the zoo, ``hf:NAME``, ``timm:NAME``, ``file.py:Name``, ``package.module:name``,
+    ``file.pt2`` or a module. example_inputs: a tensor, a tuple of tensors or a mapping of them by
+    the names of the forward pass, with the batch dimension first, for models that do not take
+    images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them, all that
+    can run here unless given. workers: commands of your own that speak the protocol, by name.
+    interval: relative width to which each ratio's 95% interval is narrowed, within time_limit
+    seconds of racing, or twice that where five rounds take longer. threads: of every level; one a
+    physical core unless given, of ranks each its share. ranks: processes that train together, each
+    on a batch of its own; on a GPU one each. pretrained, download, phase: as `--pretrained`,
+    `--download` and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of
+    every level; a GPU is ``cuda``. precision ``int8``, ``int8-weights`` and ``int4-weights``
+    quantise the network first, as `quantize` does, with samples of the data set ``calibrate``; the
+    levels then are compared with the quantised network. cold: empty the GPU's L2 before each timed
+    iteration. locate: where a level differs, find the first operation whose result is off.
+    by_layer: after the race, time each level step by step too. brief: for one of many comparisons;
+    energy on a GPU is taken over less time, copies to it are not looked at. life: afterwards,
+    measure the life cycle of every level that matches, in so many rounds; life_cold: also from
+    empty caches, which builds everything again. turn: where several comparisons share a GPU, this
+    one's place among them. quiet: show no progress; observer: is told of it instead.
 
     Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if that came after the
     race,
@@ -245,7 +245,8 @@ def compare(
         model,
         example_inputs,
         optimizer=optimizer or Optimizer(),
-        threads=default_threads() if threads is None else threads,
+        threads=max(1, default_threads() // max(1, ranks)) if threads is None else threads,
+        ranks=ranks,
         precision="default" if precision in RULES else cast(Precision, precision),
         **workload,
     )

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from golow.api.progress import shown_progress
+from golow.api.quantizing import quantized_module
 from golow.observer import Observer
+from golow.records.quantization import QuantizationRule
 from golow.records.workload import Optimizer, Precision
 from golow.workload.request import Inputs
 
@@ -30,7 +32,7 @@ def compile(
     level: str = ...,
     batch: int | Sequence[int] | None = ...,
     sequence: int | Sequence[int] | None = ...,
-    precision: Precision = ...,
+    precision: Precision | QuantizationRule = ...,
     threads: int | None = ...,
     tune: bool = ...,
     share: bool = ...,
@@ -46,7 +48,7 @@ def compile(
     *,
     generation: Generation,
     level: str = ...,
-    precision: Precision = ...,
+    precision: Precision | QuantizationRule = ...,
     threads: int | None = ...,
     cache: str | Path | None = ...,
     observer: Observer | None = ...,
@@ -62,7 +64,7 @@ def compile(
     level: str = "direct",
     batch: int | Sequence[int] | None = None,
     sequence: int | Sequence[int] | None = None,
-    precision: Precision = "default",
+    precision: Precision | QuantizationRule = "default",
     threads: int | None = None,
     tune: bool = False,
     share: bool = False,
@@ -81,15 +83,17 @@ def compile(
     padded. Without it the only size is that of the example. sequence, of a direct level: the
     length, or lengths, of text to build plans for, in the same way; the length is the second axis
     of the inputs. precision: as of `compare`; on a CPU ``default`` or ``ieee``, which are float32
-    there. threads: of every call on a CPU; PyTorch's number by default. tune, of a direct level:
-    whether to choose layouts or engines by measuring, for some seconds to minutes a size; they are
-    kept in the cache. share, of ``onednn``: read the module's own weights, so that what changes
-    them in place changes the result; refused if a weight must be folded or be in another layout.
-    cache: folder for what is built; golow's own by default. quiet: shows no progress. generation:
-    for a language model, in the place of inputs: how long texts become, and how many there are side
-    by side; what is returned writes text with a cache (`Generator`). The model is a GPT-2 of
-    golow's, or a step: ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``,
-    whose caches are buffers that it writes in place.
+    there. ``int8-weights``, ``int4-weights`` and ``int8`` quantise a copy of the module first; the
+    ranges of ``int8`` are those of the example, which should then be real samples. threads: of
+    every call on a CPU; PyTorch's number by default. tune, of a direct level: whether to choose
+    layouts or engines by measuring, for some seconds to minutes a size; they are kept in the cache.
+    share, of ``onednn``: read the module's own weights, so that what changes them in place changes
+    the result; refused if a weight must be folded or be in another layout. cache: folder for what
+    is built; golow's own by default. quiet: shows no progress. generation: for a language model, in
+    the place of inputs: how long texts become, and how many there are side by side; what is
+    returned writes text with a cache (`Generator`). The model is a GPT-2 of golow's, or a step:
+    ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``, whose caches are
+    buffers that it writes in place.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,
@@ -100,6 +104,7 @@ def compile(
     from golow.levels.called.wanted import Wanted
 
     folder = None if cache is None else Path(cache)
+    model, precision = quantized_module(model, inputs, precision)
     wanted = Wanted(level, batch, sequence, precision, threads, tune, share, folder)
     with shown_progress("comparison", observer, quiet) as display:
         if generation is not None:
@@ -124,6 +129,7 @@ def compile_step(
     threads: int | None = None,
     tune: bool = False,
     cache: str | Path | None = None,
+    ranks: int | None = None,
     observer: Observer | None = None,
     quiet: bool = False,
 ) -> TrainingStep:
@@ -146,6 +152,10 @@ def compile_step(
     tune: whether to choose layouts or engines by measuring, for some seconds to minutes a size;
     they are kept in the cache. cache: folder for what is built;
     golow's own by default. quiet: shows no progress.
+    ranks: 1 trains in this process alone. By default, in a program of torch.distributed, such as
+    one that torchrun starts, all ranks train together, as with DistributedDataParallel: each calls
+    this and then its step equally often, on batches of its own; weights are those of rank 0 at
+    first, and each update is by the mean of all ranks' gradients.
 
     Raises `GolowError`, before anything is built, for a module or a loss that cannot be captured or
     has an operation that the level lacks, and for a module in ``eval()``.
@@ -155,7 +165,7 @@ def compile_step(
 
     folder = None if cache is None else Path(cache)
     wanted = WantedStep(
-        optimizer, batch, every, clip, seed, precision, loss_scale, threads, tune, folder
+        optimizer, batch, every, clip, seed, precision, loss_scale, threads, tune, folder, ranks
     )
     with shown_progress("comparison", observer, quiet) as display:
         return built_step(model, loss, example, wanted, display)

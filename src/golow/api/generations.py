@@ -13,6 +13,7 @@ from golow.observer import Observer
 from golow.programs.generation import store
 from golow.programs.generation.generation_record import Generation, TextRun
 from golow.records.text import Sampling, TextPrecision
+from golow.records.workload import Device
 from golow.storage.scratch import scratch_folder
 from golow.worker.cores import default_threads
 from golow.worker.time_limits import Limits
@@ -103,6 +104,7 @@ def generate(
     levels: Sequence[str] | None = None,
     workers: Mapping[str, Sequence[str]] | None = None,
     precision: TextPrecision = "default",
+    device: Device = "cpu",
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -124,8 +126,10 @@ def generate(
     module (docs/use/generation.md). text: what the texts begin with; without it prompts of
     ``prompt`` tokens are drawn. tokens: to generate. batch: texts together; several sizes are
     measured one after the other. temperature, top_k, top_p: how a token is chosen; temperature 0
-    takes the likeliest. workers: commands of your own levels, by name. seconds: of the race for
-    each level.
+    takes the likeliest. precision: ``default`` is float32; others are bf16, and on a GPU tf32 and
+    fp16; on a CPU ``int8-weights`` and ``int4-weights`` quantise the weights of linear layers
+    first, and every level is compared with the quantised network. device: ``cpu`` or ``cuda``.
+    workers: commands of your own levels, by name. seconds: of the race for each level.
 
     Raises `GolowError` for errors that the caller can fix, `GenerationInterrupted` (with what was
     measured) on Ctrl-C. What goes wrong at a level is its result.
@@ -140,6 +144,7 @@ def generate(
         tokens=tokens,
         text=text,
         precision=precision,
+        device=device,
         sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
         weights=weights,
         classes=classes,

@@ -73,9 +73,10 @@ class LoadTestResult(NamedTuple):
         return write_figures(self.test, Path(folder))
 
     def level(self, name: str) -> LevelLoad:
-        """The record of one level; raises KeyError for one that was not loaded."""
+        """The record of one level, as ``onednn``, or ``onednn x2`` with two contexts; raises
+        KeyError for one that was not loaded."""
         for level in self.test.levels:
-            if level.level == name:
+            if level.label == name:
                 return level
         raise KeyError(name)
 
@@ -100,10 +101,12 @@ def load_test(
     rates: Sequence[float] = (),
     max_batch: int = 8,
     delay: float = 0.002,
-    contexts: int = 1,
+    contexts: int | Sequence[int] = 1,
+    lengths: tuple[int, int] | None = None,
     seconds: float = 5.0,
     repeats: int = 3,
     patience: float = 10.0,
+    url: str = "",
     threads: int | None = None,
     precision: Precision = "default",
     cache: Path | None = None,
@@ -119,10 +122,13 @@ def load_test(
     first and the last, and ``server`` if there is a latency or a rate. latency: seconds that must
     hold at the percentile (99 is 99%). rates: requests a second of the server scenario; without
     any, the highest that holds the latency is searched. max_batch, delay: samples in a batch, and
-    seconds that a request waits for others, at most. contexts: batches that run at a time. seconds,
-    repeats: of each run, which goes on for up to six times that if the percentile needs more
-    requests; rounds in turn between levels. patience: seconds without an answer after which a level
-    is given up.
+    seconds that a request waits for others, at most. contexts: batches that run at a time; each
+    level is loaded with each of several numbers. lengths: tokens of the shortest and the longest
+    sample, between which lengths are drawn; an example has the longest. seconds, repeats: of each
+    run, which goes on for up to six times that if the percentile needs more requests; rounds in
+    turn between levels. patience: seconds without an answer after which a level is given up. url:
+    of a service that computes the same model, loaded by HTTP as the level ``http``; alone unless
+    levels are named.
 
     Every level is proved first: all answers of LoadGen's accuracy mode agree with float64 by the
     rule of `compare`. Raises `GolowError` for errors that the caller can fix,
@@ -147,10 +153,12 @@ def load_test(
         rates=rates,
         max_batch=max_batch,
         delay=delay,
-        contexts=contexts,
+        contexts=(contexts,) if isinstance(contexts, int) else tuple(contexts),
+        lengths=lengths,
         seconds=seconds,
         repeats=repeats,
         patience=patience,
+        url=url,
         cache=cache,
     )
     with shown_progress("comparison", observer, quiet) as display:

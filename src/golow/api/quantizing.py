@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from golow.programs.quantization.quantization_record import Quantization
+    from golow.records.workload import Precision
     from golow.workload.request import Inputs
 
 RULES: tuple[str, ...] = get_args(QuantizationRule)
@@ -85,6 +87,9 @@ def quantize(
     calibrate: str,
     out: str | Path,
     rule: QuantizationRule = "int8",
+    group: int = 64,
+    keep: Sequence[str] = (),
+    rank_layers: bool = False,
     clipping_percentile: float = 100.0,
     samples: int = 512,
     test_samples: int | None = None,
@@ -100,11 +105,14 @@ def quantize(
     that costs in the task.
 
     calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
-    classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8`` or
-    ``int8-weights``. clipping_percentile: of the values of an activation that its range must hold;
-    100 is min-max. samples: for the calibration. test_samples: for the statements, all of the test
-    part unless given. gate: share of the original accuracy that must be kept. rivals: also quantise
-    by ONNX Runtime's quantiser.
+    classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8``,
+    ``int8-weights`` or ``int4-weights``. group: inputs that share a scale of ``int4-weights``, 32,
+    64 or 128. keep: layers, or modules with layers, that stay in float32. rank_layers: also
+    measure what keeping each layer brings back, and propose which to keep. clipping_percentile: of
+    the values of an activation that its range must hold; 100 is min-max. samples: for the
+    calibration. test_samples: for the statements, all of the test part unless given. gate: share of
+    the original accuracy that must be kept. rivals: also quantise as users of ONNX Runtime,
+    OpenVINO (NNCF) and torchao do.
 
     Raises `GolowError` for errors that the caller can fix.
     """
@@ -115,6 +123,9 @@ def quantize(
     settings = QuantizationSettings(
         calibrate=calibrate,
         rule=rule,
+        group=group,
+        keep=keep,
+        rank=rank_layers,
         share=clipping_percentile / 100,
         samples=samples,
         test_samples=test_samples,
@@ -151,6 +162,29 @@ def require_calibration(precision: str, calibrate: str | None) -> None:
         )
     if precision not in RULES and calibrate is not None:
         raise GolowError("--calibrate is for a network that is quantised", "add --precision int8.")
+
+
+def quantized_module(
+    module: nn.Module, inputs: object, precision: Precision | QuantizationRule
+) -> tuple[nn.Module, Precision]:
+    """The module and the arithmetic of its levels: a quantised copy, in float32, if the precision
+    is a rule of quantisation. inputs: an example, from which the ranges of activations are. Raises
+    `GolowError` where there is nothing to quantise, and for ``int8`` without an example."""
+    if precision not in RULES:
+        return module, cast("Precision", precision)
+    from golow.levels.called.call_inputs import listed_example
+    from golow.workload.quantization.quantize import quantized
+
+    rule = cast("QuantizationRule", precision)
+    if rule == "int8" and inputs is None:
+        raise GolowError("precision int8 needs an example of the inputs", "use int8-weights.")
+    example = [] if inputs is None else listed_example(module, inputs)
+    if isinstance(example, Mapping):
+        raise GolowError(
+            f"precision {rule} takes an example in the order of the forward pass",
+            "give the tensors as a list.",
+        )
+    return quantized(module, rule, lambda: [tuple(example)]).module, "default"
 
 
 def quantized_first(

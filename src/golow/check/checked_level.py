@@ -108,7 +108,8 @@ class CheckedLevel:
             if standard is not None and not self._checked:
                 self._judge(worker, standard, place)
             if self.check.verdict == "match" or (allow_differs and self.check.verdict == "differs"):
-                reset_resident_peak(worker.pid)  # the check's own memory is not the level's
+                for pid in worker.pids:
+                    reset_resident_peak(pid)  # the check's own memory is not the level's
                 self._memory.read_ready(worker)
                 return worker
         self.close()
@@ -286,6 +287,8 @@ class CheckedLevel:
                 self.check = msgspec.structs.replace(
                     timed, reason=f"while it is timed: {timed.reason}"
                 )
+            elif same := standard.judge_masks(worker):
+                self.check = msgspec.structs.replace(self.check, verdict="differs", reason=same)
 
 
 def _with_steps(check: Check, steps: StepsCheck | None) -> Check:

@@ -45,21 +45,23 @@ def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Roundin
     if it rounds them, else by float32's."""
     generator = torch.Generator().manual_seed(seed)
     shutil.copytree(bundle.folder, folder, copy_function=os.link)
-    for name in ("weights.safetensors", "batches.safetensors"):
-        (folder / name).unlink()  # it is a hard link: writing to it would change the original
+    (folder / "weights.safetensors").unlink()
     weights = load_file(bundle.file("weights.safetensors"))
     save_file(
         moved_weights(weights, bundle.workload, working, generator),
         folder / "weights.safetensors",
     )
     draws = _draw_names(bundle.workload)
-    batches = {
-        name: tensor
-        if name in draws  # exact at every level; moved, one near a threshold would pass it
-        else moved(tensor, working if "/input/" in name else FLOAT32, generator)
-        for name, tensor in load_file(bundle.file("batches.safetensors")).items()
-    }
-    save_file(batches, folder / "batches.safetensors")
+    for rank in range(bundle.workload.ranks):
+        batches = {
+            name: tensor
+            if name in draws  # exact at every level; moved, one near a threshold would pass it
+            else moved(tensor, working if "/input/" in name else FLOAT32, generator)
+            for name, tensor in load_file(bundle.of_rank(rank).file("batches.safetensors")).items()
+        }
+        file = Bundle(folder).of_rank(rank).file("batches.safetensors")
+        file.unlink(missing_ok=True)  # a hard link: writing to it would change the original
+        save_file(batches, file)
     return Bundle(folder)
 
 

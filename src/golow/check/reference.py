@@ -15,6 +15,7 @@ from golow.check.gentle_rate import gentle_rate
 from golow.check.left_state import Steps, judge_left
 from golow.check.limits_of_flips import rounds_activations, with_limits_of_flips
 from golow.check.marked_places import choose_spans
+from golow.check.masks_of_ranks import judge_masks
 from golow.check.moved_bundle import working_rounding, write_moved_bundle
 from golow.check.power import power_of_gradients, power_of_outputs, sees_little, weakness
 from golow.check.rule import Reference, check, confirm, may_be_rounding, recheck
@@ -170,6 +171,14 @@ class Standard:
                 break
         return found
 
+    def judge_masks(self, worker: Worker) -> str:
+        """Why ranks drop the same elements; empty if they do not, and without ranks or random
+        layers. Raises WorkerFailure."""
+        workload = self._bundle.workload
+        if workload.ranks == 1 or not workload.random_layers:
+            return ""
+        return judge_masks(worker, self._bundle, self.learning_rate, self._folder)
+
     def judge_steps(self, worker: Worker) -> StepsCheck | None:
         """Compare every operation of a level's plan with float64, from what the operation itself
         read; None for a level without a plan. Raises WorkerFailure."""
@@ -263,7 +272,10 @@ class Standard:
             with self._workers(ladder.REFERENCE) as (double,):
                 yield double, self._eager
         else:
-            with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
+            with self._workers(ladder.REFERENCE, ladder.baseline(self._bundle.workload.ranks)) as (
+                double,
+                eager,
+            ):
                 eager.load(self._bundle.folder)
                 yield double, eager.outputs
 
@@ -283,7 +295,8 @@ class Standard:
 
     def _spawn(self, name: str) -> Worker:
         workload = self._bundle.workload
-        chosen = ladder.choose(name, workload.mode, workload.device)
+        ranks = 1 if name == ladder.REFERENCE else workload.ranks
+        chosen = ladder.choose(name, workload.mode, workload.device, ranks)
         launch = chosen.prepare(self._bundle, self._folder)
         return self._starter.worker(name, launch, self._bundle)
 

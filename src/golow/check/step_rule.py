@@ -35,6 +35,7 @@ from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.narrow_linear import NarrowLinear
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
@@ -84,7 +85,7 @@ def _names(*kinds: type[Operator]) -> set[str]:
 
 RECURRENCES = _names(Recurrence, RecurrentLayers, RecurrentStack, RecurrentStackBackward)
 PRODUCTS = RECURRENCES | _names(
-    Attention, Convolution, GroupedProduct, GroupedSums, Linear, MatrixProduct
+    Attention, Convolution, GroupedProduct, GroupedSums, Linear, MatrixProduct, NarrowLinear
 )
 """Operations that round factors to the working precision, in whatever type they write."""
 

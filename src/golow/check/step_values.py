@@ -17,6 +17,8 @@ from torch import Tensor
 from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
 from golow.lower.ir.verify import run_node
+from golow.lower.operators.all_reduce import AllReduce
+from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 from golow.lower.operators.loss_gradient import LossGradient
 
@@ -27,6 +29,7 @@ Found = Callable[[int, str], Tensor | None]
 """The level's value of that name, which the node at that position makes; None if it hands over
 none. It need not stay as it is longer than until the next one is asked for."""
 NOTHING: frozenset[str] = frozenset()
+ATTENTION = (Attention.op(), AttentionBackward.op())
 
 
 class StepValue(NamedTuple):
@@ -52,7 +55,8 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
     """Yield every value that the level hands over, in the graph's order.
 
     inputs: the graph's, by the names of their values. What the level does not hand over is what
-    float64 makes of the values before it. Random layers are off.
+    float64 makes of the values before it. Random layers are off. Means over ranks are taken as they
+    are: one rank's values do not tell what they must be, and the check of the gradients does.
     """
     graph = in_double(graph)
     values = {name: doubled(tensor) for name, tensor in inputs.items()}
@@ -76,7 +80,7 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
                 continue
             if node.op == LossGradient.op():  # the loss may be scaled: so are all gradients
                 scale = float(own)
-            else:
+            elif node.op != AllReduce.op():  # the gradients of the other ranks are not here
                 before = values.get(state.get(value.name, "")) if node.phase == "update" else None
                 yield StepValue(value.name, node, place, own, wanted, given, behind, before)
             if own.shape == wanted.shape:  # a copy: the next window takes the memory of this one
@@ -124,6 +128,8 @@ def in_double(graph: Graph) -> Graph:
             keywords["probability"] = 0.0
         if node.op == DropoutBackward.op():
             keywords["scale"] = 1.0
+        if node.op in ATTENTION:
+            keywords["probability"] = 0.0
         return msgspec.structs.replace(
             node, arguments=tuple(map(argument, node.arguments)), keywords=keywords
         )

@@ -247,7 +247,7 @@ class Limit(NamedTuple):
     def of(cls, check: Check, workload: Workload) -> Limit:
         """From the tensors of a level's check."""
         if workload.mode == "train":
-            losses = [t for t in check.tensors if t.name.endswith("/loss/loss")]
+            losses = [t for t in check.tensors if "/loss/" in t.name]
             error = max((tensor.limit for tensor in losses), default=0.0)
             size = max((tensor.scale for tensor in losses), default=0.0)
             rounding = max((tensor.eager_error for tensor in losses), default=0.0)

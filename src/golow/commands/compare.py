@@ -35,7 +35,9 @@ from golow.commands.workload_flags import (
     NetworkFlags,
     OptimizerFlags,
     PublishedFlags,
+    RanksFlags,
     optimizer_of,
+    ranks_of,
     workload_options,
 )
 from golow.programs.life.settings import LifeSettings
@@ -56,6 +58,7 @@ class ComparedPrecisionName(StrEnum):
     fp16 = PrecisionName.fp16.value
     int8 = "int8"
     int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
 
 
 ComparedPrecision = Annotated[
@@ -63,8 +66,8 @@ ComparedPrecision = Annotated[
     typer.Option(
         "--precision",
         help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
-        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8 "
-        "and int8-weights quantise the network first and compare the quantised network.",
+        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
+        "int8-weights and int4-weights quantise the network first and compare the quantised one.",
     ),
 ]
 Calibrate = Annotated[
@@ -86,6 +89,7 @@ def compare(
     network: NetworkFlags,
     optimizer: OptimizerFlags,
     execution: ExecutionFlags,
+    ranks: RanksFlags,
     precision: ComparedPrecision = ComparedPrecisionName.default,
     calibrate: Calibrate = None,
     published: PublishedFlags,
@@ -178,6 +182,7 @@ def compare(
                     workers=workers(worker or []),
                     optimizer=optimizer_of(optimizer),
                     threads=execution.threads,
+                    ranks=ranks_of(ranks, execution.device),
                     precision=precision.value,
                     calibrate=calibrate,
                     cold=cold,

@@ -11,7 +11,17 @@ import typer
 
 from golow.commands.json_output import require_json, write_json
 from golow.commands.keeping import keep
-from golow.commands.options import JsonFile, Out, ReportFile, Threads, Workers, names, workers
+from golow.commands.options import (
+    DeviceName,
+    DeviceOption,
+    JsonFile,
+    Out,
+    ReportFile,
+    Threads,
+    Workers,
+    names,
+    workers,
+)
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import WeightsFlags
 from golow.records.errors import GolowError
@@ -25,7 +35,11 @@ class TextPrecisionName(StrEnum):
     """Weights, caches and arithmetic of every level."""
 
     default = "default"
+    tf32 = "tf32"
     bf16 = "bf16"
+    int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
+    fp16 = "fp16"
 
 
 TextModel = Annotated[
@@ -52,8 +66,8 @@ def generate(
     levels: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated levels: eager, eager:static, compile:static, onednn.  "
-            "[default: all]"
+            help="Comma-separated levels: eager, eager:static, compile:static, "
+            "compile:static-cudagraphs, onednn, cudnn.  [default: all of the device]"
         ),
     ] = None,
     worker: Workers = None,
@@ -61,9 +75,12 @@ def generate(
         TextPrecisionName,
         typer.Option(
             "--precision",
-            help="Weights, caches and arithmetic of every level; default is float32.",
+            help="Weights, caches and arithmetic of every level; default is float32. tf32 and fp16 "
+            "are for a GPU. int8-weights and int4-weights, for a CPU, quantise the weights of "
+            "linear layers; all else stays float32.",
         ),
     ] = TextPrecisionName.default,
+    device: DeviceOption = DeviceName.cpu,
     temperature: Annotated[
         float,
         typer.Option(help="Divide the logits by this before drawing; 0: the most likely token."),
@@ -88,7 +105,7 @@ def generate(
 ) -> None:
     """Generate texts at every level, check every token, and time prompt and tokens.
 
-    On a CPU. The exit status is 1 when a level differs or fails.
+    The exit status is 1 when a level differs or fails.
     """
     from golow import api
     from golow.programs.comparison import store
@@ -108,6 +125,7 @@ def generate(
                     levels=names(levels),
                     workers=workers(worker or []),
                     precision=precision.value,
+                    device=device.value,
                     temperature=temperature,
                     top_k=top_k,
                     top_p=top_p,

@@ -18,6 +18,7 @@ from golow.commands.options import (
     PrecisionName,
     PrecisionOption,
     ReportFile,
+    counts,
     duration,
     names,
     numbers,
@@ -67,7 +68,12 @@ def load(
     delay: Annotated[
         str, typer.Option(help="Longest time that a request waits for others to fill its batch.")
     ] = "2ms",
-    contexts: Annotated[int, typer.Option(help="Batches that run at a time.")] = 1,
+    contexts: Annotated[
+        str,
+        typer.Option(
+            help="Batches that run at a time; 1,2 loads each level with one and with two."
+        ),
+    ] = "1",
     seconds: Annotated[
         float,
         typer.Option(
@@ -81,6 +87,14 @@ def load(
     patience: Annotated[
         str, typer.Option(help="Give up a level that has not answered for this long.")
     ] = "10s",
+    url: Annotated[
+        str,
+        typer.Option(
+            help="Also load a service that computes the same model, such as "
+            "http://localhost:8000; alone unless --levels names others.",
+            show_default=False,
+        ),
+    ] = "",
     network: NetworkFlags,
     published: PublishedFlags,
     execution: ExecutionFlags,
@@ -116,10 +130,12 @@ def load(
                     rates=numbers("--rate", rate),
                     max_batch=max_batch,
                     delay=duration("--delay", delay),
-                    contexts=contexts,
+                    contexts=counts("--contexts", contexts),
+                    lengths=inputs.lengths(),
                     seconds=seconds,
                     repeats=repeats,
                     patience=duration("--patience", patience),
+                    url=url,
                     observer=display,
                 )
         except api.LoadTestInterrupted as stopped:

@@ -152,6 +152,16 @@ def numbers(option: str, text: str | None) -> list[float]:
         ) from None
 
 
+def counts(option: str, text: str) -> list[int]:
+    """Split comma-separated whole numbers. Raises `GolowError` for anything else."""
+    try:
+        return [int(part) for part in names(text) or []]
+    except ValueError:
+        raise GolowError(
+            f"{option} {text} is not whole numbers", f"for example {option} 1,2."
+        ) from None
+
+
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from golow.commands.keeping import shown_and_saved
-from golow.commands.options import Model, no_stream
+from golow.commands.options import Model, names, no_stream
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
@@ -43,6 +43,7 @@ class RuleName(StrEnum):
 
     int8 = "int8"
     int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
 
 
 def quantize(
@@ -59,8 +60,29 @@ def quantize(
     ],
     rule: Annotated[
         RuleName,
-        typer.Option("--rule", help="int8: weights and activations; int8-weights: weights alone."),
+        typer.Option(
+            "--rule",
+            help="int8: weights and activations; int8-weights and int4-weights: weights alone.",
+        ),
     ] = RuleName.int8,
+    group: Annotated[
+        int, typer.Option(help="Of int4-weights: inputs that share a scale, 32, 64 or 128.")
+    ] = 64,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="Layers to keep in float32, or modules whose layers to keep, separated by commas.",
+            show_default=False,
+        ),
+    ] = None,
+    rank_layers: Annotated[
+        bool,
+        typer.Option(
+            "--rank-layers",
+            help="Also measure what keeping each layer in float32 brings back, and propose which "
+            "to keep.",
+        ),
+    ] = False,
     clipping_percentile: Percentile = 100.0,
     samples: Annotated[int, typer.Option(help="Samples for the calibration.")] = 512,
     test_samples: Annotated[
@@ -73,7 +95,8 @@ def quantize(
     rivals: Annotated[
         bool,
         typer.Option(
-            "--rivals", help="Also quantise by ONNX Runtime's quantiser, as its users do."
+            "--rivals",
+            help="Also quantise as users of ONNX Runtime, OpenVINO (NNCF) and torchao do.",
         ),
     ] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data set's files.")] = None,
@@ -97,6 +120,9 @@ def quantize(
             calibrate=calibrate,
             out=out,
             rule=rule.value,
+            group=group,
+            keep=names(keep) or (),
+            rank_layers=rank_layers,
             clipping_percentile=clipping_percentile,
             samples=samples,
             test_samples=test_samples,

@@ -70,12 +70,41 @@ class SampleFlags:
     """The size of one sample, for commands that make the batches themselves."""
 
     resolution: Resolution = None
-    sequence: Sequence = None
+    sequence: Annotated[
+        str | None,
+        typer.Option(
+            help="Tokens in each sample, for models that take text; 16..128 for samples of "
+            "different lengths.",
+            show_default=False,
+        ),
+    ] = None
     input: SampleShape = None
 
     def inputs(self) -> InputFlags:
-        """Inputs of inference with this sample."""
-        return InputFlags(resolution=self.resolution, sequence=self.sequence, input=self.input)
+        """Inputs of inference with the longest sample. Raises `GolowError` as `limits` does."""
+        limits = self.limits()
+        longest = limits[1] if limits is not None else None
+        return InputFlags(resolution=self.resolution, sequence=longest, input=self.input)
+
+    def lengths(self) -> tuple[int, int] | None:
+        """Tokens of the shortest sample and the longest; None if all have as many. Raises
+        `GolowError` as `limits` does."""
+        limits = self.limits()
+        return limits if limits is not None and limits[0] != limits[1] else None
+
+    def limits(self) -> tuple[int, int] | None:
+        """Tokens of the shortest sample and the longest; None if the option was not given. Raises
+        `GolowError` for what is neither a number nor two of them."""
+        if self.sequence is None:
+            return None
+        shortest, dots, longest = self.sequence.partition("..")
+        try:
+            return int(shortest), int(longest if dots else shortest)
+        except ValueError:
+            raise GolowError(
+                f"--sequence {self.sequence} is not a length",
+                "for example --sequence 128, or --sequence 16..128.",
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +215,28 @@ class ExecutionFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RanksFlags:
+    """How many processes train together."""
+
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode train on a CPU: processes that train together, each on its own "
+            "batch.  [default: 1]",
+            show_default=False,
+        ),
+    ] = None
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode train --device cuda: GPUs that train together, each on its own "
+            "batch.  [default: 1]",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptimizerFlags:
     """The optimizer of a training step, with its settings."""
 
@@ -251,6 +302,20 @@ def workload_options(
         "seed": execution.seed,
         "device": execution.device.value,
     }
+
+
+def ranks_of(flags: RanksFlags, device: DeviceName) -> int:
+    """The number of ranks. Raises `GolowError` for the option of the other device."""
+    on_gpu = device is DeviceName.cuda
+    if on_gpu and flags.ranks is not None:
+        raise GolowError("--ranks is for a CPU", f"use --gpus {flags.ranks}.")
+    if not on_gpu and flags.gpus is not None:
+        raise GolowError(
+            f"--gpus {flags.gpus} needs --device cuda",
+            f"add it; --ranks {flags.gpus} trains in processes on the CPU.",
+        )
+    given = flags.gpus if on_gpu else flags.ranks
+    return 1 if given is None else given
 
 
 def optimizer_of(flags: OptimizerFlags) -> Optimizer:

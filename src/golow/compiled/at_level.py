@@ -78,7 +78,8 @@ def compile_at_level(
         asked = request or Request(
             module, example, threads=workload.threads, device=device, precision=precision
         )
-        opened = built_from_export(chosen, asked, open_cache(wanted.cache), observer)
+        cache = open_cache(wanted.cache)
+        opened = built_from_export(chosen, asked, cache, observer, wanted.contexts)
     else:
         observer.stage(f"building {chosen.name}")
         own = by_position(copied(module), inputs.keywords)

@@ -15,6 +15,8 @@ LEVELS = (*DIRECT_LEVELS, *IN_TORCH, *EXPORTED)
 LEFT_OUT = ("eager:float64", "aotinductor:cudagraph")
 # Sessions take arrays of the host; the runner of torch 2.11 for a GPU ends the process from Python.
 ON_CPU_ALONE = ("onnxruntime", "aotinductor")
+# Several threads may call one session at a time.
+SESSIONS = ("onnxruntime", "openvino")
 TUNED = ":autotune"  # of a direct level: `tune=True`
 
 
@@ -22,6 +24,13 @@ def is_direct(name: str) -> bool:
     """Return True for the name of a direct level, with a variant or by an alias."""
     base = name.partition(":")[0]
     return base in DIRECT_LEVELS or base in ALIASES
+
+
+def takes_any_size(name: str) -> bool:
+    """Return True if the level's object takes batches of any size, as its users call it. Constant
+    weights are set for the first size alone."""
+    base, _, variant = name.partition(":")
+    return base == "eager" or (base == "compile" and "freezing" not in variant)
 
 
 def is_callable(name: str, device: Device) -> bool:

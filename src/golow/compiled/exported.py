@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from golow.compiled.handed_over import Built
+from golow.compiled.callable_levels import SESSIONS
+from golow.compiled.handed_over import Built, Run
 from golow.levels.aotinductor import level as aotinductor
 from golow.levels.aotinductor.compilation import DESCRIPTION
 from golow.levels.libtorch import level as libtorch
@@ -31,13 +33,15 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
 Leaves = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
+RUNTIMES: dict[str, Any] = {"onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def built_from_export(
-    chosen: ChosenLevel, request: Request, cache: Path, observer: Observer
+    chosen: ChosenLevel, request: Request, cache: Path, observer: Observer, contexts: int
 ) -> Built:
-    """Export the module of the request, unless the cache has it, and open it. Raises `GolowError`
-    for what the level does not support."""
+    """Export the module of the request, unless the cache has it, and open it. contexts: calls at a
+    time over one session, of ONNX Runtime or OpenVINO. Raises `GolowError` for what the level does
+    not support."""
     prepared = prepare(request)
     if prepared.workload.draws:
         raise GolowError(
@@ -53,26 +57,39 @@ def built_from_export(
             write_graph(prepared, bundle)
         observer.stage(f"building {chosen.name}")
         try:
-            leaves, called = OPEN[chosen.level.name](chosen, bundle, cache)
+            if chosen.level.name in SESSIONS:
+                leaves, called = _opened_session(chosen, bundle, cache, contexts)
+            else:
+                one, called = OPEN[chosen.level.name](chosen, bundle, cache)
+                leaves = [one]
         except Unsupported as error:
             raise GolowError(
                 f"{chosen.name} cannot run it: {error.words}",
                 "golow levels --support MODEL lists the levels that run it.",
             ) from error
-    return Built(lambda inputs: structure.filled(leaves(inputs)), called)
+
+    def run(call: Leaves) -> Run:
+        return lambda inputs: structure.filled(call(inputs))
+
+    first, *others = map(run, leaves)
+    return Built(first, called, tuple(others))
 
 
-def _opened_session(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[Leaves, Any]:
-    """A session of ONNX Runtime, or a compiled model of OpenVINO."""
+def _opened_session(
+    chosen: ChosenLevel, bundle: Bundle, cache: Path, contexts: int
+) -> tuple[list[Leaves], Any]:
+    """A session of ONNX Runtime, or a compiled model of OpenVINO, with calls that may run at a
+    time."""
     launch = chosen.prepare(bundle, cache)
-    program = {"onnxruntime": onnxruntime, "openvino": openvino}[chosen.level.name].program("")
+    program = RUNTIMES[chosen.level.name].program("")
+    program.settings |= program.settings_for(contexts, bundle.workload.threads)
     program.open(Path(launch.environment[VARIABLE]), bundle.workload)
 
-    def leaves(inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    def leaves(number: int, inputs: tuple[Tensor, ...]) -> list[Tensor]:
         arrays = [item.numpy() for item in inputs]
-        return [torch.from_numpy(array) for array in program.answer(arrays)]
+        return [torch.from_numpy(array) for array in program.answer(arrays, number)]
 
-    return leaves, program.opened
+    return [partial(leaves, number) for number in range(contexts)], program.opened
 
 
 def _opened_package(chosen: ChosenLevel, bundle: Bundle, cache: Path) -> tuple[Leaves, Any]:
@@ -121,8 +138,6 @@ def _defined(library: Path) -> Any:
 
 
 OPEN: dict[str, Callable[[ChosenLevel, Bundle, Path], tuple[Leaves, Any]]] = {
-    "onnxruntime": _opened_session,
-    "openvino": _opened_session,
     "aotinductor": _opened_package,
     "libtorch": _opened_library,
 }

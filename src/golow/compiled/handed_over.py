@@ -20,10 +20,12 @@ Run = Callable[[tuple[Tensor, ...]], Any]
 
 class Built(NamedTuple):
     """Result of building a level: a function from inputs to the module's output, and what it
-    calls: PyTorch's own object, or the runtime's."""
+    calls: PyTorch's own object, or the runtime's. others: functions over the same session that may
+    run at the same time."""
 
     run: Run
     called: Any
+    others: tuple[Run, ...] = ()
 
 
 class HandedOver(Uncopied):
@@ -71,6 +73,13 @@ class HandedOver(Uncopied):
         """Return the same object for other inputs, such as another batch size, if the level takes
         them. Another thread may call it."""
         return HandedOver(self.level, inputs, self._workload, self._built)
+
+    @property
+    def contexts(self) -> list[HandedOver]:
+        """This object, and those over the same session that other threads may call meanwhile."""
+        others = [Built(run, self.called) for run in self._built.others]
+        made = [HandedOver(self.level, self.inputs, self._workload, one) for one in others]
+        return [self, *made]
 
     def close(self) -> None:
         """Give all memory back. A later call is an error."""

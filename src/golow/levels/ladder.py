@@ -16,7 +16,7 @@ from golow.levels.named_level import ChosenLevel
 from golow.levels.peers import executorch, iree, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
-from golow.levels.torch import cudagraph, eager, torchscript
+from golow.levels.torch import cudagraph, ddp, eager, fsdp, torchscript
 from golow.levels.traced.jax import level as jax
 from golow.levels.traced.paddle import level as paddle
 from golow.levels.traced.tensorflow import level as tensorflow
@@ -42,6 +42,8 @@ __all__ = [
 
 LADDER: tuple[Level, ...] = (
     eager.LEVEL,
+    ddp.LEVEL,
+    fsdp.LEVEL,
     torchscript.LEVEL,
     compile_level.LEVEL,
     cudagraph.LEVEL,
@@ -97,25 +99,42 @@ OPTIONAL = (
 DIRECT: dict[Device, str] = {"cpu": "onednn", "cuda": "cudnn"}
 ALIASES = {"direct": DIRECT, "vendor": DIRECT}
 
-# The denominator of the ratios, and the plain version in the check.
+# The default levels of a training in several ranks; the last one where it can.
+DEFAULT_OF_RANKS = ("ddp", "ddp:compile", "fsdp")
+
+# The denominator of the ratios, and the plain version in the check: of one process, of several.
 BASELINE = "eager"
+BASELINE_OF_RANKS = "ddp"
 
 # The check's reference is a level like any other, but not one to use in production.
 REFERENCE = "eager:float64"
 
 
-def default(mode: Mode, device: Device) -> list[str]:
+def baseline(ranks: int) -> str:
+    """The name of the level that others are compared with."""
+    return BASELINE if ranks == 1 else BASELINE_OF_RANKS
+
+
+def default(mode: Mode, device: Device, ranks: int = 1) -> list[str]:
     """The names of the default levels, in the ladder's order; those that need an extra only if it
     is installed."""
-    listed = DEFAULT_ON_CUDA if device == "cuda" else DEFAULT
+    listed: tuple[str, ...] = DEFAULT_ON_CUDA if device == "cuda" else DEFAULT
+    if ranks > 1:
+        listed = DEFAULT_OF_RANKS
     found = []
     for level in LADDER:
+        if not _runs_in(level, ranks):
+            continue
         names = [name for name in listed if name.partition(":")[0] == level.name]
         if level.name in OPTIONAL and _runs_by_default(level, device):
             names.append(level.name)
         choices = (ChosenLevel(level, name.partition(":")[2]) for name in names)
         found += [c.name for c in choices if mode in c.modes and device in c.devices]
     return found
+
+
+def _runs_in(level: Level, ranks: int) -> bool:
+    return level.ranked != ("only" if ranks == 1 else "never")
 
 
 def _runs_by_default(level: Level, device: Device) -> bool:
@@ -129,15 +148,17 @@ def has(name: str) -> bool:
     return name in ALIASES or any(level.name == name for level in LADDER)
 
 
-def choose(name: str, mode: Mode, device: Device = "cpu") -> ChosenLevel:
+def choose(name: str, mode: Mode, device: Device = "cpu", ranks: int = 1) -> ChosenLevel:
     """The level of that name, ``level:variant+choice+choice``; raises `GolowError` with the nearest
-    names if there is none, and for a level that does not run in this mode or on this device."""
+    names if there is none, and for a level that does not run in this mode, on this device or in so
+    many ranks."""
     level_name, variant, wanted = _parts(name)
     level = _level(name, level_name, device)
     if variant and variant not in level.variants:
         known = ", ".join(f"{level.name}:{v}" for v in level.variants) or "none"
         raise GolowError(f"{level.name} has no variant {variant!r}", f"its variants: {known}.")
     chosen = ChosenLevel(level, variant)
+    _require_ranks(level, device, ranks)
     if mode not in chosen.modes:
         raise GolowError(f"{name} is for {' and '.join(chosen.modes)} only, not for {mode}")
     if device not in chosen.devices:
@@ -147,6 +168,25 @@ def choose(name: str, mode: Mode, device: Device = "cpu") -> ChosenLevel:
             f"use --device {only}, or choose other levels; `golow levels` lists them.",
         )
     return chosen.with_choices(wanted, mode, device)
+
+
+def _require_ranks(level: Level, device: Device, ranks: int) -> None:
+    """Raise `GolowError` for a level that does not run in so many ranks."""
+    if _runs_in(level, ranks):
+        return
+    option = "--gpus" if device == "cuda" else "--ranks"
+    if ranks == 1:
+        raise GolowError(
+            f"{level.name} is for training in several ranks",
+            f"add --mode train {option} 2, or use --levels {BASELINE}.",
+            python_hint=f'use mode="train" and ranks=2, or levels=["{BASELINE}"].',
+        )
+    able = ", ".join(level.name for level in LADDER if _runs_in(level, ranks))
+    raise GolowError(
+        f"{level.name} runs in one process, not in {ranks} ranks",
+        f"use {BASELINE_OF_RANKS}, which is eager's step in each rank; levels that train in "
+        f"several are {able}.",
+    )
 
 
 def listed(names: Collection[str] | None) -> list[str] | None:

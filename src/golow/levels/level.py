@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from golow.levels.nvidia.known_gpus import KnownGpu
 from golow.levels.probe import Probe
@@ -38,7 +38,7 @@ class Launch(NamedTuple):
     alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
     after that build. ``notes`` are for the record, such as a damaged file of the cache. ``choices``
     are the alternatives that the worker makes when it loads, by name: the choice that each belongs
-    to, and the value that is then in force.
+    to, and the value that is then in force. ``ranked``: one process runs for each rank.
     """
 
     command: tuple[str, ...]
@@ -51,6 +51,7 @@ class Launch(NamedTuple):
     sealed: Path | None = None
     notes: tuple[str, ...] = ()
     choices: Mapping[str, tuple[str, str]] = {}
+    ranked: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Level:
     device.
     exports: whether an exporter turns the module into another format, and decides what is left out.
     probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
-    the level was never tested; it does not run there by default.
+    the level was never tested; it does not run there by default. ranked: whether it can train in
+    several ranks, or does nothing else.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `Unsupported` if the level does not support this workload.
     """
@@ -96,6 +98,7 @@ class Level:
     source: Callable[[Graph, Workload], str] | None = None
     on_device: Mapping[Device, Callable[[], Probe]] = field(default_factory=dict)
     unseen: tuple[Device, ...] = ()
+    ranked: Literal["never", "also", "only"] = "never"
 
     def probe_on(self, device: Device) -> Probe:
         """Probe of the level on this device and machine."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from golow.levels import ladder
 from golow.levels.installed import installed, installed_command
-from golow.levels.ladder import BASELINE, ChosenLevel, Launch, Level, Probe
+from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Mode
 from golow.storage.names import LONGEST_PART
@@ -24,21 +24,30 @@ def choices(
     workers: Mapping[str, str | Sequence[str]],
     mode: Mode,
     device: Device,
+    ranks: int = 1,
 ) -> list[ChosenLevel]:
     """The levels to run, each once, the baseline first.
 
     levels: names, of other packages' levels too, or None for the default ones; workers: commands by
     name. Raises `GolowError` for
-    an unknown name, or for a level that does not run in this mode or on this device.
+    an unknown name, or for a level that does not run in this mode, on this device or in so many
+    ranks.
     """
     asked = ladder.listed(levels)
-    names = ladder.default(mode, device) if asked is None else asked
+    names = ladder.default(mode, device, ranks) if asked is None else asked
     others = installed() if levels is not None else {}
     own = {name: others[name] for name in names if name in others and not ladder.has(name)}
     names = [name for name in names if name not in own]
     commands = {name: installed_command(point) for name, point in own.items()} | dict(workers)
     # By the level's own name: an alias for it is the same level.
-    found = [ladder.choose(name, mode, device) for name in (BASELINE, *names)]
+    if ranks > 1 and commands:
+        raise GolowError(
+            f"{next(iter(commands))} is a worker of your own, which runs in one process",
+            "leave it out, or leave out --ranks and --gpus.",
+            python_hint="leave it out, or use ranks=1.",
+        )
+    first = ladder.baseline(ranks)
+    found = [ladder.choose(name, mode, device, ranks) for name in (first, *names)]
     chosen = list({choice.name: choice for choice in found}.values())
     taken = {choice.name.replace(":", "-") for choice in chosen}
     return chosen + [_own_worker(name, command, taken) for name, command in commands.items()]
@@ -47,9 +56,10 @@ def choices(
 def require_any(named: Sequence[str] | None, chosen: Sequence[ChosenLevel], device: Device) -> None:
     """Raise `GolowError` if none of the named levels can run here, so that only the baseline, which
     the user did not name, would be left. Default levels are not asked for."""
-    if named is None or BASELINE in named:
+    baseline = chosen[0].name
+    if named is None or baseline in named:
         return
-    asked = [choice for choice in chosen if choice.name != BASELINE]
+    asked = chosen[1:]
     probes = {choice.level.name: choice.level.probe_on(device) for choice in asked}
     if not probes or any(probe.available for probe in probes.values()):
         return

@@ -123,6 +123,7 @@ class ChosenLevel(NamedTuple):
                 environment[name] = f"{before}{LISTS[name]}{value}" if before else value
         return launch._replace(
             environment=environment,
+            ranked=self.level.ranked != "never",
             choices={a.name: (choice, a.value) for choice, a in self.settings},
         )
 

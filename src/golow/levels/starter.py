@@ -14,6 +14,7 @@ from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.level import python_worker
 from golow.records.workload import Device, Mode
 from golow.worker.client import Worker
+from golow.worker.ranked_client import RankedWorker
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle
@@ -23,11 +24,13 @@ class Starter:
     """Starts workers; leaving the ``with`` block ends those started ahead and not used.
 
     limits: how long workers may take to answer. turn: this comparison's place among those that
-    share a GPU.
+    share a GPU. ranks: processes of each level that trains in several.
     """
 
-    def __init__(self, limits: Limits | None = None, turn: Turn | None = None) -> None:
-        self.limits, self.turn = limits or Limits(), turn or Turn()
+    def __init__(
+        self, limits: Limits | None = None, turn: Turn | None = None, ranks: int = 1
+    ) -> None:
+        self.limits, self.turn, self.ranks = limits or Limits(), turn or Turn(), ranks
         self._ahead: list[Worker] = []
         self._early: EarlyWorkers | None = None
 
@@ -79,6 +82,16 @@ class Starter:
         return worker
 
     def _start(self, name: str, launch: Launch, mode: Mode, threads: int) -> Worker:
+        if launch.ranked and self.ranks > 1:
+            return RankedWorker(
+                name,
+                launch.command,
+                ranks=self.ranks,
+                threads=threads,
+                environment=launch.environment,
+                limits=self.limits,
+                choices=launch.choices,
+            )
         worker = Worker(
             name,
             launch.command,

@@ -182,6 +182,7 @@ def clean_block(
         attempts=attempts,
         wall_ns=best.sample.wall_ns,
         busy_ns=best.sample.busy_ns,
+        rank_ns=best.sample.rank_ns,
         wrote=setting.weights if resets[best.number] else 0,
         gpu=best.state,
         throttled=best.throttled,

@@ -1,8 +1,8 @@
-"""The rate of a plain read of the machine's memory: measured once, and kept in the cache.
+"""The rate of a plain read of a device's memory: measured once, and kept in the cache.
 
-``python -m golow.measure.plain_read THREADS [SECONDS]`` prints bytes a second: the fastest of many
-sums over one large array. It is the roof of work that reads each byte once, such as a step of text
-generation, which reads the weights.
+``python -m golow.measure.plain_read DEVICE THREADS [SECONDS]`` prints bytes a second: the fastest
+of many sums over one large array. It is the roof of work that reads each byte once, such as a step
+of text generation, which reads the weights.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from golow.measure.environment import environment
+from golow.records.workload import Device
 from golow.storage.cache import read_sealed, write_sealed
 
-READ = 1 << 28  # bytes, several times the last cache
+READ: dict[Device, int] = {"cpu": 1 << 28, "cuda": 1 << 32}  # bytes, several times the last cache
 SECONDS, LIMIT = 1.0, 120.0  # of measuring, and for the whole process
 
 
-def plain_read(threads: int, cache: Path) -> float | None:
+def plain_read(threads: int, cache: Path, device: Device = "cpu") -> float | None:
     """Bytes a second; None if the measuring process failed."""
     machine = environment()
-    parts = ("plain read", machine.cpu_model, machine.versions.get("torch", ""), threads)
+    where = machine.cpu_model if device == "cpu" else machine.gpu
+    parts = ("plain read", where, machine.versions.get("torch", ""), threads)
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     file = cache / "peak" / f"{key}.json"
     kept = read_sealed(file, [])
     if kept is not None:
         return float(kept)
-    command = [sys.executable, "-m", "golow.measure.plain_read", str(threads), str(SECONDS)]
+    command = [sys.executable, "-m", "golow.measure.plain_read", device, str(threads), str(SECONDS)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
         found = float(done.stdout)
@@ -39,20 +42,38 @@ def plain_read(threads: int, cache: Path) -> float | None:
     return found
 
 
-def measure(threads: int, seconds: float = SECONDS) -> float:
+def measure(device: Device, threads: int, seconds: float = SECONDS) -> float:
     """Bytes a second of the fastest read within so many seconds."""
     import torch
 
     torch.set_num_threads(threads)
-    array = torch.ones(READ // 4)
+    array = torch.ones(READ[device] // 4, device=device)
     best, end = 0.0, time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = time.perf_counter()
-        array.sum()
-        best = max(best, READ / (time.perf_counter() - start))
+        spent = on_gpu(array) if device == "cuda" else on_cpu(array)
+        best = max(best, READ[device] / spent)
     return best
 
 
+def on_cpu(array: Any) -> float:
+    """Seconds of a sum."""
+    start = time.perf_counter()
+    array.sum()
+    return time.perf_counter() - start
+
+
+def on_gpu(array: Any) -> float:
+    """Seconds of a sum by the GPU's clock."""
+    import torch
+
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    first.record()
+    array.sum()
+    last.record()
+    torch.cuda.synchronize()
+    return float(first.elapsed_time(last)) / 1e3
+
+
 if __name__ == "__main__":
-    count, *given = sys.argv[1:]
-    print(measure(int(count), *map(float, given)))
+    where, count, *given = sys.argv[1:]
+    print(measure("cuda" if where == "cuda" else "cpu", int(count), *map(float, given)))

@@ -177,7 +177,7 @@ class Sample(Record, frozen=True, kw_only=True):
     system does not report it. wall_ns: nanoseconds of the whole request by the parent's clock.
     results: of every iteration, untimed ones included, if there was a challenge. busy_ns: processor
     time of the worker and its children, from the end of the `time` request before, if nothing else
-    was asked meanwhile; None if the system does not report it.
+    was asked meanwhile; None if the system does not report it. rank_ns: as in `Block`.
     """
 
     host_ns: tuple[int, ...]
@@ -186,6 +186,7 @@ class Sample(Record, frozen=True, kw_only=True):
     wall_ns: int = 0
     results: tuple[float, ...] = ()
     busy_ns: int | None = None
+    rank_ns: tuple[tuple[int, ...], ...] = ()
 
 
 class LayerTime(Record, frozen=True, kw_only=True):
@@ -231,7 +232,8 @@ class Block(Record, frozen=True, kw_only=True):
     the block. wall_ns: nanoseconds of the whole request by the parent's clock, untimed iterations
     included; 0 in older records. wrote: bytes of weights that the request had the worker write
     before the first iteration. busy_ns: processor time of the worker's processes in the block and
-    in the pause before it; None if the system does not report it.
+    in the pause before it; None if the system does not report it. rank_ns: of a training by several
+    ranks, the quoted nanoseconds of each; host_ns and device_ns are then those of the slowest.
     """
 
     round: int
@@ -246,6 +248,7 @@ class Block(Record, frozen=True, kw_only=True):
     attempts: int = 1
     gpu: GpuState | None = None
     throttled: bool = False
+    rank_ns: tuple[tuple[int, ...], ...] = ()
 
     @property
     def quoted_ns(self) -> tuple[int, ...]:

@@ -7,9 +7,10 @@ from typing import Literal
 
 from golow.records.record import Record
 
-QuantizationRule = Literal["int8", "int8-weights"]
+QuantizationRule = Literal["int8", "int8-weights", "int4-weights"]
 """``int8``: weights and activations are whole numbers of 8 bits. ``int8-weights``: weights alone;
-the layer computes with their values in float32."""
+the layer computes with their values in float32. ``int4-weights``: weights of linear layers, of 4
+bits."""
 CalibrationMethod = Literal["min-max", "percentile"]
 
 
@@ -17,15 +18,19 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
     """The rule of one layer.
 
     path: in the module (``layer1.0.conv1``). Weights: whole numbers from -127 to 127, a scale for
-    each output, symmetric. Activations, of ``int8`` alone: one scale for the tensor, no offset;
+    each output, symmetric; of ``int4-weights`` from -8 to 7, a scale for each group of so many
+    inputs of each output. Activations, of ``int8`` alone: one scale for the tensor, no offset;
     signed: from -128 to 127, otherwise from 0 to 255, for what was never negative in the
     calibration. A value is multiplied by the scale, rounded to the nearest whole number, of two
-    equally near ones to the even one, and clipped to the range.
+    equally near ones to the even one, and clipped to the range. like: an earlier layer that reads
+    the same tensor, and so has the same scale, which both share.
     """
 
     path: str
     rule: QuantizationRule
     signed: bool = True
+    like: str = ""
+    group: int = 0
 
     @property
     def lowest(self) -> int:

@@ -12,7 +12,7 @@ ones):
     the fields of ``Optimizer`` beyond its first three. For losses of the user's own:
     ``Workload.loss_sha256``. For models that work on copies: ``Workload.changed_inputs``,
     ``Workload.assigned_buffers``, ``Workload.takes_gradients``. For quantised networks:
-    ``ModelSource.quantized``.
+    ``ModelSource.quantized``. For data-parallel training: ``Workload.ranks``, ``Block.rank_ns``.
 
 Nothing in this folder imports torch, so that a worker without a framework can read records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.

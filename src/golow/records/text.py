@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from golow.records.record import Record
-from golow.records.workload import ModelSource
+from golow.records.workload import Device, ModelSource
 
-TextPrecision = Literal["default", "bf16"]
+TextPrecision = Literal["default", "tf32", "bf16", "fp16", "int8-weights", "int4-weights"]
 Alphabet = Literal["", "bytes", "huggingface"]
 
 
@@ -34,7 +34,8 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     """All that a level needs to generate texts.
 
     batch: texts that are generated together. prompt, tokens: their tokens that are given, and
-    those that are generated. precision: of weights, caches and arithmetic; ``default`` is float32.
+    those that are generated. precision: of weights, caches and arithmetic; ``default`` is float32,
+    ``tf32`` is float32 with products of tf32. device: of every level, and of the reference.
     alphabet: what a token stands for; empty if the model has no text. weight_bytes: of the weights
     that a step reads. cache_bytes: of the keys and values of one token of all texts.
     initialisation: what the weights are. parameters: their number.
@@ -47,6 +48,7 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     prompt: int
     tokens: int
     precision: TextPrecision = "default"
+    device: Device = "cpu"
     threads: int = 1
     sampling: Sampling = Sampling()
     seed: int = 0

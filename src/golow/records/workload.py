@@ -129,11 +129,13 @@ class Workload(Record, frozen=True, kw_only=True):
     random_layers: paths of the layers that drop something in training, and names of functions that
     do. loss_sha256: of the pickle of a loss of the user's own. phase: of text generation,
     ``prefill`` or ``decode``. tokens: of text, that one iteration processes, of all samples
-    together; 0 where samples are not text. changed_inputs: places of those that
-    the module changes in place; assigned_buffers: names of those that it replaces by other tensors;
-    each pass is given copies of both. takes_gradients: whether it differentiates in its forward
-    pass, which in inference then runs under no_grad. digest: identifies the content (source,
-    weights, shapes, mode), so that equal workloads can be recognised.
+    together; 0 where samples are not text. ranks: processes that train together, each on its own
+    samples; batch, inputs, targets, batches, threads and tokens are those of one. changed_inputs:
+    places of those that the module changes in place; assigned_buffers: names of those that it
+    replaces by other tensors; each pass is given copies of both. takes_gradients: whether it
+    differentiates in its forward pass, which in inference then runs under no_grad. digest:
+    identifies the content (source, weights, shapes, mode), so that equal workloads can be
+    recognised.
     """
 
     model: str
@@ -161,4 +163,5 @@ class Workload(Record, frozen=True, kw_only=True):
     changed_inputs: tuple[int, ...] = ()
     assigned_buffers: tuple[str, ...] = ()
     takes_gradients: bool = False
+    ranks: int = 1
     digest: str = ""

@@ -105,6 +105,17 @@ IREE = """
     """
 
 
+DISTRIBUTED = """
+model = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+"""
+SHARDED = """
+    from torch.distributed.fsdp import fully_shard
+    for block in model.children():
+        fully_shard(block)
+    fully_shard(model)
+    """
+
+
 def lines_to_paste(workload: Workload, level: str) -> Recipe | None:
     """Lines that give the level of that name, with its alternatives; None for eager, which is the
     model, and where there is nothing to paste."""
@@ -157,7 +168,10 @@ def _python(base: str, variant: str, mode: str) -> str:
         return TRACED if mode == "infer" else TRACED_TO_TRAIN
     if base == "compile":
         return _compiled(variant)
+    if base == "ddp":
+        return DISTRIBUTED + (f"\n{_compiled('')}" if variant == "compile" else "")
     plain = {
+        "fsdp": SHARDED,
         "cudagraph": REPLAYED,
         "aotinductor": AHEAD_OF_TIME,
         "onnxruntime": ONNX,

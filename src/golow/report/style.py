@@ -110,8 +110,9 @@ class Look(NamedTuple):
 
 
 def look(level: str) -> Look:
-    """The level's look, which depends only on its name; a user's own levels are grey."""
-    name, _, variant = level.partition(":")
+    """The level's look, which depends only on its name; a user's own levels are grey. With several
+    contexts, as ``onednn x2``, it is a variant of its own."""
+    name, _, variant = level.replace(" ", ":").partition(":")
     draw = zlib.crc32(level.encode())
     other = (OTHER_COLOUR, OTHER_MARKERS[draw % len(OTHER_MARKERS)])
     colour, marker = LEVELS.get(name, other)

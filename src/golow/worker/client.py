@@ -173,6 +173,7 @@ class Worker(Conversation):
             wall_ns=wall,
             results=tuple(math.nan if r is None else r for r in report.results),
             busy_ns=passed_ns(busy, self._busy_then[0]),
+            rank_ns=report.rank_ns,
         )
 
     def values(
@@ -355,6 +356,11 @@ class Worker(Conversation):
         report = self.convert(self.ask_optionally(request, self.limits.epoch), PredictReport)
         self.require_written(file)
         return report
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids: one for each rank."""
+        return [self.pid]
 
     def resident_bytes(self) -> dict[str, int]:
         """The current resident set size and its peak, read from outside."""

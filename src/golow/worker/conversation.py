@@ -109,6 +109,13 @@ class Conversation:
             self._kill()
             self._log.close()
 
+    def kill(self) -> None:
+        """Kill its process group, from any thread. Another one that waits for an answer then gets
+        `WorkerFailure`, and ends the conversation."""
+        if not self._ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def end(self) -> float:
         """Make the worker exit; seconds from the request until its process is gone."""
         began = time.perf_counter()
@@ -160,15 +167,19 @@ class Conversation:
         """The answer to a request, also if it is a refusal."""
         self.requests += 1
         with self._turn.beside():
-            self._require_silence()
-            self._go_on()
-            try:
-                self.lines.write(line(request))
-            except OSError:
-                raise self._died() from None
-            self.waiting = True
+            self.send(request)
             what = str(request["do"])
             return self.read(what, limit, gives_way=gives_way, expected=expected, within=within)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Write a request, whose answer is then read."""
+        self._require_silence()
+        self._go_on()
+        try:
+            self.lines.write(line(request))
+        except OSError:
+            raise self._died() from None
+        self.waiting = True
 
     def require_success(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer; a refusal ends the worker."""
@@ -192,7 +203,7 @@ class Conversation:
 
     def _require_silence(self) -> None:
         """A second line after one request would be read as the answer to the next."""
-        if self.lines.unread or self._has_come(0):
+        if self.lines.unread or self.has_come(0):
             self.fail("protocol", f"it wrote without a request: {self.lines.unread[:80]!r}")
 
     def read(
@@ -210,9 +221,13 @@ class Conversation:
         awaited = AwaitedAnswer(self, what, limit, expected, within)
         while not self.lines.is_whole:
             left = awaited.seconds_to_next_look()
-            came = self._has_come(min(left, LOOK_SECONDS) if gives_way else left)
+            came = self.has_come(min(left, LOOK_SECONDS) if gives_way else left)
             if gives_way and not came and self._turn.is_wanted:
                 awaited.deadline += self._stand_aside()
+        return self.take(what)
+
+    def take(self, what: str) -> dict[str, Any]:
+        """The answer, which has come whole."""
         text = self.lines.take()
         self.waiting = False
         self._pause()
@@ -230,7 +245,7 @@ class Conversation:
         self.answered = time.perf_counter()
         return True
 
-    def _has_come(self, seconds: float) -> bool:
+    def has_come(self, seconds: float) -> bool:
         """True if the worker wrote something within that time."""
         try:
             return self.lines.wait(seconds)

@@ -45,6 +45,10 @@ class Lines:
             selector.register(self._from, selectors.EVENT_READ)
             return bool(selector.select(seconds))
 
+    def fileno(self) -> int:
+        """Descriptor of the pipe from the process, for a selector."""
+        return self._from.fileno()
+
     def take(self) -> bytes:
         """The first line, without its end."""
         line, _, self.unread = self.unread.partition(b"\n")

@@ -131,12 +131,14 @@ class TimeReport(Record, frozen=True, kw_only=True):
 
     results: with a challenge, the result of every iteration, untimed ones included: in training
     the loss, in inference the outputs' elements times `golow.worker.results.weights`, summed.
+    rank_ns: of several ranks, the nanoseconds of each; no worker states this itself.
     """
 
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...] | None = None
     last: float | None = None
     results: tuple[float | None, ...] = ()
+    rank_ns: tuple[tuple[int, ...], ...] = ()
 
 
 class CopiesReport(Record, frozen=True, kw_only=True):

@@ -51,6 +51,8 @@ from golow.worker.served_program import (
     PredictingProgram,
     ProfiledProgram,
     Program,
+    RankedProgram,
+    ReplicatedProgram,
     StepwiseProgram,
     TrainableProgram,
     VerifiableProgram,
@@ -161,6 +163,8 @@ def _challenged(
 
 def _timed(program: Program, wanted: TimeRequest, around: Around) -> dict[str, Any]:
     count, warmup = wanted.iterations, wanted.warmup
+    if isinstance(program, RankedProgram):
+        program.meet()
     stopwatch = program.stopwatch(count) if isinstance(program, DeviceProgram) else None
     if stopwatch is None:
         if wanted.cold:
@@ -227,6 +231,12 @@ def _count(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     with program.bare_call() as call:
         answer: dict[str, Any] = msgspec.to_builtins(count(call, Path(request["library"])))
     return answer
+
+
+def _digest(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, ReplicatedProgram):
+        raise UnknownRequest("this worker does not hash its parameters")
+    return {"digest": program.digest()}
 
 
 def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
@@ -326,6 +336,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "time": _time,
     "result": _result,
     "memory": _memory,
+    "digest": _digest,
     "layers": _layers,
     "copies": _copies,
     "profile": _profile,

@@ -65,6 +65,23 @@ class VerifiableProgram(Program, Protocol):
 
 
 @runtime_checkable
+class RankedProgram(Program, Protocol):
+    """A program that is one of several ranks."""
+
+    def meet(self) -> None:
+        """Wait until every rank is here, with its device's work done."""
+
+
+@runtime_checkable
+class ReplicatedProgram(RankedProgram, Protocol):
+    """A rank that holds all parameters, as the others do; one that holds a part of them raises
+    `Unsupported`."""
+
+    def digest(self) -> str:
+        """SHA-256 of the bytes of all parameters, in their order."""
+
+
+@runtime_checkable
 class ChoosingProgram(Program, Protocol):
     """A program that takes alternatives to what is chosen by default, and states what is in
     force."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,13 @@ from golow.records.workload import Workload
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from golow.workload.batch import Batch
     from golow.workload.prepare import Prepared
 
 
 class Bundle:
-    """A bundle on disk; reading the description and the graph needs no framework.
+    """A bundle on disk; those of further ranks are in it. Reading the description and the graph
+    needs no framework.
 
     Each file is read once, when it is first needed. Code that writes into the folder without this
     class must open the bundle again.
@@ -50,6 +53,10 @@ class Bundle:
         last = Bundle(self.file("last"))
         return last if last.file("workload.json").exists() else None
 
+    def of_rank(self, rank: int) -> Bundle:
+        """The bundle of one rank: its own samples, everything else linked. Rank 0's is this one."""
+        return self if rank == 0 else Bundle(self.file("ranks") / str(rank))
+
     def file(self, name: str) -> Path:
         """Path of one of the bundle's files."""
         return self.folder / name
@@ -59,7 +66,16 @@ class Bundle:
         data = encode_graph(graph)
         self.file("graph.json").write_bytes(data)
         _save(constants, self.file("constants.safetensors"))
+        self.link_ranks()
         self.graph = decode_graph(data)  # as a worker reads it
+
+    def link_ranks(self) -> None:
+        """Link the files that all ranks share into the bundles of the others."""
+        for rank in range(1, self.workload.ranks):
+            other = self.of_rank(rank)
+            for file in self.folder.iterdir():
+                if file.is_file() and not other.file(file.name).exists():
+                    os.link(file, other.file(file.name))
 
 
 def write_bundle(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
@@ -85,23 +101,31 @@ def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
 
 def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
     described = _write_live_objects(prepared, folder)
-    _save(
-        {
-            f"{index}/{kind}/{position}": tensor
-            for index, batch in enumerate(prepared.batches)
-            for kind, tensors in (("input", batch.inputs), ("target", batch.targets))
-            for position, tensor in enumerate(tensors)
-        },
-        folder / "batches.safetensors",
-    )
+    bundle, ranks = Bundle(folder), prepared.workload.ranks
+    written = [bundle.file("weights.safetensors")]
+    for rank in range(ranks):
+        written.append(bundle.of_rank(rank).file("batches.safetensors"))
+        written[-1].parent.mkdir(parents=True, exist_ok=True)
+        _save(_named(prepared.batches[rank::ranks]), written[-1])
     workload = msgspec.structs.replace(described, digest="")
     digest = hashlib.sha256(msgspec.json.encode(workload))
-    for name in ("weights.safetensors", "batches.safetensors"):
-        with (folder / name).open("rb") as file:
+    for name in written:
+        with name.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     workload = msgspec.structs.replace(workload, digest=digest.hexdigest()[:16])
-    (folder / "workload.json").write_bytes(encode(workload))
-    return Bundle(folder), prepared._replace(workload=workload)
+    bundle.file("workload.json").write_bytes(encode(workload))
+    bundle.link_ranks()
+    return bundle, prepared._replace(workload=workload)
+
+
+def _named(batches: Sequence[Batch]) -> dict[str, Tensor]:
+    """The tensors of batches by their names in a bundle's file."""
+    return {
+        f"{index}/{kind}/{position}": tensor
+        for index, batch in enumerate(batches)
+        for kind, tensors in (("input", batch.inputs), ("target", batch.targets))
+        for position, tensor in enumerate(tensors)
+    }
 
 
 def _write_live_objects(prepared: Prepared, folder: Path) -> Workload:

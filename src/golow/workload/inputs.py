@@ -26,7 +26,7 @@ from golow.workload.request import Inputs as Given
 from golow.workload.source import locate
 from golow.workload.trial import unusual
 
-BATCHES = 4
+BATCHES = 4  # of one rank
 DIGITS = "handwritten digits (UCI), resized, mean 0 and variance 1"
 EXAMPLE = "give one sample's shape, input_shape=(3, 224, 224), or a batch, example_inputs=."
 MADE_UP = "made up from the seed: {}"
@@ -82,7 +82,13 @@ def make_inputs(request: Request) -> Inputs:
     if source.kind == "program" and request.input_shape is None and request.resolution is None:
         return _of_program(source, request)
     shape = _sample_shape(source, request)
-    return Inputs(_fit(source, shape), _image_batches(shape, batch, request.seed), DIGITS)
+    made = _image_batches(shape, batch, request.seed, _count(request))
+    return Inputs(_fit(source, shape), made, DIGITS)
+
+
+def _count(request: Request) -> int:
+    """The batches of all ranks: one of each rank makes up a whole batch."""
+    return BATCHES * request.ranks
 
 
 def _of_program(source: ModelSource, request: Request) -> Inputs:
@@ -107,8 +113,8 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
     batch = stated or request.batch or 8
     samples = [tuple(side or 1 for side in shape[1:]) for shape, _ in forms]
     if len(samples) == 1 and samples[0]:
-        return Inputs(source, _image_batches(samples[0], batch, request.seed), DIGITS)
-    _require_memory(batch * sum(map(math.prod, samples)), f"{batch} samples")
+        return Inputs(source, _image_batches(samples[0], batch, request.seed, BATCHES), DIGITS)
+    _require_memory(BATCHES, batch * sum(map(math.prod, samples)), f"{batch} samples")
 
     def made() -> Iterator[Batch]:
         generator = Generator().manual_seed(request.seed)
@@ -158,7 +164,7 @@ def _words(shape: tuple[int | None, ...]) -> str:
 def _of_huggingface(source: ModelSource, request: Request) -> Inputs:
     made = huggingface_inputs.makers(source, request)
     source = replace(source, keywords=tuple(made.makers), settings=made.settings)
-    rows = huggingface_inputs.batches(made, BATCHES, request.seed)
+    rows = huggingface_inputs.batches(made, _count(request), request.seed)
     names = dict.fromkeys(name.partition(".")[0] for name in made.makers)
     return Inputs(source, map(Batch, rows), MADE_UP.format(", ".join(names)), made.tokens)
 
@@ -195,11 +201,12 @@ def _made_up_batches(entry: Entry, request: Request, batch: int) -> Iterator[Bat
             )
             raise GolowError(str(error), hint) from error
     vocabulary = request.classes or entry.classes
-    _require_memory(batch * max(1, sequence) * len(entry.fields), f"{batch} samples")
+    count = _count(request)
+    _require_memory(count, batch * max(1, sequence) * len(entry.fields), f"{batch} samples")
 
     def made() -> Iterator[Batch]:
         generator = Generator().manual_seed(request.seed)
-        for _ in range(BATCHES):
+        for _ in range(count):
             yield Batch(
                 tuple(_made_up(f, batch, sequence, vocabulary, generator) for f in entry.fields)
             )
@@ -264,27 +271,27 @@ def _fit(source: ModelSource, shape: tuple[int, ...]) -> ModelSource:
     return ModelSource(kind="zoo", name=source.name, arguments=arguments)
 
 
-def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> Iterator[Batch]:
+def _image_batches(shape: tuple[int, ...], batch: int, seed: int, count: int) -> Iterator[Batch]:
     text = f"samples of {'x'.join(map(str, shape))}"
-    _require_memory(batch * math.prod(shape), f"{batch} {text}")
+    _require_memory(count, batch * math.prod(shape), f"{batch} {text}")
     try:
-        for x, y in images.batches(BATCHES, batch, shape, seed):
+        for x, y in images.batches(count, batch, shape, seed):
             yield Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
     except MemoryError as error:
-        raise _too_large(f"{batch} {text}") from error
+        raise _too_large(count, f"{batch} {text}") from error
     except ValueError as error:
         raise GolowError(str(error), "give another --input.") from error
 
 
-def _require_memory(elements: int, text: str) -> None:
-    """Raise `GolowError` if batches of so many elements do not fit into memory."""
-    if BATCHES * elements * 4 > psutil.virtual_memory().total:
-        raise _too_large(text)
+def _require_memory(count: int, elements: int, text: str) -> None:
+    """Raise `GolowError` if so many batches of so many elements do not fit into memory."""
+    if count * elements * 4 > psutil.virtual_memory().total:
+        raise _too_large(count, text)
 
 
-def _too_large(text: str) -> GolowError:
+def _too_large(count: int, text: str) -> GolowError:
     return GolowError(
-        f"{BATCHES} batches of {text} do not fit into memory",
+        f"{count} batches of {text} do not fit into memory",
         "use a smaller --batch, --resolution or --sequence.",
     )
 
@@ -316,12 +323,14 @@ def _example_batches(request: Request) -> Iterator[Batch]:
     if batch is not None and batch != rows:
         raise GolowError(f"batch={batch}, but the example inputs hold {rows} samples")
 
+    count = _count(request)
+
     def rotated(tensor: Tensor, index: int, scaled: bool) -> Tensor:
         if scaled and tensor.is_floating_point():
-            return tensor.detach().roll(index, 0) * (1 - index / 16)
+            return tensor.detach().roll(index, 0) * (1 - index / (4 * count))
         return tensor.detach().roll(index, 0 if rows > 1 else -1)
 
-    for index in range(BATCHES):
+    for index in range(count):
         inputs = tuple(rotated(t, index, True) for t in given)
         yield Batch(inputs, tuple(rotated(t, index, False) for t in wanted))
 

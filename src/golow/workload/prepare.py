@@ -26,13 +26,14 @@ from golow.workload.known_causes import (
 from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
-from golow.workload.quantization.quantized_layers import parameter_count
-from golow.workload.quantization.quantized_weights import read_quantized
+from golow.workload.quantization.quantized_weights import with_quantized_layers
+from golow.workload.quantization.replacing import parameter_count
 from golow.workload.request import (
     Loss,
     Request,
     require_optimizer,
     require_precision,
+    require_ranks,
     require_whole_numbers,
 )
 from golow.workload.source import random_layers, require_not_exported
@@ -105,7 +106,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         seed=request.seed,
         weights=str(request.weights or ""),
         data=data,
-        batches=len(batches),
+        batches=len(batches) // request.ranks,
         threads=request.threads,
         parameters=parameter_count(module),
         random_layers=(*random_layers(module), *tried.dropping) if request.mode == "train" else (),
@@ -115,6 +116,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         takes_gradients=tried.takes_gradients,
         phase=request.phase,
         tokens=tokens,
+        ranks=request.ranks,
     )
     notes = (*notes, *_notes(workload))
     return Prepared(workload, module, batches, loss, live, notes)
@@ -178,15 +180,13 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
 
 def _with_quantized_layers(source: ModelSource, request: Request) -> ModelSource:
     """The source of the quantised network, if the file of weights holds one."""
-    network = None if request.weights is None else read_quantized(Path(request.weights))
-    if network is None:
-        return source
-    if request.mode == "train":
+    quantized = with_quantized_layers(source, request.weights)
+    if quantized.quantized and request.mode == "train":
         raise GolowError(
             f"{request.weights} is a quantised network, which cannot be trained",
             "train the network that it was made from.",
         )
-    return msgspec.structs.replace(source, quantized=network.layers)
+    return quantized
 
 
 def _name_of(source: ModelSource) -> str:
@@ -201,6 +201,7 @@ def _require_sense(request: Request) -> None:
     require_whole_numbers(request)
     if request.batch is not None and request.batch < 1:
         raise GolowError(f"a batch of {request.batch} has no samples", "use --batch 1 or more.")
+    require_ranks(request)
     if request.threads < 1:
         raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")
     cores = len(os.sched_getaffinity(0))
@@ -213,7 +214,7 @@ def _require_sense(request: Request) -> None:
     if not 0 <= request.seed < 2**64:
         raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
     require_optimizer(request.optimizer)
-    require_device(request.device, request.precision)
+    require_device(request.device, request.precision, request.ranks)
 
 
 def _type(tensor: Tensor) -> TensorType:

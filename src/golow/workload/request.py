@@ -22,6 +22,10 @@ Inputs = Union["Tensor", Sequence["Tensor"], Mapping[str, "Tensor"]]
 CALLERS_INPUTS = "the caller's example inputs"
 PROGRAMS_INPUTS = "the inputs that the program was exported with"
 
+WHOLE_NUMBERS = (
+    "batch", "resolution", "sequence", "channels", "classes", "seed", "threads", "ranks",
+)  # fmt: skip
+
 EXAMPLE = 'golow.Optimizer("adamw", learning_rate=1e-3)'
 
 
@@ -43,6 +47,8 @@ class Request:
     None is the publisher's for ``hf:`` and random ones for ``timm:``. download: whether what is not
     on this machine yet may be downloaded. phase: of generation, for causal models of ``hf:``;
     ``decode`` computes one token after ``sequence`` others, whose keys and values are inputs.
+    ranks: processes that train together, each with ``batch`` samples and ``threads`` of its own; on
+    a GPU one each.
     """
 
     model: str | nn.Module
@@ -67,6 +73,7 @@ class Request:
     pretrained: bool | None = None
     download: bool = False
     phase: Phase = ""
+    ranks: int = 1
 
 
 class GraphOptions(TypedDict, total=False):
@@ -97,12 +104,29 @@ class WorkloadOptions(GraphOptions, total=False):
 
 def require_whole_numbers(request: Request) -> None:
     """Raise `GolowError` for a size, a count or a seed that is not a whole number."""
-    for name in ("batch", "resolution", "sequence", "channels", "classes", "seed", "threads"):
+    for name in WHOLE_NUMBERS:
         value = getattr(request, name)
         if value is not None and not isinstance(value, Integral):
             raise GolowError(
                 f"the {name} {value!r} is not a whole number", f"for example {name}=8."
             )
+
+
+def require_ranks(request: Request) -> None:
+    """Raise `GolowError` for a number of ranks that no workload of this kind has."""
+    option = "--gpus" if request.device == "cuda" else "--ranks"
+    if request.ranks < 1:
+        raise GolowError(
+            f"{request.ranks} ranks train nothing",
+            f"use {option} 1 or more.",
+            python_hint="use ranks=1 or more.",
+        )
+    if request.ranks > 1 and request.mode != "train":
+        raise GolowError(
+            f"{request.ranks} ranks are for training: they exchange gradients",
+            f"add --mode train, or leave out {option}.",
+            python_hint='use mode="train", or ranks=1.',
+        )
 
 
 def require_optimizer(optimizer: Optimizer) -> None:

@@ -30,7 +30,7 @@ from golow.workload.hub import huggingface, timm_models
 from golow.workload.keywords import accept_keywords
 from golow.workload.pickled_module import read_pickled
 from golow.workload.program import load_program
-from golow.workload.quantization.quantized_layers import as_quantized
+from golow.workload.quantization.replacing import as_quantized
 
 GOLOW = Path(__file__).parent.parent
 TORCH = Path(torch.__file__).parent

@@ -26,8 +26,9 @@ from golow.workload.source import random_layers_off, users_code
 from golow.workload.unrepeatable import require_repeatable
 
 
-def require_device(device: Device, precision: Precision) -> None:
-    """Raise `GolowError` unless PyTorch can use the device here, in this precision."""
+def require_device(device: Device, precision: Precision, count: int = 1) -> None:
+    """Raise `GolowError` unless PyTorch can use so many devices of the kind here, in this
+    precision."""
     require_precision(device, precision)
     if device == "cpu":
         return
@@ -40,6 +41,12 @@ def require_device(device: Device, precision: Precision) -> None:
         raise GolowError(
             "PyTorch finds no GPU that it can use here",
             "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` shows the devices.",
+        )
+    if (found := torch.cuda.device_count()) < count:
+        raise GolowError(
+            f"{count} ranks need a GPU each, and PyTorch can use {found} here",
+            f"use --gpus {found}; `golow doctor` shows the devices.",
+            python_hint=f"use ranks={found}.",
         )
 
 

@@ -19,7 +19,7 @@ from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file
-from golow.workload.quantization.quantized_layers import as_quantized
+from golow.workload.quantization.replacing import as_quantized
 from golow.workload.source import build_module
 
 

@@ -12,11 +12,16 @@ from torch import Tensor, nn
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.precision import TYPES
-from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.products import (
+    join_rows,
+    multiply_outer_products,
+    scale_products,
+)
 from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.pointwise import Pointwise
 from golow.lower.to_vocabulary import CANONICAL
 from support.direct.cudnn_plans import AskedEngines, lowered
 from support.graphs.lowering import Case, DirectLevel, assert_close, count, records
@@ -152,3 +157,17 @@ def test_cudnn_multiplies_within_the_product(where: str) -> None:
     [problem] = engines.operations
     assert isinstance(problem, Problem)
     assert problem.factor == pytest.approx({"operand": 0.5, "result": 1 / 3}[where])
+
+
+class Angles(nn.Module):
+    """Of positions, as models of transformers compute them, and a product that sums."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.unsqueeze(2) @ x.unsqueeze(1), x @ x.transpose(0, 1)
+
+
+def test_an_outer_product_keeps_all_digits() -> None:
+    case = Case(Angles(), torch.randn(3, 5))
+    graph = case.after(*CANONICAL, multiply_outer_products, eliminate_dead_code)
+    assert count(graph, MatrixProduct) == 1
+    assert [item.function for item in records(graph, Pointwise)] == ["multiply"]

@@ -14,6 +14,7 @@ from golow.lower.operators.linear import Linear
 from golow.lower.operators.quantize import Quantize
 from golow.lower.operators.quantized_convolution import QuantizedConvolution
 from golow.lower.operators.quantized_linear import QuantizedLinear
+from golow.workload.quantization.quantize import quantized
 from support.graphs.lowering import Case, count
 from support.models.quantized_networks import quantized_blocks, samples_of
 
@@ -33,7 +34,10 @@ def test_layers_are_named_with_all_that_belongs_to_them() -> None:
     assert all(layer.bias is not None for layer in layers)
     assert [layer.residual is not None for layer in layers] == [False, True, False]
     quantizes = [found for node in graph.nodes if (found := Quantize.of(node)) is not None]
-    assert [found.dtype for found in quantizes] == ["int8", "uint8", "uint8", "uint8"]
+    assert [found.dtype for found in quantizes] == ["int8", "uint8", "uint8"]
+    # The second layer adds what the first one gives, which therefore writes float32. The third one
+    # reads whole numbers of the second alone.
+    assert [layer.result_type for layer in layers] == ["float32", "uint8", "float32"]
 
 
 def test_the_other_level_computes_the_arithmetic() -> None:
@@ -50,16 +54,29 @@ def test_layers_that_read_one_value_quantise_it_once() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.one(x) * self.other(x)
 
-    from golow.workload.quantization.quantize import quantized
-
     x = torch.randn(3, 6)
     module = quantized(Two().eval(), "int8", samples_of(x)).module
-    one = module.get_submodule("one").input_scale
+    assert module.get_submodule("other").input_scale is module.get_submodule("one").input_scale
     graph = Case(module, x).lowered("onednn")
-    assert isinstance(one, Tensor)
     assert count(graph, QuantizedLinear) == 2
-    # They have a scale each, which nothing proves equal.
-    assert count(graph, Quantize) == 2
+    assert count(graph, Quantize) == 1
+
+
+def test_a_rounding_for_two_layers_is_fused_once() -> None:
+    class Three(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.one, self.other = nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(5, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = functional.relu(self.first(x))
+            return self.one(y) * self.other(y)
+
+    x = torch.randn(3, 6)
+    graph = Case(quantized(Three().eval(), "int8", samples_of(x)).module, x).lowered("onednn")
+    layers = [layer for node in graph.nodes if (layer := QuantizedLinear.of(node)) is not None]
+    assert [layer.result_type for layer in layers] == ["uint8", "float32", "float32"]
+    assert count(graph, Quantize) == 1
 
 
 class Written(nn.Module):

@@ -109,7 +109,7 @@ def test_a_model_that_was_trained_writes_text_at_every_level(tmp_path: Path) -> 
     (folder,) = (tmp_path / "runs").iterdir()
     result = golow.generate(str(folder), text="The ", **{**SHORT, "prompt": None})
     runs = result.generation.cases[0].runs
-    assert {run.level for run in runs} == {one.name for one in LEVELS}
+    assert {run.level for run in runs} == {one.name for one in LEVELS if "cpu" in one.devices}
     assert {run.verdict for run in runs} - {"unavailable"} == {"match"}, verdicts(result)
     texts = {run.written for run in result.generation.cases[0].runs if run.departure is None}
     assert len(texts) == 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.programs.load.batcher import Batcher
+from golow.programs.load.batcher import Batcher, Bucket
 from golow.programs.load.wire import Answers, Asked, answer, requests
 
 LONG = 30.0  # seconds that nothing here waits for
@@ -26,19 +26,26 @@ class Doubling:
         self.gate.set()
         self.began = threading.Event()
 
-    def bucket(self, size: int) -> int:
-        return 1 << (size - 1).bit_length()
+    def warm_up(self) -> None:
+        """Nothing is cold."""
+
+    def group(self, index: int) -> int:
+        return index // 1000
+
+    def bucket(self, indices: Sequence[int]) -> Bucket:
+        size = len(indices)
+        return Bucket(1 << (size - 1).bit_length(), 1, size)
 
     def assemble(self, indices: Sequence[int]) -> list[int]:
-        return [*indices, *[indices[-1]] * (self.bucket(len(indices)) - len(indices))]
+        return [*indices, *[indices[-1]] * (self.bucket(indices).batch - len(indices))]
 
     def run(self, batch: list[int]) -> list[int]:
         self.began.set()
         assert self.gate.wait(LONG)
         return [2 * index for index in batch]
 
-    def answers(self, outputs: list[int], size: int) -> list[bytes]:
-        return [struct.pack("<I", one) for one in outputs[:size]]
+    def answers(self, outputs: list[int], indices: Sequence[int]) -> list[bytes]:
+        return [struct.pack("<I", one) for one in outputs[: len(indices)]]
 
 
 class Failing(Doubling):
@@ -124,6 +131,39 @@ def test_what_comes_while_the_level_runs_goes_together() -> None:
         batcher.settle()
         assert [(batch.size, batch.left) for batch in batcher.batches] == [(1, 0), (8, 3), (3, 0)]
         assert received.found == {n: struct.pack("<I", 2 * (n + 100)) for n in range(12)}
+
+
+def test_samples_of_several_lengths_are_not_in_one_batch() -> None:
+    level = Doubling()
+    level.gate.clear()
+    with batching([level], 4, 0.0) as (batcher, received):
+        batcher.add(asked(0))
+        assert level.began.wait(LONG)
+        batcher.add(asked(1, 1000, 2, 1001, 3, 1002))
+        level.gate.set()
+        received.wait(7)
+        batcher.settle()
+        assert [(batch.size, batch.left) for batch in batcher.batches] == [(1, 0), (3, 3), (3, 0)]
+        assert len(received.found) == 7
+
+
+def test_a_full_batch_of_one_length_does_not_wait_for_another_length() -> None:
+    with batching([Doubling()], 2, LONG) as (batcher, received):
+        batcher.add(asked(1000, 0, 1))
+        received.wait(2)
+        assert set(received.found) == {0, 1}
+
+
+def test_a_level_that_fails_while_it_warms_up_is_told() -> None:
+    class Cold(Doubling):
+        def warm_up(self) -> None:
+            raise ValueError("planted")
+
+    with (
+        batching([Doubling(), Cold()], 1, 0.0) as (batcher, _),
+        pytest.raises(ValueError, match="planted"),
+    ):
+        batcher.wait_ready()
 
 
 def test_two_contexts_run_at_a_time() -> None:

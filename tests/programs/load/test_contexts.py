@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from golow.observer import Silent
-from golow.programs.load.contexts import LevelContext, contexts_of, samples_of
+from golow.programs.load.contexts import LevelContext, Sizes, contexts_of
 from golow.programs.load.proof import Proof
+from golow.programs.load.samples import Samples, samples_of
 from golow.records.errors import GolowError
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
@@ -63,33 +64,33 @@ def proof(mixed: Bundle) -> Iterator[Proof]:
 def test_every_bucket_of_a_level_gives_right_answers(
     level: str, mixed: Bundle, proof: Proof
 ) -> None:
-    first, second = contexts_of(level, mixed, BUCKETS, 2, None, Silent())
+    samples = samples_of(mixed)
+    first, second = contexts_of(level, mixed, samples, Sizes(BUCKETS, 2), None, Silent())
     answers, place, turn = [], 0, 0
     while place < proof.count:
         context = (first, second)[turn % 2]
         indices = range(place, min(proof.count, place + 1 + turn % BUCKETS[-1]))
         batch = context.assemble(indices)
-        assert len(batch[0]) == context.bucket(len(indices))
-        answers += list(
-            zip(indices, context.answers(context.run(batch), len(indices)), strict=True)
-        )
+        assert len(batch[0]) == context.bucket(indices).batch
+        answers += zip(indices, context.answers(context.run(batch), indices), strict=True)
         place, turn = indices.stop, turn + 1
     assert proof.judge(answers).verdict == "match"
 
 
 def test_padding_repeats_the_last_sample(mixed: Bundle) -> None:
     samples = samples_of(mixed)
-    context = LevelContext(dict.fromkeys(BUCKETS, lambda *given: given), samples, "cpu")
+    sizes = [(bucket, 0) for bucket in BUCKETS]
+    context = LevelContext(dict.fromkeys(sizes, lambda *given: given), samples, "cpu")
     ids, scale = context.assemble([3, 0, 2])
-    assert torch.equal(ids, samples[0][[3, 0, 2, 2]])
-    assert torch.equal(scale, samples[1][[3, 0, 2, 2]])
+    assert torch.equal(ids, samples.tensors[0][[3, 0, 2, 2]])
+    assert torch.equal(scale, samples.tensors[1][[3, 0, 2, 2]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 def test_an_answer_is_the_bytes_of_its_row(dtype: torch.dtype) -> None:
     rows = torch.arange(6).reshape(3, 2).to(dtype)
-    context = LevelContext({4: lambda *given: given}, [rows], "cpu")
-    found = context.answers([rows, rows[:, 0]], 2)
+    context = LevelContext({(4, 0): lambda *given: given}, Samples([rows]), "cpu")
+    found = context.answers([rows, rows[:, 0]], [0, 1])
     for row, content in zip(rows, found, strict=False):
         read = torch.frombuffer(bytearray(content), dtype=dtype)
         assert torch.equal(read, torch.cat([row, row[:1]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.load.cores import divided
-from golow.programs.load.settings import LoadSettings, buckets, plan_of
+from golow.programs.load.settings import LoadSettings, buckets, length_buckets, plan_of
 from golow.records.errors import GolowError
 
 
@@ -20,6 +21,18 @@ def test_every_batch_fits_into_a_bucket_at_most_twice_as_large(most: int) -> Non
     assert found[-1] == most
     for size in range(1, most + 1):
         assert min(one for one in found if one >= size) < 2 * size
+
+
+@given(st.integers(1, 300), st.integers(0, 300))
+def test_every_length_fits_into_a_bucket(shortest: int, more: int) -> None:
+    found = length_buckets((shortest, shortest + more))
+    assert found[-1] == shortest + more
+    assert found[0] < 2 * shortest or found[0] == shortest + more
+    assert all(larger <= 2 * smaller for smaller, larger in pairwise(found))
+
+
+def test_samples_of_one_size_have_no_buckets_of_lengths() -> None:
+    assert length_buckets(None) == ()
 
 
 def machine(root: Path, *cores: tuple[int, ...]) -> list[int]:
@@ -64,7 +77,10 @@ def test_the_server_runs_by_itself_only_if_there_is_something_to_hold() -> None:
         (LoadSettings(rates=[0.0]), "--rate"),
         (LoadSettings(max_batch=0), "--max-batch"),
         (LoadSettings(delay=-1.0), "--delay"),
-        (LoadSettings(contexts=0), "--contexts"),
+        (LoadSettings(contexts=[0]), "--contexts"),
+        (LoadSettings(contexts=[]), "--contexts"),
+        (LoadSettings(lengths=(32, 16)), "no sample has 32 to 16 tokens"),
+        (LoadSettings(lengths=(0, 16)), "no sample has 0 to 16 tokens"),
         (LoadSettings(seconds=float("nan")), "--seconds"),
         (LoadSettings(repeats=0), "--repeats"),
         (LoadSettings(patience=0.0), "--patience"),

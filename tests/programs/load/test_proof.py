@@ -12,9 +12,9 @@ from torch import Tensor
 
 from golow.levels.torch import bundle as torch_bundle
 from golow.observer import Silent
-from golow.programs.load.contexts import samples_of
 from golow.programs.load.level_under_load import Run
 from golow.programs.load.proof import Proof
+from golow.programs.load.samples import samples_of
 from golow.programs.load.tested_level import TestedLevel
 from golow.storage.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
@@ -40,7 +40,7 @@ def proof(bundle: Bundle) -> Iterator[Proof]:
 
 def outputs_of(bundle: Bundle) -> Tensor:
     with torch.inference_mode():
-        found: Tensor = torch_bundle.module(bundle)(*samples_of(bundle))
+        found: Tensor = torch_bundle.module(bundle)(*samples_of(bundle).tensors)
     return found
 
 
@@ -101,6 +101,7 @@ def test_a_level_with_wrong_answers_is_not_loaded_any_more(
         bundle=bundle, samples=proof.count, command=(sys.executable, str(FAULTS), fault)
     )
     with TestedLevel("eager", place, proof) as level:
+        level.build()
         level.prove("1 of 1", Silent())
         if fault == "wrong":
             assert not level.is_loaded

@@ -150,3 +150,26 @@ def test_energy_is_that_of_the_packages_if_it_can_be_read(counts: bool, tmp_path
         found, _ = level.run(Run("server", 20.0, SHORTEST_ENERGY + 0.2))
     # The planted counter stands still.
     assert found.joules == (0.0 if counts else None)
+
+
+def test_an_overload_beyond_any_rate_is_bounded_in_memory(tmp_path: Path) -> None:
+    """The generator stops when too many requests wait: no queue is longer, and the process of the
+    level does not grow with the rate that was asked for."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with planted("even", tmp_path, latency=0.001) as level:
+        found, _ = level.run(Run("server", 1e5, SECONDS, 1))
+        assert found.outcome == "overload"
+        assert found.answered < 5_000  # LoadGen lets a thousand wait at this rate and latency
+        sizes = {item.name: item.value for item in level.memory()}
+        assert sizes["resident_peak"] < 2 * sizes["resident"]
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+def test_answers_that_come_too_late_are_counted_as_dropped(tmp_path: Path) -> None:
+    """Without an answer in time for all: the run ends, and states how many got none."""
+    with planted("trickling", tmp_path, patience=1.5) as level:
+        found, _ = level.run(Run("server", 200.0, SECONDS, 1))
+    assert found.outcome == "overload"
+    assert found.dropped > 0
+    assert "still waited" in found.reason
+    assert found.answered > 0

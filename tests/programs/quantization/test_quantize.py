@@ -10,7 +10,6 @@ import torch
 
 import golow
 from golow.levels.called.emission import write_called
-from golow.levels.peers import onnxruntime
 from golow.programs.quantization import store
 from golow.programs.quantization.quantization_record import Quantization
 from golow.report.quantization import table
@@ -177,23 +176,3 @@ def test_levels_match_the_quantised_network_and_the_original_does_not(tmp_path: 
     again = golow.load(folder)
     assert again.quantization is not None
     assert again.quantization.quantization == result.quantization.quantization
-
-
-# ---------------------------------------------------------------- another quantisation
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not onnxruntime.probe().available, reason="onnxruntime is not installed")
-def test_onnx_runtimes_quantisation_is_a_row_of_its_own(tmp_path: Path) -> None:
-    found = golow.quantize(
-        "mnist_cnn", calibrate="digits", samples=20, test_samples=50, rivals=True, quiet=True,
-        out=tmp_path / "q.safetensors",
-    )  # fmt: skip
-    [other] = found.quantization.others
-    assert other.reason == ""
-    assert other.movement is not None and other.accuracy is not None
-    assert 0 < other.movement.outputs[0].error < 0.2
-    own = found.quantization.accuracy
-    assert own is not None and other.accuracy.original == own.original
-    text = "\n".join(title for title, _ in table.statements(found.quantization))
-    assert "Another quantisation: onnxruntime" in text

@@ -90,6 +90,9 @@ class Case:
     def expected(self) -> np.ndarray:
         a, b = self.factors()
         result = self.problem.factor * (a @ b) + self.added()
+        if self.problem.gelu:
+            inner = np.sqrt(2 / np.pi) * (result + 0.044715 * result**3)
+            return result * (1 + np.tanh(inner)) / 2
         return np.maximum(result, 0) if self.problem.relu else result
 
     @cached_property

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from golow.levels.direct.cudnn.operators.step_attention import STREAMING
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.columns import Sums
 from golow.levels.direct.cudnn.shared_kernels.few_pixels import TENSOR_CORES
@@ -24,6 +25,7 @@ HEADER = Path(__file__).with_suffix(".h")
 HERE = {  # what stands in for code of one instruction each
     TENSOR_CORES: Path(__file__).with_name("cuda_host_tensor_cores.h"),
     EXCHANGE: Path(__file__).with_name("cuda_host_exchange.h"),
+    STREAMING: Path(__file__).with_name("cuda_host_streaming.h"),
 }
 # Without it, variables of templates are those of the library that was loaded first.
 OWN_VARIABLES = "-fno-gnu-unique"

@@ -39,7 +39,8 @@ Named = dict[str, np.ndarray]
 RUN_HERE = {
     "adaptive_average_pool", "cache_update", "cached_attention", "copies", "cross_entropy",
     "elements", "fused_pointwise", "fused_softmax", "group_norm", "joined_copies", "layer_norm",
-    "pad", "recurrent", "reduction", "resample", "rms_norm", "roll", "softmax", "take",
+    "linear_recurrence", "pad", "recurrent", "reduction", "resample", "rms_norm", "roll",
+    "row_product", "softmax", "step_attention", "take",
 }  # fmt: skip
 
 

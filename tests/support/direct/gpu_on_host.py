@@ -40,8 +40,8 @@ Call = tuple[Callable[[Sequence[int]], None], tuple[int, ...]]  # what is done a
 
 
 @contextmanager
-def gpu_on_host() -> Iterator[HostGpu]:
-    """Within the block modules of ``run/`` are imported anew, over this device."""
+def gpu_on_host(kind: type[HostGpu] | None = None) -> Iterator[HostGpu]:
+    """Within the block modules of ``run/`` are imported anew, over this device. kind: of it."""
     before = _taken_out()
     names: dict[str, Any] = {
         "Region": Region, "Pinned": Region, "GpuError": RuntimeError, "checked": None,
@@ -52,7 +52,7 @@ def gpu_on_host() -> Iterator[HostGpu]:
         sys.modules[name] = module = ModuleType(name)
         vars(module).update(names)
     try:
-        yield HostGpu()
+        yield (kind or HostGpu)()
     finally:
         _taken_out()
         for name, module in before.items():
@@ -179,6 +179,10 @@ class PointedGraph:
         with self._turns.taken(stream):
             for do, given in self._calls:
                 do([self._moved(address, addresses) for address in given])
+
+    def close(self) -> None:
+        """Forget what was recorded."""
+        self._calls = []
 
     def _moved(self, address: int, places: Sequence[int]) -> int:
         for (start, end), place in zip(self._spans, places, strict=True):

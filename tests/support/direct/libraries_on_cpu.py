@@ -4,6 +4,7 @@ they are told."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,8 @@ class LibrariesMachine(Machine):
             "query": query, "key": key, "value": value, "added": added,
             "causal": problem.causal, "scale": problem.scale,
         }  # fmt: skip
+        if problem.kept:
+            given |= self._dropped(problem, tensors.pop(0), tensors.pop(0))
         rows = Placed(problem.rows.shape[:3], problem.rows.strides[:3])
         if problem.gradient is None:
             found = Attention.meaning(**given)
@@ -84,6 +87,11 @@ class LibrariesMachine(Machine):
         for place, tensor in zip(wanted, found, strict=True):
             if place is not None:
                 place[...] = tensor
+
+    def _dropped(self, problem: AttentionProblem, kept: Lying, probability: Lying) -> Any:
+        size = (*problem.query.shape[:3], problem.key.shape[2])
+        which = torch.from_numpy(self.seen(kept)[: math.prod(size)].view(np.bool_).reshape(size))
+        return {"kept": which, "probability": float(self.read(probability))}
 
 
 def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
@@ -106,4 +114,6 @@ def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
         result = result + matrix("c", added)
     if problem.relu:
         result = np.maximum(result, 0)
+    if problem.gelu:
+        result *= (1 + np.tanh(np.sqrt(2 / np.pi) * (result + 0.044715 * result**3))) / 2
     d[places(matrices["d"], batch)] = stored(result, problem.result)

@@ -19,8 +19,10 @@ from golow.levels.called.training import step_building
 from golow.levels.called.training.on_gpu import OnGpu
 from golow.levels.called.training.wanted_step import WantedStep
 from golow.levels.direct.cudnn.shared_kernels import updates
+from golow.levels.direct.ranks.meeting import Meeting
 from golow.records.workload import Precision
 from support.direct.gpu_on_host import HostEngines, HostGpu, gpu_on_host
+from support.direct.ranks_on_host import HostRanks
 
 STREAM = 7
 
@@ -53,15 +55,29 @@ def graphs_on_host() -> Iterator[HostGpu]:
         yield gpu
 
 
-@contextmanager
-def steps_on_host() -> Iterator[HostGpu]:
-    """Within the block `golow.compile_step` builds plans of `cudnn` for modules on the CPU."""
-    with gpu_on_host() as gpu, pytest.MonkeyPatch.context() as patch:
+class OnHost(OnGpu):
+    """Its ranks exchange gradients in memory that they share."""
 
-        def device(module: nn.Module, found: object, wanted: WantedStep, cache: Path) -> OnGpu:
+    def exchange(self, meeting: Meeting, gpu: Any) -> Any:
+        return HostRanks(meeting, gpu)
+
+
+@contextmanager
+def steps_on_host(kind: type[HostGpu] = HostGpu) -> Iterator[HostGpu]:
+    """Within the block `golow.compile_step` builds plans of `cudnn` for modules on the CPU. kind:
+    of the device."""
+    with gpu_on_host(kind) as gpu, pytest.MonkeyPatch.context() as patch:
+
+        def device(
+            module: nn.Module,
+            found: object,
+            wanted: WantedStep,
+            cache: Path,
+            meeting: Meeting | None,
+        ) -> OnGpu:
             precision = "ieee" if wanted.precision == "default" else wanted.precision
             target = HostTarget(precision, gpu)
-            return OnGpu(target, wanted.seed, cache, wanted.tune, wanted.loss_scale)
+            return OnHost(target, wanted.seed, cache, wanted.tune, wanted.loss_scale, meeting)
 
         patch.setattr(step_building, "_device", device)
         patch.setattr(updates, "BLOCKS", 2)  # a thousand, whose threads meet, take minutes here

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 
+from golow.programs.load.batcher import Bucket
 from golow.programs.load.served_level import LoadRequest, main
 
 USUAL, SLOW = 0.001, 0.06  # seconds
 EVERY = 50
 ENDS_AFTER = 20  # requests
+TRICKLES = 1.0  # seconds for an answer after those: too slow for any rate, but not silent
 
 
 class Planted:
@@ -22,8 +24,14 @@ class Planted:
     def __init__(self, kind: str) -> None:
         self.kind, self.count = kind, 0
 
-    def bucket(self, size: int) -> int:
-        return size
+    def warm_up(self) -> None:
+        """Nothing is cold."""
+
+    def group(self, index: int) -> int:
+        return 0
+
+    def bucket(self, indices: Sequence[int]) -> Bucket:
+        return Bucket(len(indices), 1, len(indices))
 
     def assemble(self, indices: Sequence[int]) -> list[int]:
         return list(indices)
@@ -32,6 +40,8 @@ class Planted:
         before, self.count = self.count, self.count + len(batch)
         slow = self.kind == "slow" and before // EVERY != self.count // EVERY
         time.sleep(SLOW if slow else USUAL)
+        if self.kind == "trickling" and self.count > ENDS_AFTER:
+            time.sleep(TRICKLES)
         if self.count > ENDS_AFTER:
             if self.kind == "dying":
                 os.kill(os.getpid(), 9)
@@ -41,7 +51,7 @@ class Planted:
                 raise ValueError("planted")
         return batch
 
-    def answers(self, outputs: list[int], size: int) -> list[bytes]:
+    def answers(self, outputs: list[int], indices: Sequence[int]) -> list[bytes]:
         wrong = self.kind == "wrong" and self.count > ENDS_AFTER
         return [struct.pack("<I", index + wrong) for index in outputs]
 

@@ -72,6 +72,8 @@ def batches(count: int, gap: int) -> list[ServedBatch]:
                 assembling=30_000,
                 running=MILLISECOND,
                 answering=50_000,
+                length=1,
+                tokens=size,
             )
         )
         place, number = place + size, number + 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from golow.programs.quantization.quantization_record import (
+    LayerGain,
+    Mixture,
     Movement,
     OtherQuantization,
     OutputDistance,
     Quantization,
+    Ranking,
     Share,
     TaskAccuracy,
 )
@@ -51,6 +54,19 @@ EVERYTHING = Quantization(
     accuracy=COST,
     original_bytes=4000,
     quantized_bytes=1100,
+    ranking=Ranking(
+        data="digits, training part",
+        samples=256,
+        measure="divergence",
+        distance=1e-3,
+        layers=(
+            LayerGain(path="conv1", left=2e-4, multiplications=1000),
+            LayerGain(path="fc", left=1.1e-3, multiplications=3000),
+        ),
+        original_right=250,
+        quantized_right=240,
+        proposal=Mixture(keep=("conv1",), right=249),
+    ),
     others=(
         OtherQuantization(name="onnxruntime", movement=MOVED, accuracy=COST),
         OtherQuantization(name="another", reason="it is not installed"),

@@ -39,7 +39,7 @@ from golow.worker.process import worker_environment
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 IMPORTED = ("torch._dynamo", "torch._inductor.compile_fx", "golow.levels.torch.program")
 SERVED = (
-    *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile")),
+    *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile", "ddp", "fsdp")),
     *(f"golow.levels.generation.{n}" for n in ("growing", "static", "compiled", "reference")),
 )
 MODULES = (
@@ -52,7 +52,7 @@ MODULES = (
 )
 SCRIPTS = (
     *("cheats.py", "faulty.py", "planted.py", "planted_levels.py", "planted_draws.py"),
-    "planted_texts.py",
+    *("planted_texts.py", "planted_ranks.py", "faulty_ranks.py"),
 )
 COMMANDS = "GOLOW_FORKED"  # of a command that is forked: what of its own is; all, where empty
 # Set anew in a forked worker. All others may have been read by what is imported already.

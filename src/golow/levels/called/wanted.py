@@ -20,3 +20,5 @@ class Wanted(NamedTuple):
     tune: bool = False
     share: bool = False
     cache: Path | None = None
+    contexts: int = 1
+    """Calls at a time over one session, of runtimes that have such; not an option of `compile`."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from golow.lower.fuse.gradient_buckets import average_gradients
 from golow.lower.fuse.optimizer_updates import append_update
 from golow.lower.ir.graph import Pass
 from golow.records.workload import Workload
@@ -38,3 +39,13 @@ def update_parameters(workload: Workload) -> Pass:
     update = partial(append_update, optimizer=workload.optimizer)
     update.__name__ = append_update.__name__  # type: ignore[attr-defined]
     return update
+
+
+@ByWorkload
+def average_over_ranks(workload: Workload) -> Pass | None:
+    """Average the gradients of all ranks, if there are several."""
+    if workload.ranks == 1:
+        return None
+    average = partial(average_gradients, ranks=workload.ranks)
+    average.__name__ = average_gradients.__name__  # type: ignore[attr-defined]
+    return average

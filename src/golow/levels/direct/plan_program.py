@@ -17,6 +17,7 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.arena import arena_report
 from golow.levels.direct.bundle_arrays import STATE, Read
+from golow.levels.direct.ranks.one_rank import OneRank
 from golow.levels.direct.watched_values import write_values
 from golow.lower.ir.graph import Graph, decode_graph
 from golow.lower.plan.plan import Step
@@ -44,7 +45,7 @@ class Collector(Protocol):
         """Return all that was kept, in PyTorch's order, after everything has run."""
 
 
-class PlanProgram(Chooser):
+class PlanProgram(OneRank, Chooser):
     """Runs a workload by a plan. Each level builds its plan and overrides what runs it.
 
     execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch
@@ -240,6 +241,7 @@ class PlanProgram(Chooser):
         the bundle of the smaller last batch if there is one, each with its graph."""
         self.bundle = Bundle(bundle)
         self.workload = self.bundle.workload
+        self.join()
         self.tail, self._holder, self._restored = None, None, False
         self._kept, self._keys = [], []
         last = self.bundle.last if self.train else None

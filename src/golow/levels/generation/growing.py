@@ -29,7 +29,7 @@ class GrowingGpt2:
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next tokens."""
         decoder = self._model.transformer
-        places = torch.arange(position, position + tokens.shape[1])
+        places = torch.arange(position, position + tokens.shape[1], device=tokens.device)
         hidden = decoder.wte(tokens) + decoder.wpe(places)
         for layer, block in enumerate(decoder.h):
             assert isinstance(block, Gpt2Block)  # noqa: S101 - a list of modules has no type

@@ -1,4 +1,5 @@
-"""``onednn``: the step module as plans of the library over one cache, with no framework in them."""
+"""``onednn`` and ``cudnn``: the step module as plans of the libraries over one cache, with no
+framework in them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from golow.levels.generation.program import TextProgram
 from golow.levels.generation.static import step_module
 from golow.observer import Silent
 from golow.records.errors import GolowError, Unsupported
+from golow.records.text import TextPrecision
+from golow.records.workload import Precision
 from golow.workload.generation.text_bundle import TextBundle
+
+# A module in half precision states its own.
+ON_GPU: dict[TextPrecision, Precision] = {"default": "ieee", "tf32": "tf32"}
 
 
 class Planned:
@@ -34,10 +40,13 @@ class Planned:
 def planned(bundle: TextBundle) -> Planned:
     """The generator; raises `Unsupported` for a step that the level cannot run."""
     work = bundle.workload
-    if work.precision != "default":
-        raise Unsupported("onednn", "it computes in float32")
     texts = Generation(longest=work.longest, batch=work.batch)
-    wanted = Wanted(level="onednn", threads=work.threads)
+    if work.device == "cuda":
+        wanted = Wanted(level="cudnn", precision=ON_GPU.get(work.precision, "default"))
+    elif work.precision == "bf16":
+        raise Unsupported("onednn", "it computes in float32")
+    else:
+        wanted = Wanted(level="onednn", threads=work.threads)
     try:
         return Planned(built_generator(step_module(bundle), None, texts, wanted, Silent()))
     except GolowError as error:

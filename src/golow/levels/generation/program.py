@@ -17,6 +17,8 @@ from golow.worker.text_program import Draws, Tokens
 from golow.workload.generation.sampling import choose
 from golow.workload.generation.text_bundle import TextBundle
 
+WARMING = 3  # steps of the first text: a CUDA graph is recorded in the second
+
 
 class Generator(Protocol):
     """The part of a level that is its own: a model that remembers the text so far."""
@@ -41,18 +43,26 @@ class TextProgram:
         torch.set_grad_enabled(False)  # as transformers' generate runs
         self._bundle = TextBundle(bundle)
         self._workload = self._bundle.workload
+        self._device = torch.device(self._workload.device)
+        torch.backends.cuda.matmul.allow_tf32 = self._workload.precision == "tf32"
         self._generator = self._make(self._bundle)
         made = time.perf_counter()
-        size = self._workload.batch
-        self._generator.prefill(torch.zeros(size, self._workload.prompt, dtype=torch.long))
-        self._generator.step(torch.zeros(size, 1, dtype=torch.long), self._workload.prompt)
+        text = torch.zeros(self._workload.batch, self._workload.prompt, dtype=torch.long)
+        text = text.to(self._device)
+        self._generator.prefill(text)
+        for place in range(self._workload.prompt, self._workload.prompt + WARMING):
+            if place < self._workload.longest:
+                self._generator.step(_whole(text[:, :1]), place).sum().item()
         return LoadReport(phases={"load": made - begin, "build": time.perf_counter() - made})
 
     def prompt(self, tokens: Tokens, draws: Draws) -> None:
         """Take the beginning of the next texts."""
-        self._prompt = torch.tensor(tokens)
-        self._draws = [torch.tensor(drawn, dtype=torch.float64) for drawn in draws]
+        self._prompt = torch.tensor(tokens, device=self._device)
+        self._draws = [
+            torch.tensor(drawn, dtype=torch.float64, device=self._device) for drawn in draws
+        ]
         self._made = 0
+        self._coming: Tensor | None = None
 
     def first(self) -> list[int]:
         """Compute the prompt and choose the first tokens."""
@@ -60,12 +70,11 @@ class TextProgram:
 
     def following(self) -> list[int]:
         """Give the last tokens to the model and choose the next ones."""
-        position = self._prompt.shape[1] + self._made - 1
-        return self._chosen(self._generator.step(self._last, position))
+        return self._chosen(self._next() if self._coming is None else self._coming)
 
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
         """Write the logits after these positions."""
-        given, wanted, found = torch.tensor(tokens), set(positions), {}
+        given, wanted, found = torch.tensor(tokens, device=self._device), set(positions), {}
         logits = self._generator.prefill(_whole(given[:, :prompt]))
         for place in range(prompt - 1, max(wanted) + 1):
             if place >= prompt:
@@ -79,7 +88,24 @@ class TextProgram:
         chosen = choose(logits, self._workload.sampling, draws)
         self._last = _whole(chosen[:, None])
         self._made += 1
+        if self._device.type == "cuda":
+            return self._read_behind(chosen)
         found: list[int] = chosen.tolist()
+        return found
+
+    def _next(self) -> Tensor:
+        """The logits after the last tokens."""
+        return self._generator.step(self._last, self._prompt.shape[1] + self._made - 1)
+
+    def _read_behind(self, chosen: Tensor) -> list[int]:
+        """Begin the next step before the host waits for its tokens: the GPU does not stand still
+        while they travel."""
+        there = chosen.to("cpu", non_blocking=True)
+        read = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        read.record()
+        self._coming = self._next() if self._made < self._workload.tokens else None
+        read.synchronize()
+        found: list[int] = there.tolist()
         return found
 
 

@@ -16,7 +16,7 @@ from golow.levels.torch.in_double import InDouble
 from golow.levels.torch.rounded_operations import Grid, RoundedOperations
 from golow.worker.text_program import Draws, Moved, Tokens
 from golow.workload.generation.sampling import explaining_errors
-from golow.workload.generation.step_modules import is_own_step, step_of
+from golow.workload.generation.step_modules import device_of, is_own_step, step_of
 
 MOST_TEXTS = 32  # that are replayed together
 
@@ -57,7 +57,7 @@ class ReferenceProgram(TextProgram):
 
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
         """Write the logits after these positions; what is between two of them comes at once."""
-        given, begin, found = torch.tensor(tokens), 0, {}
+        given, begin, found = torch.tensor(tokens, device=self._device), 0, {}
         for place in sorted(positions):
             part = given[:, begin : place + 1]
             found[f"output/{place}"] = self._generator.step(part, begin).clone()
@@ -66,7 +66,8 @@ class ReferenceProgram(TextProgram):
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
         """The least errors that explain the tokens behind the prompt."""
-        given, drawn = torch.tensor(tokens), torch.tensor(draws, dtype=torch.float64)
+        given = torch.tensor(tokens, device=self._device)
+        drawn = torch.tensor(draws, dtype=torch.float64, device=self._device)
         generator, size = self._generator, self._workload.batch
         if self._module is not None and not is_own_step(self._module):
             size = min(len(given), MOST_TEXTS)
@@ -107,9 +108,10 @@ class ReferenceProgram(TextProgram):
 
 def _move(module: nn.Module, moved: Moved) -> None:
     """Move each weight by the share of itself, up or down."""
-    generator = torch.Generator().manual_seed(moved.seed)
+    device = device_of(module)
+    generator = torch.Generator(device).manual_seed(moved.seed)
     for weight in module.parameters():
-        up = torch.randint(2, weight.shape, generator=generator).mul_(2).sub_(1)
+        up = torch.randint(2, weight.shape, generator=generator, device=device).mul_(2).sub_(1)
         weight.mul_(1 + moved.share * up)
 
 

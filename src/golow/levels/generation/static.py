@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.generation.program import TextProgram
-from golow.workload.generation.step_modules import step_of
+from golow.workload.generation.step_modules import device_of, step_of
 from golow.workload.generation.text_bundle import TextBundle
 
 
@@ -15,6 +15,7 @@ class Static:
 
     def __init__(self, step: nn.Module) -> None:
         self._step = step
+        self._position = torch.zeros((), dtype=torch.long, device=device_of(step))
 
     def prefill(self, tokens: Tensor) -> Tensor:
         """Logits after the tokens that texts begin with."""
@@ -22,7 +23,8 @@ class Static:
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next tokens."""
-        logits: Tensor = self._step(tokens, torch.tensor(position))
+        self._position.fill_(position)
+        logits: Tensor = self._step(tokens, self._position)
         return logits
 
 

@@ -9,12 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.levels import gpu
+from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import IDLE_NUMPY, python_worker
 from golow.levels.probe import Probe
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from golow.records.text import TextWorkload
+from golow.records.workload import Device
 
 BASELINE = "eager:static"
 """Always runs: it is the step module itself, whose float64 form is the reference."""
@@ -34,7 +37,8 @@ class TextLevel(NamedTuple):
     """A level that generates texts.
 
     served_by: the module of its Python worker, with ``program(variant)``. probe: whether it can run
-    here. environment: variables of its worker, for a workload and golow's cache.
+    here. environment: variables of its worker, for a workload and golow's cache. variant: which of
+    the module's programs.
     """
 
     name: str
@@ -42,11 +46,13 @@ class TextLevel(NamedTuple):
     served_by: str
     probe: Callable[[], Probe] = _available
     environment: Callable[[TextWorkload, Path], Mapping[str, str]] = _no_environment
+    variant: str = ""
+    devices: tuple[Device, ...] = ("cpu", "cuda")
 
     @property
     def command(self) -> tuple[str, ...]:
         """The command of its worker."""
-        return python_worker(self.served_by, "")
+        return python_worker(self.served_by, self.variant)
 
 
 def _has_compiler() -> Probe:
@@ -85,23 +91,42 @@ LEVELS = (
         environment=_inductor,
     ),
     TextLevel(
+        "compile:static-cudagraphs",
+        "the same, each step of one token a CUDA graph (mode reduce-overhead)",
+        "golow.levels.generation.compiled",
+        probe=gpu.probe,
+        environment=_inductor,
+        variant="cudagraphs",
+        devices=("cuda",),
+    ),
+    TextLevel(
         "onednn",
         "plans of oneDNN over one cache; attention reads only what is there",
         "golow.levels.generation.planned",
         probe=onednn.probe,
         environment=_own_cache,
+        devices=("cpu",),
+    ),
+    TextLevel(
+        "cudnn",
+        "plans of cuDNN, cuBLASLt and golow's kernels over one cache, each a CUDA graph",
+        "golow.levels.generation.planned",
+        probe=cudnn.probe,
+        environment=_own_cache,
+        devices=("cuda",),
     ),
 )
 
 
-def chosen(names: Sequence[str] | None) -> tuple[TextLevel, ...]:
-    """The levels of these names and the baseline, in the order of the table; all for None. Raises
-    `GolowError` for a name that no level has."""
-    known = {level.name: level for level in LEVELS}
+def chosen(names: Sequence[str] | None, device: Device = "cpu") -> tuple[TextLevel, ...]:
+    """The levels of these names and the baseline, in the order of the table; all of the device for
+    None. Raises `GolowError` for a name that no level of the device has."""
+    known = {level.name: level for level in LEVELS if device in level.devices}
     for name in names or ():
         if name not in known:
             raise GolowError(
-                f"there is no level {name!r} that generates texts", f"levels: {', '.join(known)}."
+                f"there is no level {name!r} that generates texts with --device {device}",
+                f"levels: {', '.join(known)}.",
             )
     wanted = set(known) if names is None else {*names, BASELINE}
-    return tuple(level for level in LEVELS if level.name in wanted)
+    return tuple(level for level in known.values() if level.name in wanted)

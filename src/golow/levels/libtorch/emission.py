@@ -14,7 +14,7 @@ from golow.lower.aten.translation import Captured
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.ir.pass_runner import apply
-from golow.lower.recognise.recurrences import unfold_recurrences
+from golow.lower.recognise.plain_calls import to_plain_calls
 from golow.records.errors import GolowError, Unsupported
 from golow.storage.files import writing
 from golow.storage.scratch import scratch_folder
@@ -62,7 +62,7 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
 
 
 def _cleaned(graph: Graph) -> Graph:
-    return apply(graph, (unfold_recurrences, *CLEAN_UP))
+    return apply(graph, (to_plain_calls, *CLEAN_UP))
 
 
 def _for_any_batch(prepared: Prepared, captured: Captured) -> Graph | None:

@@ -43,9 +43,9 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     from golow.levels.libtorch.placement import products, with_casts
     from golow.lower.ir.clean_up import CLEAN_UP
     from golow.lower.ir.pass_runner import apply
-    from golow.lower.recognise.recurrences import unfold_recurrences
+    from golow.lower.recognise.plain_calls import to_plain_calls
 
-    dtype, unfolded = products(workload), unfold_recurrences(graph)
+    dtype, unfolded = products(workload), to_plain_calls(graph)
     graph = graph if unfolded is graph else apply(unfolded, CLEAN_UP)
     try:
         graph = with_casts(graph, dtype)
@@ -78,12 +78,12 @@ def _graph(bundle: Bundle) -> Graph:
     from golow.levels.libtorch.placement import products, with_casts
     from golow.lower.ir.clean_up import CLEAN_UP
     from golow.lower.ir.pass_runner import apply
-    from golow.lower.recognise.recurrences import unfold_recurrences
+    from golow.lower.recognise.plain_calls import to_plain_calls
 
     graph = bundle.graph
     if graph is None:
         raise Unsupported("libtorch", "the workload could not be captured as a graph")
-    return with_casts(apply(graph, (unfold_recurrences, *CLEAN_UP)), products(bundle.workload))
+    return with_casts(apply(graph, (to_plain_calls, *CLEAN_UP)), products(bundle.workload))
 
 
 LEVEL = Level(

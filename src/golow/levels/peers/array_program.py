@@ -67,11 +67,16 @@ class ArrayProgram(Chooser):
         """The runtime's own object for the model."""
         raise NotImplementedError
 
-    def answer(self, inputs: list[Array]) -> list[Array]:
-        """Run on these arrays; the results are the caller's own."""
-        self.bind(0, inputs)
-        self.run(0)
-        return [np.array(result, order="C") for result in self.results(0)]
+    def settings_for(self, contexts: int, threads: int) -> dict[str, Any]:
+        """Settings with which so many calls run at a time, each with so many threads."""
+        raise NotImplementedError
+
+    def answer(self, inputs: list[Array], context: int = 0) -> list[Array]:
+        """Run on these arrays; the results are the caller's own. context: calls of others may run
+        meanwhile."""
+        self.bind(context, inputs)
+        self.run(context)
+        return [np.array(result, order="C") for result in self.results(context)]
 
     # ------------------------------------------------------------ the protocol's requests
 

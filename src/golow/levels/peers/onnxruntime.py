@@ -78,6 +78,12 @@ def program(variant: str) -> ArrayProgram:
         def opened(self) -> Any:
             return self.session
 
+        def settings_for(self, contexts: int, threads: int) -> dict[str, Any]:
+            # Calls share the session's threads, and each brings the thread that makes it.
+            if contexts == 1:
+                return {}
+            return {"intra_op_num_threads": contexts * (threads - 1) + 1}
+
         def open(self, folder: Path, workload: Workload) -> None:
             self.bindings: dict[int, Any] = {}
             options = session_options(onnxruntime, workload, self.settings)

@@ -47,7 +47,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
     """Export, inside the exporting process, with the runtime's own converter, which traces the
     module. What it refuses then, it may still take from torch.export, which unfolds more."""
-    openvino = _import_openvino()
+    openvino = import_openvino()
     from openvino.frontend import NotImplementedFailure, OpConversionFailure
 
     # Without the shapes every dimension would be dynamic, and kernels would be chosen again.
@@ -89,7 +89,7 @@ def _tracing_failure(error: RuntimeError) -> str | None:
     return next(iter(str(cause).strip().splitlines()), type(cause).__name__)
 
 
-def _import_openvino() -> Any:
+def import_openvino() -> Any:
     """Import the package without its telemetry, which reports conversions over the network: golow
     sends no information about a user's work. The package also runs if it cannot import its
     telemetry."""
@@ -101,7 +101,7 @@ def _import_openvino() -> Any:
 
 def program(variant: str) -> ArrayProgram:
     """The worker's side."""
-    openvino = _import_openvino()
+    openvino = import_openvino()
 
     from golow.levels.peers.array_program import ArrayProgram
 
@@ -109,6 +109,12 @@ def program(variant: str) -> ArrayProgram:
         @property
         def opened(self) -> Any:
             return self.compiled
+
+        def settings_for(self, contexts: int, threads: int) -> dict[str, Any]:
+            if contexts == 1:
+                return {}
+            streams, every = str(contexts), str(contexts * threads)
+            return {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": every}
 
         def open(self, folder: Path, workload: Workload) -> None:
             own = SETTINGS | {"INFERENCE_NUM_THREADS": str(workload.threads)} | self.settings

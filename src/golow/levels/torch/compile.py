@@ -63,6 +63,11 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 def program(variant: str) -> TorchProgram:
     """The worker's side."""
+    return program_class(variant)()
+
+
+def program_class(variant: str) -> type[TorchProgram]:
+    """The worker's program, which others may extend."""
     import torch
     from torch import Tensor, nn
 
@@ -92,6 +97,9 @@ def program(variant: str) -> TorchProgram:
             if self.constant_weights and hasattr(self, "call"):
                 # Else the code with the old weights would be reused.
                 torch.compiler.reset()
+            return self._compiled(module)
+
+        def _compiled(self, module: Lowered) -> Lowered:
             compiled: Lowered = torch.compile(module, **options)
             return compiled
 
@@ -140,7 +148,7 @@ def program(variant: str) -> TorchProgram:
         def _in_graphs(self) -> bool:
             return variant in MODES and self.workload.device == "cuda"
 
-    return Compile()
+    return Compile
 
 
 LEVEL = Level(

@@ -38,6 +38,8 @@ def program(variant: str) -> TorchProgram:
     from torch import Tensor
 
     from golow.levels.torch import first_overflow, gradient_terms
+    from golow.levels.torch.all_ranks import AllRanks, Result
+    from golow.levels.torch.batches import Batch
     from golow.levels.torch.flipped_activations import (
         FLIPPED,
         NEARLY_FLIPPED,
@@ -55,6 +57,7 @@ def program(variant: str) -> TorchProgram:
         RoundedKernels,
         RoundedOperations,
     )
+    from golow.worker.ranks import own_name
     from golow.workload.trial import give_back_memory
 
     class Eager(TorchProgram):
@@ -79,6 +82,8 @@ def program(variant: str) -> TorchProgram:
                 self.cancelled: list[
                     gradient_terms.Uses
                 ] = []  # of every step since the check began
+                self.terms: list[gradient_terms.Uses] = []  # of the step's backward passes
+                self.ranks: AllRanks | None = None
 
             def _read(self, bundle: Bundle) -> None:
                 super()._read(bundle)
@@ -91,6 +96,8 @@ def program(variant: str) -> TorchProgram:
                 for mark, each in ((NEARLY_FLIPPED, False), (FLIPPED, True)):
                     if bundle.file(mark).exists():
                         flip_activations(self.module, each=each)
+                if self.workload.ranks > 1:
+                    self.ranks = AllRanks(self.module, self._batches_of_ranks())
                 self.rounding: tuple[RoundedOperations, ...] = ()
                 if (file := bundle.file(ROUNDED)).exists():
                     grid = Grid.read(file.read_text())
@@ -98,6 +105,14 @@ def program(variant: str) -> TorchProgram:
                     self.rounding = tuple(RoundedOperations(g) for g in grids)
                 elif (file := bundle.file(KERNELS_ROUNDED)).exists():
                     self.rounding = (RoundedKernels(Grid.read(file.read_text())),) * 2
+
+            def _batches_of_ranks(self) -> list[list[Batch]]:
+                """The batches of every rank, [rank][batch]."""
+                pairs = (
+                    (self._batches(kind, self.device, rank) for kind in ("input", "target"))
+                    for rank in range(self.workload.ranks)
+                )
+                return [[Batch(*pair) for pair in zip(*both, strict=True)] for both in pairs]
 
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
@@ -146,12 +161,43 @@ def program(variant: str) -> TorchProgram:
                     return super()._loss_and_output(inputs, targets)
 
             def _backward(self, loss: Tensor) -> None:
-                sizes = gradient_terms.watch(loss)
+                self.terms.append(gradient_terms.watch(loss))
                 if self.moves:
                     gradient_terms.move(loss, self.signs)
                 with self._in_double(backward=True):
                     super()._backward(loss)
-                self.cancelled.append(gradient_terms.cancelled(sizes))
+
+            def _update(self, optimizer: torch.optim.Optimizer) -> None:
+                self.cancelled.append(gradient_terms.cancelled(gradient_terms.added(self.terms)))
+                self.terms = []
+                super()._update(optimizer)
+
+            def _reset(self) -> None:
+                super()._reset()
+                if self.ranks is not None:
+                    self.ranks.reset()
+
+            def _step(self, index: int) -> tuple[Tensor, Any]:
+                if self.ranks is None:
+                    return super()._step(index)
+                self.optimizer.zero_grad(set_to_none=True)
+                for batch in self.ranks.turns(index):
+                    loss, output = self._loss_and_output(*batch)
+                    self._backward(loss / self.ranks.count)
+                    self.ranks.results.append(Result(loss.detach(), output))
+                self._update(self.optimizer)
+                return self.ranks.results[0]
+
+            def _own_tensors(
+                self, step: int, loss: Tensor, output: Any, before: dict[str, Tensor]
+            ) -> dict[str, Tensor]:
+                if self.ranks is None:
+                    return super()._own_tensors(step, loss, output, before)
+                found: dict[str, Tensor] = {}
+                for rank, result in self.ranks.with_buffers():
+                    own = super()._own_tensors(step, *result, before)
+                    found |= {own_name(name, rank): tensor for name, tensor in own.items()}
+                return found
 
         return Float64()
     return Eager()

@@ -54,6 +54,15 @@ def watch(loss: Tensor) -> Uses:
     return sizes
 
 
+def added(several: Sequence[Uses]) -> Uses:
+    """The sizes of gradients that are added up: those of several losses."""
+    found: Uses = defaultdict(float)
+    for sizes in several:
+        for parameter, size in sizes.items():
+            found[parameter] += size
+    return found
+
+
 def cancelled(sizes: Uses) -> Uses:
     """Those of the parameters whose gradients, computed by now, have cancelled."""
     return {

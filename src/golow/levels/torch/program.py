@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from golow.levels.torch import device_feed as torch_feed
 from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
+from golow.levels.torch.parts_of_ranks import own_part, whole
 from golow.levels.torch.step import TorchStep
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import LayerTime
@@ -128,7 +130,7 @@ class TorchProgram(TorchStep):
         """Peak bytes that one iteration holds beyond parameters, buffers and what the optimizer
         keeps, as reported by the GPU's allocator, or on a CPU to the profiler; None where nothing
         counts. The gradients that the iteration before has left are the iteration's own."""
-        left = sum(p.grad.nbytes for p in self.module.parameters() if p.grad is not None)
+        left = sum(own_part(p.grad).nbytes for p in self.module.parameters() if p.grad is not None)
         if self.device.type == "cuda":
             counted = torch_device.counts_memory()
             return left + torch_device.allocated_peak(self.iterate) if counted else None
@@ -263,12 +265,7 @@ class TorchProgram(TorchStep):
         before = torch_bundle.tensors(self.bundle, "weights")
         for step, index in enumerate(batches):
             loss, output = self._step(index)
-            tensors[f"{step}/loss/loss"] = _copy_for_check(loss)
-            for position, leaf in enumerate(leaves_of(output)):
-                tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
-            for name, buffer in self.module.named_buffers():
-                if name in before and not torch.equal(buffer, before[name].to(buffer)):
-                    tensors[f"{step}/buffer/{name}"] = _copy_for_check(buffer)
+            tensors |= self._own_tensors(step, loss, output, before)
             for name, parameter in self.module.named_parameters():
                 if parameter.grad is None:
                     continue
@@ -278,6 +275,18 @@ class TorchProgram(TorchStep):
                     tensors[f"{step}/parameter/{name}"] = _copy_for_check(parameter)
         for name, kept in self._kept_by_optimizer():
             tensors[f"{last}/{name}"] = _copy_for_check(kept)
+        return tensors
+
+    def _own_tensors(
+        self, step: int, loss: Tensor, output: Any, before: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """What a step leaves that depends on the samples of a rank alone."""
+        tensors = {f"{step}/loss/loss": _copy_for_check(loss)}
+        for position, leaf in enumerate(leaves_of(output)):
+            tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
+        for name, buffer in self.module.named_buffers():
+            if name in before and not torch.equal(buffer, before[name].to(buffer)):
+                tensors[f"{step}/buffer/{name}"] = _copy_for_check(buffer)
         return tensors
 
     def _weighted_sum(self) -> Tensor:
@@ -299,4 +308,4 @@ class TorchProgram(TorchStep):
 def _copy_for_check(tensor: Tensor) -> Tensor:
     """A copy for the check: on the CPU, half precision as float32."""
     half = tensor.dtype in torch_device.HALVES.values()
-    return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)
+    return whole(tensor.detach()).to("cpu", torch.float32 if half else tensor.dtype, copy=True)

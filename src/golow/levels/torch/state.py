@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
+from golow.levels.torch.parts_of_ranks import whole
 from golow.workload.weights import load_weights
 
 
@@ -65,4 +66,4 @@ def write_scale(scaler: GradScaler, state: dict[str, Tensor]) -> None:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", memory_format=torch.contiguous_format, copy=True)
+    return whole(tensor.detach()).to("cpu", memory_format=torch.contiguous_format, copy=True)

@@ -158,9 +158,10 @@ class TorchStep(Chooser):
     def _kept_by_optimizer(self) -> Iterator[tuple[str, Tensor]]:
         return optimizers.kept(self.module, self.optimizer, self.workload.optimizer)
 
-    def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
-        """The tensors of this kind in every batch, as an iteration gets them."""
-        tensors = torch_bundle.tensors(self.bundle, "batches")
+    def _batches(self, kind: str, device: torch.device, rank: int = 0) -> list[tuple[Tensor, ...]]:
+        """The tensors of this kind in every batch, as an iteration gets them. rank: counted from
+        that of the bundle."""
+        tensors = torch_bundle.tensors(self.bundle.of_rank(rank), "batches")
 
         def batch(prefix: str) -> Iterator[Tensor]:
             for position in range(sum(name.startswith(prefix) for name in tensors)):
@@ -173,7 +174,7 @@ class TorchStep(Chooser):
 
     def _reset(self) -> None:
         # Read again, not kept: a copy of the weights would count as the level's memory.
-        load_weights(self.module, torch_bundle.tensors(self.bundle, "weights"))
+        self._write_weights(torch_bundle.tensors(self.bundle, "weights"))
         torch_state.write_unsaved(self.module, self._unsaved)
         self.seek(0)
         if self.train:
@@ -181,6 +182,9 @@ class TorchStep(Chooser):
             self._set_learning_rate(self.workload.optimizer.learning_rate)
         if self.scaler is not None and self._settled is not None:
             self.scaler.load_state_dict(self._settled)
+
+    def _write_weights(self, weights: dict[str, Tensor]) -> None:
+        load_weights(self.module, weights)
 
     def _set_learning_rate(self, rate: float) -> None:
         self.optimizer.param_groups[0]["lr"] = rate

@@ -26,11 +26,11 @@ def passes(workload: Workload, recurrences: Pass | None = None) -> tuple[Pass, .
     from golow.lower.fuse.epilogue_fusion import fuse_padding
     from golow.lower.fuse.weight_folding import fold_batch_norm
     from golow.lower.ir.clean_up import eliminate_dead_code
-    from golow.lower.recognise.recurrences import unfold_recurrences
+    from golow.lower.recognise.plain_calls import to_plain_calls
     from golow.lower.to_vocabulary import CANONICAL
 
     half = HALVES.get(workload.precision)
-    unfolded = unfold_recurrences if recurrences is None or half is not None else recurrences
+    unfolded = to_plain_calls if recurrences is None or half is not None else recurrences
     if workload.mode == "infer":
         stored = () if half is None else (_named(store_in_half, half),)
         return (unfolded, *CANONICAL, fuse_padding, fold_batch_norm, *stored, eliminate_dead_code)

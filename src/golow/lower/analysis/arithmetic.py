@@ -71,6 +71,8 @@ def node_operations(node: Node, values: Values) -> float:
     """Floating point operations of a node of a captured graph."""
     if node.op in _RECURRENT:
         return _RECURRENT[node.op] * _recurrence(node, values)
+    if node.op in _DROPPED:
+        return _DROPPED[node.op] * _attention(node, values) / 2
     if node.op in _GROUPED:
         return _grouped(node, values)
     name = _name(node)
@@ -146,7 +148,8 @@ def _backward(node: Node, values: Values) -> float:
 
 
 def _attention(node: Node, values: Values) -> float:
-    query, key, value = (_shape(argument, values) for argument in node.arguments[:3])
+    first = 1 if "backward" in node.op else 0
+    query, key, value = (_shape(a, values) for a in node.arguments[first : first + 3])
     return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
@@ -175,6 +178,12 @@ def _grouped(node: Node, values: Values) -> float:
 
 # Backward there is a product for the arguments' gradients and one for the weights'.
 _RECURRENT = {"golow.recurrence": 1, "golow.recurrence_backward": 2}
+
+# Attention with dropout: its products; backward, the gradient comes before the query.
+_DROPPED = {
+    "golow_called.dropped_attention.default": 2,
+    "golow_called.dropped_attention_backward.default": 4,
+}
 
 _GROUPED = (
     "transformers.grouped_mm_fallback.default",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from golow.lower.ir.graph import Graph, Ref, Value
 from golow.lower.ir.operator import vocabulary
+from golow.lower.operators.all_reduce import AllReduce
 from golow.lower.operators.copy import Copy
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
@@ -83,7 +84,7 @@ def same_elements(graph: Graph) -> Callable[[str], str]:
 def gradient_places(graph: Graph) -> dict[str, str]:
     """Maps each value that may be stored where a parameter's gradient, or the sum of some, is kept
     to that parameter: the first with the gradient's elements, and what rows are added to in place
-    on the way to it."""
+    on the way to it. Ranks average a gradient in place, unless a later node reads what it was."""
     first = same_elements(graph)
     groups, last = last_reads(graph)
     ends = {groups.get(item.name, item.name) for item in graph.outputs}
@@ -94,11 +95,12 @@ def gradient_places(graph: Graph) -> dict[str, str]:
         for value in node.outputs
         if value is not None
     }
+    averaged = _averaged_in_place(graph, groups, last)
     found: dict[str, str] = {}
     for item in graph.outputs:
         if item.kind not in ("gradient", "gradient_sum"):
             continue
-        name = first(item.name)
+        name = first(averaged.get(item.name, item.name))
         found[name] = item.target
         while name in added:
             position, x = added[name]
@@ -107,4 +109,19 @@ def gradient_places(graph: Graph) -> dict[str, str]:
                 break
             name = first(x)
             found[name] = item.target
+    return found
+
+
+def _averaged_in_place(
+    graph: Graph, groups: dict[str, str], last: dict[str, int]
+) -> dict[str, str]:
+    """Maps each mean over ranks to the gradient whose memory it may take."""
+    found: dict[str, str] = {}
+    for position, node in enumerate(graph.nodes):
+        if (operator := AllReduce.of(node)) is None:
+            continue
+        for value, gradient in zip(node.outputs, operator.gradients, strict=True):
+            alone = last[groups.get(gradient.name, gradient.name)] == position
+            if value is not None and alone:
+                found[value.name] = gradient.name
     return found

@@ -8,6 +8,7 @@ from torch.export.graph_signature import InputKind as ExportInput
 from torch.export.graph_signature import OutputKind as ExportOutput
 
 from golow.lower.aten.recurrence_calls import recurrences_right
+from golow.lower.aten.scan_calls import linear_scans_whole
 from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
@@ -28,6 +29,7 @@ def exported_graph(
     with (
         explained(name),
         recurrences_right(),
+        linear_scans_whole(),
         choices_in_graph(),
         data_assignments_refused(),
         kept_messages(said),

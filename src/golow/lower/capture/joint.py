@@ -13,8 +13,10 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback
 
+from golow.lower.aten.dropout_calls import dropped_attention_whole
 from golow.lower.aten.recurrence_calls import recurrences_whole
 from golow.lower.aten.resizing_calls import resizing_whole
+from golow.lower.aten.scan_calls import linear_scans_whole
 from golow.lower.aten.translation import Captured, Ends, translate
 from golow.lower.capture.capture_messages import kept_messages
 from golow.lower.capture.complex_literals import hold_complex_literals
@@ -77,6 +79,8 @@ def _graph(
         corrected(),
         recurrences_whole(),
         resizing_whole(),
+        linear_scans_whole(),
+        dropped_attention_whole(),
         choices_in_graph(),
         data_assignments_refused(),
         explained(name),

@@ -10,6 +10,10 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
+# Calls of `golow.lower.aten.dropout_calls`.
+DROPPED = "golow_called.dropped_attention.default"
+DROPPED_BACKWARD = "golow_called.dropped_attention_backward.default"
+
 
 def scores_of(
     query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
@@ -101,9 +105,10 @@ def flash_backward(
     *,
     attn_mask: Tensor | None = None,
     scale: float | None = None,
+    factors: Tensor | None = None,
 ) -> Any:
     """The gradients of query, key and value; the weights are computed again (Dao et al. 2022,
-    "FlashAttention", algorithm 4)."""
+    "FlashAttention", algorithm 4). factors: of dropout, of each weight."""
     if dropout_p:
         return NotImplemented
     groups = key.shape[-3]
@@ -114,12 +119,57 @@ def flash_backward(
     hidden = aten.eq.Scalar(scores, -math.inf)
     weights = aten.where.ScalarSelf(hidden, 0.0, weights)
     of_weights = grad_out @ value.transpose(-1, -2)
+    dropped = weights
+    if factors is not None:
+        of_weights, dropped = of_weights * factors, weights * factors
     shared = (grad_out * out).sum(-1, keepdim=True)
     of_scores = weights * (of_weights - shared)
     of_query = (of_scores @ key) * factor
     of_key = (of_scores.transpose(-1, -2) @ query) * factor
-    of_value = weights.transpose(-1, -2) @ grad_out
+    of_value = dropped.transpose(-1, -2) @ grad_out
     return of_query, _of_groups(of_key, groups), _of_groups(of_value, groups)
+
+
+def dropped_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> Any:
+    """The output of attention with dropout; of each row the logarithm of the sum of exponentials;
+    the weights, which of them are kept, and these."""
+    scores = scores_of(query, key, attn_mask, is_causal, scale)
+    weights = safe_softmax(scores, -1) if attn_mask is not None else torch.softmax(scores, -1)
+    dropped, kept = aten.native_dropout.default(weights, dropout_p, True)
+    return dropped @ value, torch.logsumexp(scores, -1), weights, kept, dropped
+
+
+def dropped_attention_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    weights: Tensor,
+    kept: Tensor,
+    dropped: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> Any:
+    """The gradients of query, key and value, from what `dropped_attention` returns."""
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    of_dropped = grad_out @ value.transpose(-1, -2)
+    of_weights = aten.native_dropout_backward.default(of_dropped, kept, 1 / (1 - dropout_p))
+    of_scores = aten._softmax_backward_data.default(of_weights, weights, -1, weights.dtype)
+    of_query = (of_scores @ key) * factor
+    of_key = (of_scores.transpose(-1, -2) @ query) * factor
+    return of_query, of_key, dropped.transpose(-1, -2) @ grad_out
 
 
 def for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,6 +186,8 @@ def _of_groups(gradient: Tensor, groups: int) -> Tensor:
 
 
 DEFINITIONS = {
+    DROPPED: dropped_attention,
+    DROPPED_BACKWARD: dropped_attention_backward,
     "aten.scaled_dot_product_attention.default": attention,
     "aten._safe_softmax.default": safe_softmax,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": flash_forward,

@@ -17,6 +17,7 @@ from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.copy import Copy
 from golow.lower.operators.linear import Linear
+from golow.lower.operators.narrow_linear import NarrowLinear
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.quantized_convolution import QuantizedConvolution
@@ -161,7 +162,7 @@ def adds_alike(found: NodeMatch) -> bool:
     )
 
 
-LAYERS = (Convolution, Linear, QuantizedConvolution, QuantizedLinear)
+LAYERS = (Convolution, Linear, NarrowLinear, QuantizedConvolution, QuantizedLinear)
 PLAIN_LAYER = node("layer", *LAYERS, residual=None, activation=None, alone=True)
 
 RESIDUAL = Rule(

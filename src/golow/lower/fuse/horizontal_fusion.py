@@ -14,6 +14,8 @@ from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.operator import is_view, written
 from golow.lower.ir.rewriting import Links, absorbing, once, rewritten
 from golow.lower.operators.attention import Attention
+from golow.lower.operators.cache_update import CacheUpdate
+from golow.lower.operators.cached_attention import CachedAttention
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
@@ -21,7 +23,8 @@ from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.slice import Slice
 
 # Operators that read a slice of a row as it is stored, or copy their operand in any case.
-READ_SLICES = {*KINDS, *(kind.op() for kind in (Attention, Concatenate, MatrixProduct))}
+READ = (Attention, CachedAttention, CacheUpdate, Concatenate, MatrixProduct)
+READ_SLICES = {*KINDS, *(kind.op() for kind in READ)}
 ALIGNED = 8  # outputs of each layer are a multiple of it, so that slices begin at whole vectors
 
 

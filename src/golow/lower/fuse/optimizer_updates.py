@@ -10,6 +10,7 @@ from golow.lower.ir.graph import Graph, GraphInput, GraphOutput, Node, OutputKin
 from golow.lower.ir.operator import Operator, vocabulary, written
 from golow.lower.ir.rewriting import Links, result
 from golow.lower.operators.adam_update import AdamStep, AdamUpdate
+from golow.lower.operators.all_reduce import AllReduce
 from golow.lower.operators.clip_factor import ClipFactor
 from golow.lower.operators.rmsprop_update import RmspropUpdate
 from golow.lower.operators.sgd_update import SgdUpdate
@@ -26,8 +27,9 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
 
     Directly after it is computed, the gradient is still in the cache and does not have to be kept
     any longer. A parameter that a later node reads is updated after that node; where gradients are
-    clipped, all updates are at the end, since the factor needs all of them. Learning rate and
-    number of steps are inputs, so that they can change from step to step.
+    clipped, all updates are at the end, since the factor needs all of them. Where ranks average
+    gradients, the updates of a bucket follow the next bucket's mean: the exchange has until then.
+    Learning rate and number of steps are inputs, so that they can change from step to step.
     """
     return _Writer(graph, optimizer).written()
 
@@ -112,8 +114,8 @@ class _Writer:
         for item in gradients:
             parameter = parameters[item.target]
             update = self._update(parameter, item)
-            made, read = self.links.maker[item.name], _last_read(self.links, parameter.name)
-            position = last if end else max(made, read)
+            there, read = self._there(item.name), _last_read(self.links, parameter.name)
+            position = last if end else max(there, read)
             after.setdefault(position, []).append(update)
         nodes = list(first)
         for position, this in enumerate(self.graph.nodes):
@@ -124,6 +126,15 @@ class _Writer:
             nodes=tuple(nodes),
             outputs=(*self.graph.outputs, *self.outputs),
         )
+
+    def _there(self, gradient: str) -> int:
+        """Position after which nothing need wait for the gradient: of its maker, or if that
+        averages over ranks, of the next node that does; the last one if there is none."""
+        made, nodes = self.links.maker[gradient], self.graph.nodes
+        if nodes[made].op != AllReduce.op():
+            return made
+        later = (k for k in range(made + 1, len(nodes)) if nodes[k].op == AllReduce.op())
+        return next(later, len(nodes) - 1)
 
     def _count_step(self) -> list[Node]:
         number = _renamed(STEPS, "adam_steps_new")

@@ -15,6 +15,7 @@ from golow.lower.operators.expand import Expand
 from golow.lower.operators.gather import Gather
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
+from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reshape import Reshape
 
 
@@ -67,6 +68,26 @@ def _at_once(links: Links, node: Node, product: MatrixProduct, matrix: Ref) -> l
         written(node, MatrixProduct(a=Ref(name=a.name), b=Ref(name=b.name)), outputs=(joined,)),
         written(node, Reshape(x=Ref(name=joined.name), shape=value.shape), outputs=(value,)),
     ]
+
+
+# ---------------------------------------------------------------- outer products
+
+
+def multiply_outer_products(graph: Graph) -> Graph:
+    """Make products of a column and a row functions of elements. No term is summed, so that tensor
+    cores, which would round the factors, have nothing to give: angles of positions, which models
+    compute so, need all digits."""
+    values = graph.values()
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, node in enumerate(graph.nodes):
+        product = MatrixProduct.of(node)
+        if product is None or product.factor != 1 or product.added is not None:
+            continue
+        if values[product.a.name].shape[-1] == 1:
+            dtype = values[result(node)].dtype
+            outer = Pointwise(function="multiply", operands=(product.a, product.b), dtype=dtype)
+            replaced[position] = (written(node, outer),)
+    return rewritten(graph, replaced)
 
 
 # ---------------------------------------------------------------- scaled products

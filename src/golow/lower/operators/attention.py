@@ -21,7 +21,9 @@ class Attention(Operator, frozen=True, kw_only=True):
     results are [B, H, L, D] and [B, H, L]. causal: row i sees the first i + 1 keys. scale: None is
     1 / sqrt(E). added: None, or four axes that broadcast to [B, H, L, S]: numbers, or truth values,
     by which a score is seen or not. A row that sees nothing is zero, and so is its logarithm.
-    exact: what is added is not rounded to 16 bits, as where a network adds it itself.
+    exact: what is added is not rounded to 16 bits, as where a network adds it itself. kept: which
+    weights dropout with that probability keeps, [B, H, L, S]; they are divided by 1 - probability,
+    the others are zero.
     """
 
     query: Ref
@@ -31,6 +33,8 @@ class Attention(Operator, frozen=True, kw_only=True):
     causal: bool
     scale: float | None
     exact: bool = False
+    kept: Ref | None = None
+    probability: float = 0.0
 
     @property
     def results(self) -> int:
@@ -45,6 +49,8 @@ class Attention(Operator, frozen=True, kw_only=True):
         causal: bool,
         scale: float | None,
         exact: bool = False,
+        kept: Tensor | None = None,
+        probability: float = 0.0,
     ) -> tuple[Any, ...]:
         import math
 
@@ -54,6 +60,8 @@ class Attention(Operator, frozen=True, kw_only=True):
         scores = scores_of(query, key, added, causal, scale)
         sees_nothing = (scores == -math.inf).all(dim=-1, keepdim=True)
         weights = scores.softmax(dim=-1).masked_fill(sees_nothing, 0)
+        if kept is not None:
+            weights = weights * kept / (1 - probability)
         logarithm = scores.logsumexp(dim=-1).masked_fill(sees_nothing.squeeze(-1), 0)
         return weights @ value, logarithm
 
@@ -72,6 +80,8 @@ class AttentionBackward(Operator, frozen=True, kw_only=True):
     added: Ref | None
     causal: bool
     scale: float | None
+    kept: Ref | None = None
+    probability: float = 0.0
 
     @property
     def results(self) -> int:
@@ -88,6 +98,8 @@ class AttentionBackward(Operator, frozen=True, kw_only=True):
         added: Tensor | None,
         causal: bool,
         scale: float | None,
+        kept: Tensor | None = None,
+        probability: float = 0.0,
     ) -> tuple[Any, ...]:
         from golow.lower.decompositions.attention import flash_backward
 
@@ -102,5 +114,6 @@ class AttentionBackward(Operator, frozen=True, kw_only=True):
             causal,
             attn_mask=added,
             scale=scale,
+            factors=None if kept is None else kept / (1 - probability),
         )
         return result

@@ -1,4 +1,5 @@
-"""Convolution of whole numbers of 8 bits, with fused scale, bias, residual and activation."""
+"""Convolution of whole numbers of 8 bits, with fused scale, bias, residual, activation and
+rounding."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from golow.lower.ir.graph import Activation, Ref
 from golow.lower.ir.operator import Operator
 from golow.lower.operators.activation import activated
 from golow.lower.operators.convolution import Convolution, Sizes, require_axes
+from golow.lower.operators.quantize import Quantize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +19,8 @@ class QuantizedConvolution(Operator, frozen=True, kw_only=True):
     """activation(convolution(x, weight) * scale + bias + residual). The sums are exact.
 
     x: int8 or uint8 [N, C, H, W]; weight: int8 [K, C / groups, R, S]; scale and bias: [K];
-    residual: the result's shape; the other arguments: as of `Convolution`.
+    residual: the result's shape; the other arguments: as of `Convolution`. result_scale: one
+    number; the result is then that of `Quantize` with it and ``result_type``.
     """
 
     x: Ref
@@ -30,6 +33,8 @@ class QuantizedConvolution(Operator, frozen=True, kw_only=True):
     dilation: Sizes = (1, 1)
     groups: int = 1
     activation: Activation | None = None
+    result_scale: Ref | None = None
+    result_type: str = "float32"
 
     def __post_init__(self) -> None:
         require_axes(self.stride, self.padding, self.dilation)
@@ -46,6 +51,8 @@ class QuantizedConvolution(Operator, frozen=True, kw_only=True):
         dilation: Sizes,
         groups: int,
         activation: Activation | None,
+        result_scale: Tensor | None,
+        result_type: str,
     ) -> Tensor:
         sums = Convolution.meaning(
             x.double(), weight.double(), None, None, stride, padding, dilation, groups, None
@@ -53,4 +60,5 @@ class QuantizedConvolution(Operator, frozen=True, kw_only=True):
         wide = (-1, *[1] * len(stride))
         y = sums * scale.double().reshape(wide)
         y = (y if bias is None else y + bias.double().reshape(wide)).to(scale.dtype)
-        return activated(y if residual is None else y + residual, activation)
+        y = activated(y if residual is None else y + residual, activation)
+        return y if result_scale is None else Quantize.meaning(y, result_scale, result_type)

@@ -1,4 +1,5 @@
-"""A linear layer of whole numbers of 8 bits, with fused scale, bias, residual and activation."""
+"""A linear layer of whole numbers of 8 bits, with fused scale, bias, residual, activation and
+rounding."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 from golow.lower.ir.graph import Activation, Ref
 from golow.lower.ir.operator import Operator
 from golow.lower.operators.activation import activated
+from golow.lower.operators.quantize import Quantize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +18,8 @@ class QuantizedLinear(Operator, frozen=True, kw_only=True):
     """activation((x weight^T) * scale + bias + residual). The sums are exact.
 
     x: int8 or uint8 [..., C]; weight: int8 [K, C]; scale and bias: [K]; residual: the result's
-    shape, [..., K].
+    shape, [..., K]. result_scale: one number; the result is then that of `Quantize` with it and
+    ``result_type``.
     """
 
     x: Ref
@@ -25,6 +28,8 @@ class QuantizedLinear(Operator, frozen=True, kw_only=True):
     bias: Ref | None = None
     residual: Ref | None = None
     activation: Activation | None = None
+    result_scale: Ref | None = None
+    result_type: str = "float32"
 
     @staticmethod
     def meaning(
@@ -34,9 +39,12 @@ class QuantizedLinear(Operator, frozen=True, kw_only=True):
         bias: Tensor | None,
         residual: Tensor | None,
         activation: Activation | None,
+        result_scale: Tensor | None,
+        result_type: str,
     ) -> Tensor:
         from torch.nn import functional
 
         y = functional.linear(x.double(), weight.double()) * scale.double()
         y = (y if bias is None else y + bias.double()).to(scale.dtype)
-        return activated(y if residual is None else y + residual, activation)
+        y = activated(y if residual is None else y + residual, activation)
+        return y if result_scale is None else Quantize.meaning(y, result_scale, result_type)

@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from golow.lower.analysis.constant_values import constant_values
 from golow.lower.ir.clean_up import eliminate_dead_code
 from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.ir.operator import Operator, written
-from golow.lower.ir.rewriting import Links, absorbing, rewritten
+from golow.lower.ir.rewriting import absorbing, rewritten
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.linear import Linear
@@ -26,6 +25,7 @@ from golow.lower.operators.quantize import RANGES, Quantize
 from golow.lower.operators.quantized_convolution import QuantizedConvolution
 from golow.lower.operators.quantized_linear import QuantizedLinear
 from golow.lower.operators.reshape import Reshape
+from golow.lower.recognise.constant_graph import ConstantGraph
 
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """The most terms whose sum is an int32, whatever they are."""
@@ -56,25 +56,8 @@ def _replaced(graph: Graph, replace: Callable[[_Graph, int], Found | None]) -> G
     return rewritten(graph, replaced) if replaced else graph
 
 
-class _Graph(Links):
-    """A graph with what is constant in it."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self.constant = constant_values(graph)
-
-    def made(self, reference: object) -> Node | None:
-        """The node that makes a value."""
-        position = self.maker.get(reference.name) if isinstance(reference, Ref) else None
-        return None if position is None else self.nodes[position]
-
-    def converted(self, reference: Ref, *dtypes: str) -> Ref | None:
-        """The value of one of these types that was converted to this one."""
-        node = self.made(reference)
-        convert = None if node is None else Pointwise.of(node)
-        source = convert.operands[0] if convert and convert.function == "convert" else None
-        fits = isinstance(source, Ref) and self.values[source.name].dtype in dtypes
-        return source if isinstance(source, Ref) and fits else None
+class _Graph(ConstantGraph):
+    """A graph in which layers are searched."""
 
     def vector(self, reference: object, outputs: int, after: int) -> Ref | None:
         """The constant [outputs] that a layer's result is multiplied by or added to, which

@@ -22,9 +22,11 @@ from golow.lower.aten.decomposition import (
     traced_calls,
 )
 from golow.lower.aten.recurrence_calls import plain_layer
+from golow.lower.decompositions.linear_recurrence import gradients, recurrence
 from golow.lower.decompositions.recurrent import CALLS, loop, loop_gradients, whole_call
 from golow.lower.ir.graph import Graph, Node, Ref, Value
 from golow.lower.ir.rewriting import Links, Names, rewritten
+from golow.lower.operators.linear_recurrence import LinearRecurrence, LinearRecurrenceBackward
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 
 Keeps = Callable[[Recurrence, dict[str, Value]], bool]
@@ -48,15 +50,29 @@ def unfold_recurrences(graph: Graph, keeps: Keeps | None = None) -> Graph:
     if all(node.op != Recurrence.op() for node in graph.nodes):
         return graph
     links, writer = Links(graph), _Writer(graph)
-    gradients = {_maker(links, b.output.name): i for i, b in _backwards(graph)}
+    later = {_maker(links, b.output.name): i for i, b in _backwards(graph)}
     for position, node in enumerate(graph.nodes):
         forward = Recurrence.of(node)
         if forward is None or (keeps is not None and keeps(forward, links.values)):
             continue
-        if position in gradients:
-            writer.put_pair(position, gradients[position], links)
+        if position in later:
+            writer.put_pair(position, later[position], links)
         else:
             writer.put(position, node, links, loop)
+    return writer.written()
+
+
+def unfold_linear_recurrences(graph: Graph) -> Graph:
+    """Turn linear recurrences into loops over their steps, for a level that has no kernel for them.
+    A graph without them is returned as it is."""
+    definitions: dict[str, Callable[..., Any]] = {
+        LinearRecurrence.op(): recurrence,
+        LinearRecurrenceBackward.op(): gradients,
+    }
+    links, writer = Links(graph), _Writer(graph)
+    for position, node in enumerate(graph.nodes):
+        if node.op in definitions:
+            writer.put(position, node, links, definitions[node.op])
     return writer.written()
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import NamedTuple
 
 import msgspec
 
 from golow.lower.aten.attention_calls import BACKWARD, FORWARD, WHOLE
 from golow.lower.aten.decomposition import lenient
+from golow.lower.aten.dropout_calls import KEPT
+from golow.lower.decompositions.attention import DROPPED, DROPPED_BACKWARD
 from golow.lower.ir.graph import Argument, Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, written
 from golow.lower.ir.rewriting import Links, Names, rewritten
 from golow.lower.ir.spelling import Call
 from golow.lower.operators.attention import Attention, AttentionBackward
+from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.expand import Expand
+from golow.lower.operators.fill import Fill
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
@@ -66,9 +71,14 @@ HIDDEN = -3e4
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
 
 
-def keep_attention(kernels: Kernels) -> Pass:
+DROPPING = Kernels(width=64, masked=sys.maxsize)
+"""golow's own kernels in training, which take masks of truth values, and those of dropout."""
+FORWARDS, BACKWARDS = (WHOLE, FORWARD, DROPPED), (BACKWARD, DROPPED_BACKWARD)
+
+
+def keep_attention(kernels: Kernels, dropping: Kernels | None = None) -> Pass:
     """The pass that makes attention one operator, forward and backward, where these kernels compute
-    it: without dropout, of four axes. What is left is unfolded."""
+    it: of four axes. dropping: those of attention with dropout. What is left is unfolded."""
 
     def keep_attention_whole(graph: Graph) -> Graph:
         """Make attention one operator. A mask becomes numbers that are added to the scores, once
@@ -78,8 +88,12 @@ def keep_attention(kernels: Kernels) -> Pass:
         replaced: dict[int, tuple[Node, ...]] = {}
         masks: dict[tuple[str, int], _Mask] = {}
         for position, node in enumerate(graph.nodes):
-            if node.op in (WHOLE, FORWARD, BACKWARD) and _fits(Call(node, links), kernels):
-                replaced[position] = _kept(links, position, masks, kernels, names)
+            own = dropping if node.op in (DROPPED, DROPPED_BACKWARD) else kernels
+            known = node.op in FORWARDS + BACKWARDS
+            if known and own is not None and _fits(Call(node, links), own):
+                kept = _kept(links, position, masks, own, names)
+                drawn = _drawn(node, Call(node, links), names) if node.op == DROPPED else ()
+                replaced[position] = (*drawn, *kept)
         return rewritten(graph, replaced)
 
     return keep_attention_whole
@@ -136,7 +150,7 @@ def _kept(
     mask = found or masks.setdefault((given.name, rows), _Mask(node, given, rows))
     before = [] if found else mask.nodes
     kept = _operator(node, call, mask.added)
-    if node.op == BACKWARD:
+    if node.op in BACKWARDS:
         gradient = call.value("grad_out")
         name = names.free(f"{node.name}.gradient")
         seen = mask.only_seen(node, call.ref("grad_out"), name, gradient.shape)
@@ -187,11 +201,38 @@ def _hiding(node: Node, call: Call, mask: Value, names: Names) -> tuple[Node, ..
     return (before, _operator(node, call, Ref(name=wide.name)))
 
 
+def _drawn(node: Node, call: Call, names: Names) -> tuple[Node, ...]:
+    """The nodes that draw which weights are kept: dropout of ones that are not in memory."""
+    output, kept = node.outputs[0], node.outputs[KEPT]
+    if output is None or kept is None:
+        return ()
+    inner = msgspec.structs.replace(node, absorbed=())
+    shapes = {"ones": (1,) * len(kept.shape), "ones.wide": kept.shape}
+    one, wide = (
+        Value(name=names.free(f"{kept.name}.{name}"), shape=shape, dtype="float32")
+        for name, shape in shapes.items()
+    )
+    chance = call.number("dropout_p")
+    return (
+        written(inner, Fill(shape=one.shape, value=1.0, dtype="float32"), name=one.name,
+                outputs=(one,)),
+        written(inner, Expand(x=Ref(name=one.name), shape=wide.shape), name=wide.name,
+                outputs=(wide,)),
+        written(inner, Dropout(x=Ref(name=wide.name), probability=chance), name=kept.name,
+                outputs=(None, kept)),
+    )  # fmt: skip
+
+
 def _operator(node: Node, call: Call, added: Ref | None) -> Node:
     query, key, value = (call.ref(name) for name in ("query", "key", "value"))
     causal = call.flag("is_causal")
     scale = None if call.given("scale") is None else call.number("scale")
-    if node.op == BACKWARD:
+    kept, probability = None, 0.0
+    if node.op in (DROPPED, DROPPED_BACKWARD):
+        probability = call.number("dropout_p")
+        drawn = node.outputs[KEPT] if node.op == DROPPED else call.value("kept")
+        kept = None if drawn is None else Ref(name=drawn.name)
+    if node.op in BACKWARDS:
         backward = AttentionBackward(
             gradient=call.ref("grad_out"),
             query=query,
@@ -202,18 +243,28 @@ def _operator(node: Node, call: Call, added: Ref | None) -> Node:
             added=added,
             causal=causal,
             scale=scale,
+            kept=kept,
+            probability=probability,
         )
         return written(node, backward)
-    forward = Attention(query=query, key=key, value=value, added=added, causal=causal, scale=scale)
-    outputs = node.outputs if node.op == FORWARD else (*node.outputs, None)
+    forward = Attention(
+        query=query,
+        key=key,
+        value=value,
+        added=added,
+        causal=causal,
+        scale=scale,
+        kept=kept,
+        probability=probability,
+    )
+    outputs = (*node.outputs, None) if node.op == WHOLE else node.outputs[:2]
     return written(node, forward, outputs=outputs)
 
 
 def _fits(call: Call, kernels: Kernels) -> bool:
     values = [call.value(name) for name in ("query", "key", "value")]
-    if call.number("dropout_p") != 0 or any(
-        len(value.shape) != 4 or value.dtype != "float32" for value in values
-    ):
+    drops = call.node.op not in (DROPPED, DROPPED_BACKWARD) and call.number("dropout_p") != 0
+    if drops or any(len(value.shape) != 4 or value.dtype != "float32" for value in values):
         return False
     query, key, value = (value.shape for value in values)
     if call.ref_or_none("attn_mask") is not None:

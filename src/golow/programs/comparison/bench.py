@@ -19,7 +19,7 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.locating import Level, locate
 from golow.check.reference import Standard
 from golow.check.timed_results import Verifier
-from golow.levels.ladder import BASELINE, ChosenLevel
+from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.lower.analysis.arithmetic import least_operations
 from golow.measure.gpu.nvml import Card
@@ -67,7 +67,7 @@ def open_bench(
 
     Raises `GolowError` for errors that the caller can fix.
     """
-    require_device(request.device, request.precision)
+    require_device(request.device, request.precision, request.ranks)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         observer.stage("preparing the workload")
@@ -228,10 +228,11 @@ class Bench:
         settings = self.settings
         workers = (entrant.level.worker for entrant in group)
         checks = {entrant.name: entrant.level.check for entrant in group}
-        proof = standard.verifier(checks, BASELINE)
+        baseline = group[0].name
+        proof = standard.verifier(checks, baseline)
         race = run_race(
             [worker for worker in workers if worker is not None],
-            baseline=BASELINE,
+            baseline=baseline,
             against=against,
             seed=self.workload.seed,
             target=settings.interval,
@@ -241,7 +242,7 @@ class Bench:
             cold=settings.cold,
             proof=proof,
             weights=self.bundle.file("weights.safetensors").stat().st_size,
-            threads=self.workload.threads,
+            threads=self.workload.threads * self.workload.ranks,
             observer=self.observer.race,
         )
         if race.stopped_because == "interrupted":
@@ -279,7 +280,7 @@ class Bench:
         nothing of the others. A race that was cut leaves levels whose state tells nothing: they
         have no time, or a worker that stalls would not be checked."""
         first = group[0].level
-        if self.workload.mode != "train" or BASELINE not in race.racing:
+        if self.workload.mode != "train" or first.name not in race.racing:
             return {}
         if first.check.verdict != "match":
             return {}
@@ -289,7 +290,7 @@ class Bench:
             if entrant.name not in race.racing:
                 continue
             steps = proof.steps_since_reset(race.blocks[entrant.name])
-            if cut in (BASELINE, entrant.name) or not (steps or race.is_whole):
+            if cut in (first.name, entrant.name) or not (steps or race.is_whole):
                 reasons[entrant.name] = "it ended before what this level trained could be checked"
             elif first.worker is not None:
                 reasons[entrant.name] = entrant.level.judge_left(standard, first.worker, steps)

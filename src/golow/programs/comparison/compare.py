@@ -16,7 +16,7 @@ from golow.observer import Observer
 from golow.programs.comparison.settings import ComparisonSettings
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError
-from golow.workload.request import Request, require_precision
+from golow.workload.request import Request, require_precision, require_ranks
 
 
 def compare(request: Request, settings: ComparisonSettings, observer: Observer) -> Comparison:
@@ -27,9 +27,9 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
     that level's result.
     """
     require_sense(request, settings)
-    chosen = choices(settings.levels, settings.workers, request.mode, request.device)
+    chosen = choices(settings.levels, settings.workers, request.mode, request.device, request.ranks)
     require_any(settings.levels, chosen, request.device)
-    with Starter(settings.limits, settings.turn) as starter:
+    with Starter(settings.limits, settings.turn, request.ranks) as starter:
         reference = ladder.choose(ladder.REFERENCE, request.mode, request.device)
         starter.ahead([reference, *chosen], request.mode, request.threads, request.device)
         # Imports PyTorch, while the first workers import it as well.
@@ -54,3 +54,6 @@ def require_sense(request: Request, settings: ComparisonSettings) -> None:
             f"an interval of {settings.interval} is not allowed", "use --interval 0.02 or so."
         )
     require_precision(request.device, request.precision)
+    require_ranks(request)
+    if request.ranks > 1 and settings.turn is not None and settings.turn.is_shared:
+        raise GolowError("ranks need GPUs of their own", "drop turn=.")

@@ -12,7 +12,8 @@ LEAST_ITERATIONS = {50: 2, 95: 20, 99: 100}
 
 
 def throughput(run: Run) -> Quantity | None:
-    """Images, tokens or samples a second, with the interval of the time; None without a time.
+    """Images, tokens or samples a second, with the interval of the time, of all ranks together;
+    None without a time.
 
     An image is a floating-point sample with three dimensions, a token is one of a sample's
     integers, and everything else counts as a sample.
@@ -20,6 +21,7 @@ def throughput(run: Run) -> Quantity | None:
     if run.time is None or run.time.value <= 0:
         return None
     unit, number = counted(run.workload)
+    number *= run.workload.ranks
     low, high = run.time.low, run.time.high
     return Quantity(
         name="throughput",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.ladder import BASELINE
+from golow.levels import ladder
 from golow.records.comparison import Comparison, Run
 
 
@@ -15,18 +15,20 @@ def recommended(comparison: Comparison) -> Run | None:
 
 def wrong_eager(comparison: Comparison) -> Run | None:
     """Eager's run if it differs from float64, else None."""
+    eager = ladder.baseline(comparison.workload.ranks)
     wrong = (
-        run for run in comparison.runs if run.level == BASELINE and run.check.verdict == "differs"
+        run for run in comparison.runs if run.level == eager and run.check.verdict == "differs"
     )
     return next(wrong, None)
 
 
 def right(comparison: Comparison) -> list[Run]:
     """The levels other than eager that match and have a ratio."""
+    eager = ladder.baseline(comparison.workload.ranks)
     return [
         run
         for run in comparison.runs
-        if run.check.verdict == "match" and run.ratio is not None and run.level != BASELINE
+        if run.check.verdict == "match" and run.ratio is not None and run.level != eager
     ]
 
 

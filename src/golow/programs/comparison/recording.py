@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from golow.levels.ladder import BASELINE
 from golow.measure.environment import environment_of
 from golow.measure.rounds import Race
 from golow.programs.comparison.bench import Raced
@@ -35,7 +34,7 @@ def recorded(
         id=f"{created:%Y%m%d-%H%M%S}-{model}-{workload.mode}-b{workload.batch}-{shape}",
         created=created.isoformat(timespec="seconds"),
         workload=workload,
-        race=_race_summary(races, workload.seed, settings.interval, interrupted),
+        race=_race_summary(races, entrants[0].name, workload.seed, settings.interval, interrupted),
         runs=(),
         notes=tuple(notes),
     )
@@ -49,7 +48,7 @@ def _run(
 ) -> Run:
     race, level, workload = entrant.race, entrant.level, within.workload
     ratio = race.ratio(entrant.name) if race else None
-    if race and entrant is baseline and race.blocks[BASELINE]:
+    if race and entrant is baseline and race.blocks[baseline.name]:
         ratio = Ratio(value=1.0, low=1.0, high=1.0, word="same")
     return Run(
         format_version=FORMAT_VERSION,
@@ -88,10 +87,10 @@ def _run(
 
 
 def _race_summary(
-    races: Sequence[Race], seed: int, interval: float, interrupted: bool
+    races: Sequence[Race], baseline: str, seed: int, interval: float, interrupted: bool
 ) -> RaceSummary:
     """The summary of the longest race if memory required several; empty if nothing matched."""
-    none = Race(levels=(), baseline=BASELINE, seed=seed, target=interval, least_rounds=0)
+    none = Race(levels=(), baseline=baseline, seed=seed, target=interval, least_rounds=0)
     summary = max((race.summary for race in races), key=lambda s: s.rounds, default=none.summary)
     if interrupted:
         summary = msgspec.structs.replace(summary, stopped_because="interrupted")

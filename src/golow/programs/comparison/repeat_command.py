@@ -27,9 +27,11 @@ def again(
 
     program: compare, audit, profile, emit or lower. batch, precisions: instead of the workload's.
     Empty if a command line cannot name the workload or a level: a live module, inputs or a loss
-    from Python, a worker of the user's own.
+    from Python, a worker of the user's own; several ranks, in a program that has one.
     """
-    known = {level.name for level in LADDER}
+    known, ranks = {level.name for level in LADDER}, workload.ranks
+    if ranks > 1 and program != "compare":
+        return ""
     if not _has_name(workload) or any(re.split("[:+]", name)[0] not in known for name in levels):
         return ""
     words = ["golow", program, *_model(workload), "--batch", str(batch or workload.batch)]
@@ -37,7 +39,10 @@ def again(
         words += _weights(workload)
     if program != "emit":
         words += _arithmetic(workload, precisions or (workload.precision,))
-    if program in ("compare", "audit", "profile") and workload.threads != default_threads():
+    if ranks > 1:
+        words += ["--gpus" if workload.device == "cuda" else "--ranks", str(ranks)]
+    usual = max(1, default_threads() // ranks)
+    if program in ("compare", "audit", "profile") and workload.threads != usual:
         words += ["--threads", str(workload.threads)]
     if levels:
         words += ["--levels", ",".join(dict.fromkeys(levels))]

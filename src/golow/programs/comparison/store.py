@@ -210,7 +210,7 @@ def require_alike(
 
 def unlike_workloads(first: Workload, second: Workload) -> list[str]:
     """The differences between two workloads that make their times not comparable."""
-    names = "model mode batch inputs device precision optimizer loss threads".split()
+    names = "model mode batch ranks inputs device precision optimizer loss threads".split()
     return [
         f"{name}: {_plain(getattr(first, name))} and {_plain(getattr(second, name))}"
         for name in names
@@ -229,6 +229,7 @@ def to_rows(comparison: Comparison) -> list[dict[str, Any]]:
             "model": run.workload.model,
             "mode": run.workload.mode,
             "batch": run.workload.batch,
+            "ranks": run.workload.ranks,
             "input": "x".join(map(str, run.workload.inputs[0].shape[1:])),
             "level": run.level,
             "verdict": run.check.verdict,

@@ -80,7 +80,8 @@ def _chosen(names: Sequence[str] | None, mode: Mode, device: Device | None) -> l
     named = ladder.listed(names)
     if named is None:
         every = (ChosenLevel(level, "") for level in ladder.LADDER)
-        return [c for c in every if mode in c.modes and device in (None, *c.devices)]
+        single = (choice for choice in every if choice.level.ranked != "only")
+        return [c for c in single if mode in c.modes and device in (None, *c.devices)]
     found = [_named(name, mode, device) for name in named]
     if not found:
         raise GolowError("no level is named", "leave out --levels, or use `golow levels`.")

@@ -11,6 +11,7 @@ import msgspec
 from golow.levels.generation.table import BASELINE, REFERENCE
 from golow.levels.level import python_worker
 from golow.measure.block import MOST_ATTEMPTS
+from golow.measure.gpu.nvml import Card
 from golow.measure.rounds import Race
 from golow.observer import Observer
 from golow.programs.generation.contestants import Contestant
@@ -51,6 +52,7 @@ class Case:
         self._standings: list[Standing] = []
         self._race: Race | None = None
         self._limit = 0.0
+        self._card: Card | None = None
 
     def run(self, contestants: Sequence[Contestant]) -> bool:
         """Prove and time the levels; True if Ctrl-C ended it. Raises `GolowError` if the reference
@@ -58,6 +60,8 @@ class Case:
         self._standings = [Standing(one.name) for one in contestants]
         with ExitStack() as stack:
             try:
+                if self._workload.device == "cuda":
+                    self._card = stack.enter_context(Card())
                 self._start(contestants, stack)
                 self._prove(stack)
                 self._time()
@@ -173,8 +177,8 @@ class Case:
             said = refute_clock(self._race.blocks[standing.name])
             if said:
                 standing.refute(said)
-            standing.read_memory()
-            standing.read_energy(self._drawn_text)
+            standing.read_memory(self._card)
+            standing.read_energy(self._drawn_text, self._card)
 
     # ------------------------------------------------------------ the tokens
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from golow.levels.generation.table import TextLevel, chosen
 from golow.records.errors import GolowError, Unsupported
 from golow.records.text import TextWorkload
+from golow.records.workload import Device
 
 
 class Contestant(NamedTuple):
@@ -32,11 +33,13 @@ class Contestant(NamedTuple):
 
 
 def contestants(
-    levels: Sequence[str] | None, workers: Mapping[str, Sequence[str]]
+    levels: Sequence[str] | None,
+    workers: Mapping[str, Sequence[str]],
+    device: Device = "cpu",
 ) -> tuple[Contestant, ...]:
-    """Levels of these names, all for None, and the user's. Raises `GolowError` for a name that no
-    level has, or a command that cannot start."""
-    found = [Contestant(level.name, level) for level in chosen(levels)]
+    """Levels of these names, all of the device for None, and the user's. Raises `GolowError` for a
+    name that no level has, or a command that cannot start."""
+    found = [Contestant(level.name, level) for level in chosen(levels, device)]
     for name, command in workers.items():
         if not command or shutil.which(command[0]) is None:
             raise GolowError(

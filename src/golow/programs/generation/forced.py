@@ -9,18 +9,21 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from golow.check.rounding import BF16, FLOAT32
+from golow.check.rounding import BF16, FLOAT32, FP16, TF32, Rounding
 from golow.check.rule import Reference, check, may_be_rounding, recheck
 from golow.check.trust import trusted
 from golow.programs.generation.drawn_tokens import Drawn
 from golow.records.comparison import Check
-from golow.records.text import TextWorkload
+from golow.records.text import TextPrecision, TextWorkload
 from golow.worker.text_client import TextWorker
 from golow.worker.text_program import Moved
 
 SHORT = 24  # tokens of the text of which every position is looked at
 POSITIONS = 16  # of the long text
 DRAWS = 3  # of the reference, moved by roundings
+WORKING: dict[TextPrecision, Rounding] = {
+    "default": FLOAT32, "tf32": TF32, "bf16": BF16, "fp16": FP16
+}  # fmt: skip
 OF_ONE_LOGIT = 3.0
 """How much farther a single logit may be off than the limit of all, which is at least twice what
 rounding did to them in the root mean square: six of these."""
@@ -61,7 +64,7 @@ class TextStandard:
         self, workload: TextWorkload, forced: ForcedTexts, reference: TextWorker, baseline: Path
     ) -> None:
         """baseline: the logits of the step module in the working precision."""
-        self._working = BF16 if workload.precision == "bf16" else FLOAT32
+        self._working = WORKING[workload.precision]
         self._forced, self._worker = forced, reference
         found = Reference(forced.outputs(reference), baseline, self._working)
         believed = trusted(found, self._draws)

@@ -26,7 +26,7 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
     Raises `GolowError` for what the user can fix. What goes wrong at a level is its result. After
     Ctrl-C the record holds what was measured, and is marked ``interrupted``.
     """
-    levels = contestants(settings.levels, settings.workers or {})
+    levels = contestants(settings.levels, settings.workers or {}, request.device)
     cache = open_cache(settings.cache)
     observer.stage("preparing the model")
     prepared = prepare_text(request)
@@ -42,7 +42,7 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
         rate = None
         if not interrupted:
             observer.stage("measuring a plain read of the memory")
-            rate = plain_read(request.threads, cache)
+            rate = plain_read(request.threads, cache, request.device)
     first = cases[0].workload
     environment = environment_of(first.source, first.threads)
     created = datetime.now(UTC)

@@ -43,9 +43,9 @@ class TextRun(Record, frozen=True, kw_only=True):
     replayed: tokens that the reference judged, free and timed ones together; worst: the largest
     error of logits that one of them needs, in the unit of logits. ratio, first_ratio: time of a
     token, and up to the first one, over that of the first level. figures: ``start`` (s, from the
-    start of the process until it can begin a text), ``resident`` and ``resident_peak`` (B),
-    ``package_energy`` (J a token of all texts). blocks: raw; of each the first time is that up to
-    the first token, the others those of the later tokens.
+    start of the process until it can begin a text), ``resident``, ``resident_peak`` and ``device``
+    (B), ``package_energy`` and ``gpu_energy`` (J a token of all texts). blocks: raw; of each the
+    first time is that up to the first token, the others those of the later tokens.
     """
 
     level: str
@@ -65,6 +65,18 @@ class TextRun(Record, frozen=True, kw_only=True):
     figures: tuple[Quantity, ...] = ()
     blocks: tuple[Block, ...] = ()
     log: str = ""
+
+    @property
+    def energy(self) -> float | None:
+        """Joules a token of all texts, of the GPU if it was measured, else of the processor."""
+        gpu = self.figure("gpu_energy")
+        return self.figure("package_energy") if gpu is None else gpu
+
+    @property
+    def memory(self) -> float | None:
+        """Bytes on the device, as far as they are known."""
+        device = self.figure("device")
+        return self.figure("resident") if device is None else device
 
     def figure(self, name: str) -> float | None:
         """The value of one of its figures; None if it was not measured."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from golow.measure.gpu.joules import Joules
+from golow.measure.gpu.nvml import Card
 from golow.programs.generation.figures import TextFigures
 from golow.programs.generation.generation_record import Departure, TextRun
 from golow.programs.generation.replays import MadeTexts
@@ -76,23 +77,28 @@ class Standing:
             raise WorkerFailure("not started", "its worker was not started")
         return self._worker
 
-    def read_memory(self) -> None:
-        """Add its memory to the figures."""
+    def read_memory(self, card: Card | None) -> None:
+        """Add its memory to the figures. card: the GPU, None on a CPU."""
         with self.recorded():
             found = self.worker_of().resident_bytes()
+            held = None if card is None else card.process_bytes(self.worker_of().pid)
+            found |= {} if held is None else {"device": held}
             self._figures += [Quantity(name=n, unit="B", value=v) for n, v in found.items()]
 
-    def read_energy(self, generate: Callable[[TextWorker], MadeTexts]) -> None:
-        """Add what a token of all texts costs, where the processor tells: one more text."""
-        if self.entrant is None or not list(Joules(None).spent()):
+    def read_energy(self, generate: Callable[[TextWorker], MadeTexts], card: Card | None) -> None:
+        """Add what a token of all texts costs, where processor and GPU tell: one more text. card:
+        the GPU, None on a CPU."""
+        if self.entrant is None or not list(Joules(card).spent()):
             return
         with self.recorded():
-            joules = Joules(None)
+            joules = Joules(card)
             made = generate(self.worker_of())
-            spent = sum(one.value for one in joules.spent())
+            spent = list(joules.spent())
             self.entrant.made.append(made)
-            each = spent / len(made.tokens[0])
-            self._figures.append(Quantity(name="package_energy", unit="J", value=each))
+            count = len(made.tokens[0])
+            self._figures += [
+                Quantity(name=one.name, unit="J", value=one.value / count) for one in spent
+            ]
 
     def refute(self, reason: str) -> None:
         """It computes something else."""

@@ -1,15 +1,15 @@
 """The one batcher of all levels: puts requests that arrive into batches, and notes what each batch
 cost.
 
-A batch is closed when it is full, or when its first request has waited as long as is allowed and a
-context is free. While all contexts run, requests wait.
+A batch has samples of one length bucket. It is closed when it is full, or when the first request of
+all has waited as long as is allowed and a context is free. While all contexts run, requests wait.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -19,20 +19,35 @@ from golow.programs.load.wire import Asked, answer
 Send = Callable[[bytes], None]
 
 
+class Bucket(NamedTuple):
+    """The batch size and the length that samples run in, and how many tokens are theirs. A sample
+    without a length is one token."""
+
+    batch: int
+    length: int
+    tokens: int
+
+
 class Context(Protocol):
-    """Runs one batch at a time at a level."""
+    """Runs one batch at a time at a level. All calls but `group` come from one thread."""
+
+    def warm_up(self) -> None:
+        """Make everything that later batches use, so that no request pays for a first call."""
+
+    def group(self, index: int) -> int:
+        """A number that samples share which may be in one batch."""
+
+    def bucket(self, indices: Sequence[int]) -> Bucket:
+        """The sizes that these samples run in."""
 
     def assemble(self, indices: Sequence[int]) -> Any:
         """The samples of these indices as one batch, padded to a bucket."""
 
-    def bucket(self, size: int) -> int:
-        """The batch size that so many samples run in."""
-
     def run(self, batch: Any) -> Any:
         """The level's outputs, complete."""
 
-    def answers(self, outputs: Any, size: int) -> list[bytes]:
-        """The answer to each of so many samples."""
+    def answers(self, outputs: Any, indices: Sequence[int]) -> list[bytes]:
+        """The answer to each of these samples."""
 
 
 class Waiting(NamedTuple):
@@ -48,7 +63,9 @@ class Batcher:
     def __init__(self, contexts: Sequence[Context], most: int, delay: float) -> None:
         """most: samples in a batch. delay: seconds that a request waits for others at most."""
         self._most, self._delay = most, int(delay * 1e9)
-        self._queue: deque[Waiting] = deque()
+        self._group = contexts[0].group
+        self._queues: dict[int, deque[Waiting]] = defaultdict(deque)
+        self._warming, self._cold = threading.Lock(), len(contexts)
         self._changed = threading.Condition()
         self._running, self._ended = 0, False
         self._send: Send = _nowhere
@@ -63,11 +80,18 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
+    def wait_ready(self) -> None:
+        """Wait until all contexts are warm. Raises what a level raises."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._cold or self.failure is not None)
+        if self.failure is not None:
+            raise self.failure
+
     def begin(self, send: Send, hang_up: Callable[[], None]) -> None:
         """Begin a run, whose answers go there. What an earlier run left is dropped. hang_up: ends
         the run, called if the level fails."""
         with self._changed:
-            self._queue.clear()
+            self._queues.clear()
             self._changed.wait_for(lambda: not self._running)
             self._send, self._hang_up = send, hang_up
             self.batches, self.timings = [], {}
@@ -76,13 +100,14 @@ class Batcher:
         """Queue requests that have just come."""
         came = time.monotonic_ns()
         with self._changed:
-            self._queue.extend(Waiting(one, came) for one in asked)
+            for one in asked:
+                self._queues[self._group(one.sample)].append(Waiting(one, came))
             self._changed.notify_all()
 
     def drop(self) -> None:
         """Forget what waits: its run is over."""
         with self._changed:
-            self._queue.clear()
+            self._queues.clear()
             self._send, self._hang_up = _nowhere, _nothing
 
     def settle(self) -> None:
@@ -102,42 +127,54 @@ class Batcher:
 
     def _serve(self, context: Context) -> None:
         try:
+            with self._warming:  # in this thread: what CUDA graphs record belongs to a thread
+                context.warm_up()
+            with self._changed:
+                self._cold -= 1
+                self._changed.notify_all()
             while batch := self._next():
                 self._run(context, *batch)
         except Exception as error:  # of the level; the next request for results reports it
-            self.failure = error
+            with self._changed:
+                self.failure = error
+                self._changed.notify_all()
             self._hang_up()
 
     def _next(self) -> tuple[list[Waiting], int, Send] | None:
         """The next batch, how many stay in the queue, and where its answers go; None at the end."""
         with self._changed:
             while not self._ended:
-                wait = self._seconds_to_close()
-                if wait == 0.0:
-                    count = min(self._most, len(self._queue))
-                    taken = [self._queue.popleft() for _ in range(count)]
+                queue, wait = self._first_to_close()
+                if queue and wait == 0.0:
+                    count = min(self._most, len(queue))
+                    taken = [queue.popleft() for _ in range(count)]
                     self._running += 1
-                    return taken, len(self._queue), self._send
+                    return taken, sum(map(len, self._queues.values())), self._send
                 self._changed.wait(wait)
         return None
 
-    def _seconds_to_close(self) -> float | None:
-        """Until the next batch is closed; None while nothing waits."""
-        if not self._queue:
-            return None
-        if len(self._queue) >= self._most:
-            return 0.0
-        left = self._queue[0].came + self._delay - time.monotonic_ns()
-        return max(0.0, left / 1e9)
+    def _first_to_close(self) -> tuple[deque[Waiting] | None, float | None]:
+        """The queue whose batch is closed next, and the seconds until then; None while nothing
+        waits. A request that has waited long enough goes before full batches of other lengths."""
+        waiting = [queue for queue in self._queues.values() if queue]
+        if not waiting:
+            return None, None
+        oldest = min(waiting, key=lambda queue: queue[0].came)
+        left = oldest[0].came + self._delay - time.monotonic_ns()
+        if left <= 0:
+            return oldest, 0.0
+        full = next((queue for queue in waiting if len(queue) >= self._most), None)
+        return (oldest, left / 1e9) if full is None else (full, 0.0)
 
     def _run(self, context: Context, taken: list[Waiting], left: int, send: Send) -> None:
         try:
             closed = time.monotonic_ns()
-            batch = context.assemble([one.asked.sample for one in taken])
+            indices = [one.asked.sample for one in taken]
+            batch = context.assemble(indices)
             began = time.monotonic_ns()
             outputs = context.run(batch)
             ran = time.monotonic_ns()
-            found = context.answers(outputs, len(taken))
+            found = context.answers(outputs, indices)
             pairs = zip(taken, found, strict=True)
             send(b"".join(answer(one.asked.number, content) for one, content in pairs))
             done = time.monotonic_ns()
@@ -153,16 +190,19 @@ class Batcher:
         closed, began, ran, done = times
         for one in taken:
             self.timings[one.asked.number] = closed - one.came, ran - began
+        bucket = context.bucket([one.asked.sample for one in taken])
         self.batches.append(
             ServedBatch(
                 closed=closed,
                 size=len(taken),
-                bucket=context.bucket(len(taken)),
+                bucket=bucket.batch,
                 left=left,
                 waited=closed - taken[0].came,
                 assembling=began - closed,
                 running=ran - began,
                 answering=done - ran,
+                length=bucket.length,
+                tokens=bucket.tokens,
             )
         )
 

@@ -1,173 +1,196 @@
 """A level as its users call it, for batches of samples: what `golow.compile` returns, for each
-bucket, and the samples that requests name."""
+bucket."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from golow.compiled.at_level import compile_at_level
-from golow.compiled.callable_levels import is_direct
+from golow.compiled.callable_levels import is_direct, takes_any_size
 from golow.compiled.compiled_module import CompiledModule
 from golow.compiled.handed_over import HandedOver
 from golow.levels.called.call_inputs import CallInputs
+from golow.levels.called.sizes import Size, next_size
 from golow.levels.called.wanted import Wanted
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.capture.module_outputs import leaves_of
 from golow.observer import Observer
+from golow.programs.load.batcher import Bucket
+from golow.programs.load.samples import Cut, Samples
 from golow.records.errors import GolowError
 from golow.workload.bundle import Bundle
 
 Call = Callable[..., Any]
-ANY_BATCH = ("eager", "compile")
-"""Levels whose object takes batches of any size, as their users call it; they share weights."""
+
+
+class Sizes(NamedTuple):
+    """Batch sizes that a level is built for, and how many batches run at a time."""
+
+    batches: Sequence[int]
+    contexts: int
 
 
 class LevelContext:
     """One context of a level over the samples of the load test."""
 
-    def __init__(self, calls: dict[int, Call], samples: Sequence[Tensor], device: str) -> None:
-        """calls: the level by batch size. samples: one tensor for each input of the module, with a
-        row for each sample, on the host."""
+    def __init__(self, calls: Mapping[Size, Call], samples: Samples, device: str) -> None:
+        """calls: the level by batch size and length, which is 0 if samples have one size."""
         self._calls, self._samples, self._device = calls, samples, device
+        self._batches = sorted({batch for batch, _ in calls})
+        # With one stream for all, contexts would wait for each other's copies.
+        self.stream = torch.cuda.Stream() if device == "cuda" else None  # type: ignore[no-untyped-call]
 
-    def bucket(self, size: int) -> int:
-        """The smallest batch size that holds so many samples."""
-        return min(one for one in self._calls if one >= size)
+    @property
+    def calls(self) -> list[Call]:
+        """What is called, by size."""
+        return list(self._calls.values())
+
+    def group(self, index: int) -> int:
+        """The length that a sample runs with."""
+        return self._samples.size(index)
+
+    def bucket(self, indices: Sequence[int]) -> Bucket:
+        """The sizes that these samples run in."""
+        batch, length = self._size(indices)
+        tokens = sum(map(self._samples.length, indices))
+        return Bucket(batch, max(1, length), tokens)
 
     def assemble(self, indices: Sequence[int]) -> list[Tensor]:
-        """These samples as one batch, on the host; the last one is repeated up to a bucket."""
-        padding = self.bucket(len(indices)) - len(indices)
-        rows = torch.tensor([*indices, *[indices[-1]] * padding])
-        return [item.index_select(0, rows) for item in self._samples]
+        """These samples as one batch, on the host, padded to a bucket."""
+        return self._samples.batch(indices, self._size(indices))
 
     def run(self, batch: list[Tensor]) -> list[Tensor]:
         """The outputs, on the host: on a GPU the copies both ways are part of a request."""
-        call = self._calls[batch[0].shape[0]]
-        on_device = [item.to(self._device) for item in batch]
-        return [leaf.cpu() for leaf in leaves_of(call(*on_device))]
+        call = self._calls[self._samples.size_of(batch)]
+        with torch.cuda.stream(self.stream):  # nothing without one
+            on_device = [item.to(self._device) for item in batch]
+            return [leaf.cpu() for leaf in leaves_of(call(*on_device))]
 
-    def answers(self, outputs: list[Tensor], size: int) -> list[bytes]:
-        """The rows of all outputs, one answer for each sample."""
-        rows = [_rows(leaf, size) for leaf in outputs]
+    def answers(self, outputs: list[Tensor], indices: Sequence[int]) -> list[bytes]:
+        """The rows of all outputs, each cut to the length of its sample: one answer for each."""
+        rows = [
+            _rows(leaf, [self._samples.cut(place, index) for index in indices])
+            for place, leaf in enumerate(outputs)
+        ]
         return [b"".join(parts) for parts in zip(*rows, strict=True)]
 
     def warm_up(self) -> None:
-        """Run every bucket twice, so that no request pays for a first call."""
-        for bucket in self._calls:
+        """Run every size twice."""
+        for size in self._calls:
+            indices = [index % self._samples.count for index in range(size[0])]
             for _ in range(2):
-                indices = [index % len(self._samples[0]) for index in range(bucket)]
-                self.answers(self.run(self.assemble(indices)), bucket)
+                self.run(self._samples.batch(indices, size))
+
+    def _size(self, indices: Sequence[int]) -> Size:
+        length = max(map(self._samples.size, indices))
+        return next_size(len(indices), self._batches), length
 
 
 def contexts_of(
     level: str,
     bundle: Bundle,
-    buckets: Sequence[int],
-    count: int,
+    samples: Samples,
+    sizes: Sizes,
     cache: Path | None,
     observer: Observer,
 ) -> list[LevelContext]:
-    """Build a level for these batch sizes, with so many contexts. Raises `GolowError` for a level
-    that cannot run the module, or an output without a row for each sample."""
+    """Build a level for these sizes. Raises `GolowError` for a level that cannot run the module, or
+    an output without a row for each sample."""
     workload = bundle.workload
     module = torch_bundle.module(bundle).to(workload.device)
-    samples = samples_of(bundle)
     wanted = Wanted(
         level=level, precision=workload.precision, threads=workload.threads, cache=cache
     )
-    if is_direct(level):
-        calls = _direct(module, samples, wanted, buckets, count, observer)
-    else:
-        calls = _handed_over(module, samples, wanted, buckets, count, observer)
-    made = [LevelContext(one, samples, workload.device) for one in calls]
-    for one in made:
-        one.warm_up()
-    return made
+    build = _Build(module, samples, wanted, sizes, observer)
+    calls = build.direct() if is_direct(level) else build.handed_over()
+    return [LevelContext(one, samples, workload.device) for one in calls]
 
 
-def samples_of(bundle: Bundle) -> list[Tensor]:
-    """All samples of a bundle: a tensor for each input of the module, with a row for each sample.
-    Raises `GolowError` for an input that has none."""
-    tensors, workload = torch_bundle.tensors(bundle, "batches"), bundle.workload
-    found = []
-    for place in range(len(workload.inputs)):
-        batches = [tensors[f"{index}/input/{place}"] for index in range(workload.batches)]
-        if any(item.dim() == 0 or item.shape[0] != workload.batch for item in batches):
-            raise GolowError(
-                f"input {place} of {workload.model} has no row for each sample",
-                "a load test batches requests along the first axis of every input.",
-            )
-        found.append(torch.cat(batches))
-    return found
+class _Build(NamedTuple):
+    """A level to build, for all sizes and contexts."""
 
+    module: nn.Module
+    samples: Samples
+    wanted: Wanted
+    sizes: Sizes
+    observer: Observer
 
-def _direct(
-    module: nn.Module,
-    samples: Sequence[Tensor],
-    wanted: Wanted,
-    buckets: Sequence[int],
-    count: int,
-    observer: Observer,
-) -> list[dict[int, Call]]:
-    """One plan for each bucket, with the weights once."""
-    example = _rows_on(module, samples, buckets[-1])
-    sized = wanted._replace(batch=list(buckets))
-    compiled = compile_at_level(CompiledModule, module, example, sized, observer)
-    if not isinstance(compiled, CompiledModule):
-        raise TypeError(f"{wanted.level} is not a direct level")
-    calls: list[Call] = [compiled, *(compiled.context() for _ in range(count - 1))]
-    return [dict.fromkeys(buckets, call) for call in calls]
+    @property
+    def lengths(self) -> Sequence[int]:
+        return self.samples.lengths.sizes if self.samples.lengths is not None else (0,)
 
+    @property
+    def every(self) -> list[Size]:
+        """All sizes, the largest last."""
+        return [(batch, length) for batch in self.sizes.batches for length in self.lengths]
 
-def _handed_over(
-    module: nn.Module,
-    samples: Sequence[Tensor],
-    wanted: Wanted,
-    buckets: Sequence[int],
-    count: int,
-    observer: Observer,
-) -> list[dict[int, Call]]:
-    """The level compiled for each bucket; once, where its object takes batches of any size."""
+    def direct(self) -> list[dict[Size, Call]]:
+        """One plan for each size, with the weights once."""
+        wanted = self.wanted._replace(batch=list(self.sizes.batches))
+        if self.samples.lengths is not None:
+            wanted = wanted._replace(sequence=list(self.lengths))
+        example = self._example(self.every[-1])
+        compiled = compile_at_level(CompiledModule, self.module, example, wanted, self.observer)
+        if not isinstance(compiled, CompiledModule):
+            raise TypeError(f"{wanted.level} is not a direct level")
+        more = (compiled.context() for _ in range(self.sizes.contexts - 1))
+        calls: list[Call] = [compiled, *more]
+        return [dict.fromkeys(self.every, call) for call in calls]
 
-    def built(bucket: int) -> HandedOver:
-        example = _rows_on(module, samples, bucket)
-        made = compile_at_level(CompiledModule, module, example, wanted, observer)
+    def handed_over(self) -> list[dict[Size, Call]]:
+        """The level compiled for each size; once, where its object takes all of them."""
+        if takes_any_size(self.wanted.level):
+            one = self._built(self.every[-1])
+            return [
+                {size: one.for_inputs(self._inputs(size)) for size in self.every}
+                for _ in range(self.sizes.contexts)
+            ]
+        made = {size: self._contexts(size) for size in self.every}
+        return [
+            {size: made[size][number] for size in self.every}
+            for number in range(self.sizes.contexts)
+        ]
+
+    def _contexts(self, size: Size) -> list[HandedOver]:
+        """Those over one session, where the runtime has such; else one object for each."""
+        found = self._built(size).contexts
+        while len(found) < self.sizes.contexts:
+            found += self._built(size).contexts
+        return found
+
+    def _built(self, size: Size) -> HandedOver:
+        wanted = self.wanted._replace(contexts=self.sizes.contexts)
+        example = self._example(size)
+        made = compile_at_level(CompiledModule, self.module, example, wanted, self.observer)
         if not isinstance(made, HandedOver):
             raise TypeError(f"{wanted.level} is a direct level")
         return made
 
-    def inputs(bucket: int) -> CallInputs:
-        example = _rows_on(module, samples, bucket)
-        return CallInputs(module, example, None, example[0].device)
+    def _inputs(self, size: Size) -> CallInputs:
+        example = self._example(size)
+        return CallInputs(self.module, example, None, example[0].device)
 
-    if wanted.level.partition(":")[0] in ANY_BATCH:
-        one = built(buckets[-1])
-        return [
-            {bucket: one.for_inputs(inputs(bucket)) for bucket in buckets} for _ in range(count)
-        ]
-    return [{bucket: built(bucket) for bucket in buckets} for _ in range(count)]
-
-
-def _rows_on(module: nn.Module, samples: Sequence[Tensor], size: int) -> list[Tensor]:
-    """A batch of that size on the module's device."""
-    device = next(iter(module.state_dict().values()), samples[0]).device
-    rows = torch.arange(size) % len(samples[0])
-    return [item.index_select(0, rows).to(device) for item in samples]
+    def _example(self, size: Size) -> list[Tensor]:
+        """A batch of that size on the module's device, of the longest samples: none is padded."""
+        device = next(iter(self.module.state_dict().values()), self.samples.tensors[0]).device
+        longest = sorted(range(self.samples.count), key=self.samples.length, reverse=True)
+        rows = [longest[place % len(longest)] for place in range(size[0])]
+        return [item.to(device) for item in self.samples.batch(rows, size)]
 
 
-def _rows(leaf: Tensor, size: int) -> list[bytes]:
-    """The bytes of each of the first rows of an output."""
-    if leaf.dim() == 0 or leaf.shape[0] < size:
+def _rows(leaf: Tensor, cuts: Sequence[Cut]) -> list[bytes]:
+    """The bytes of the first rows of an output, each cut."""
+    if leaf.dim() == 0 or leaf.shape[0] < len(cuts):
         raise GolowError(
-            f"an output of {tuple(leaf.shape)} has no row for each of {size} samples",
+            f"an output of {tuple(leaf.shape)} has no row for each of {len(cuts)} samples",
             "a load test takes the answers apart along the first axis of every output.",
         )
     plain = leaf.detach()
     if plain.dtype == torch.bfloat16:  # NumPy has no such type; the bytes are the same
         plain = plain.view(torch.int16)
-    return [row.numpy().tobytes() for row in plain[:size]]
+    return [row[cut].numpy().tobytes() for row, cut in zip(plain, cuts, strict=False)]

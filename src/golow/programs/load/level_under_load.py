@@ -19,6 +19,7 @@ from golow.programs.load import generator, loadgen_logs, served_level, verdict
 from golow.programs.load.cores import Cores
 from golow.programs.load.early_stopping import needed
 from golow.programs.load.generator import GeneratorReport, GeneratorRequest
+from golow.programs.load.lengths import Lengths
 from golow.programs.load.load_record import LoadPlan, LoadRun, Scenario, ServedBatch
 from golow.programs.load.served_level import Served
 from golow.records.comparison import Quantity
@@ -38,8 +39,8 @@ Answers = list[tuple[int, bytes]]
 
 
 class Place(NamedTuple):
-    """Material that all levels of a load test share. command: of a level's process. powercap:
-    where the system's counters of energy are."""
+    """Material that all levels of a load test share. lengths: of the samples, if they differ.
+    command: of a level's process. powercap: where the system's counters of energy are."""
 
     bundle: Bundle
     folder: Path
@@ -49,6 +50,7 @@ class Place(NamedTuple):
     cache: Path
     limits: Limits
     card: Card | None = None
+    lengths: Lengths | None = None
     command: Sequence[str] = served_level.COMMAND
     powercap: Path = POWERCAP
 
@@ -78,8 +80,8 @@ class LevelUnderLoad:
 
     numbers = itertools.count()
 
-    def __init__(self, name: str, place: Place) -> None:
-        self.name, self.place = name, place
+    def __init__(self, name: str, place: Place, contexts: int = 1) -> None:
+        self.name, self.place, self._contexts = name, place, contexts
         self.build: float | None = None
         self.resident = self.resident_peak = 0
         self._socket = place.folder / f"s{next(self.numbers)}"
@@ -102,6 +104,10 @@ class LevelUnderLoad:
         """Process id of the level."""
         return self._served.pid
 
+    def kill(self) -> None:
+        """Kill its process, from any thread; what waits for it fails."""
+        self._served.kill()
+
     def load(self) -> None:
         """Build the level for all buckets, and warm it up."""
         began = time.monotonic()
@@ -112,7 +118,8 @@ class LevelUnderLoad:
             "level": self.name,
             "socket": str(self._socket),
             "buckets": plan.buckets,
-            "contexts": plan.contexts,
+            "lengths": msgspec.to_builtins(self.place.lengths),
+            "contexts": self._contexts,
             "most": plan.most,
             "delay": plan.delay,
             "cache": str(self.place.cache),
@@ -221,6 +228,7 @@ class LevelUnderLoad:
             outcome="overload",
             reason=reason,
             answered=report.answered,
+            dropped=report.waiting,
             seconds=report.seconds,
             batches=_from_first(served),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,10 +20,13 @@ from golow.levels.level_selection import require_any
 from golow.measure.environment import environment_of
 from golow.measure.gpu.nvml import Card
 from golow.observer import Observer
+from golow.programs.load import service
 from golow.programs.load.cores import divided
 from golow.programs.load.level_under_load import Place
 from golow.programs.load.load_record import LoadPlan, LoadTest
 from golow.programs.load.proof import Proof
+from golow.programs.load.samples import drawn_lengths
+from golow.programs.load.service_answers import ServiceProof
 from golow.programs.load.settings import LoadSettings, plan_of, require_loadgen
 from golow.programs.load.tested_level import TestedLevel
 from golow.programs.load.turns import Turns
@@ -36,6 +40,7 @@ from golow.workload.bundle import write_bundle
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 
+CORES_TO_BUILD = 4  # for each level that is built at a time
 NO_ENERGY = "no run was long enough, or the system lets nobody read its counters (NVML, RAPL)"
 
 
@@ -46,29 +51,44 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
     can fix.
     """
     plan = plan_of(settings, request.seed)
-    names = _names(settings.levels, request)
+    names = [] if plan.url and settings.levels is None else _names(settings.levels, request)
     require_loadgen()
     created = datetime.now(UTC)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         card = stack.enter_context(Card()) if request.device == "cuda" else None
         observer.stage("preparing the workload")
-        prepared = prepare(replace(request, batch=plan.most))
+        prepared = prepare(_sized(request, plan))
         _require_deterministic(prepared)
         bundle, prepared = write_bundle(prepared, folder / "bundle")
+        lengths = None
+        if plan.lengths is not None:
+            observer.stage("checking that padding changes nothing")
+            lengths = drawn_lengths(bundle, plan.lengths, plan.length_buckets, plan.seed)
         observer.stage("computing the float64 reference")
-        proof = Proof(bundle, folder)
+        proof = Proof(bundle, folder, lengths)
         place = Place(
             bundle,
             folder,
             plan,
-            divided(sorted(os.sched_getaffinity(0)), request.threads * plan.contexts),
+            divided(sorted(os.sched_getaffinity(0)), request.threads * max(plan.contexts)),
             proof.count,
             open_cache(settings.cache),
             Limits(),
             card,
+            lengths,
         )
-        levels = [stack.enter_context(TestedLevel(name, place, proof)) for name in names]
+        levels = [
+            TestedLevel(name, place, proof, contexts)
+            for name in names
+            for contexts in plan.contexts
+        ]
+        if plan.url:
+            outside = place._replace(command=service.command(plan.url, plan.patience))
+            judge = ServiceProof(proof)
+            levels += [TestedLevel(service.NAME, outside, judge, n) for n in plan.contexts]
+        for level in levels:
+            stack.enter_context(level)
         interrupted = loaded(levels, plan, observer)
         return recorded(prepared, place, levels, created, interrupted)
 
@@ -102,6 +122,7 @@ def recorded(
 def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
     """Prove the levels, then load them in turn; true if Ctrl-C came."""
     try:
+        _build(levels, observer)
         for number, level in enumerate(levels, 1):
             level.prove(f"{number} of {len(levels)}", observer)
         turns = Turns(levels, plan, observer)
@@ -111,6 +132,35 @@ def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) ->
     except KeyboardInterrupt:
         return True
     return False
+
+
+def _build(levels: Sequence[TestedLevel], observer: Observer) -> None:
+    """Build all levels, several at a time where there are cores for them: compilers leave most of
+    them idle."""
+    at_a_time = max(1, len(os.sched_getaffinity(0)) // CORES_TO_BUILD)
+    if at_a_time == 1:
+        for number, level in enumerate(levels, 1):
+            observer.stage(f"{level.name} ({number} of {len(levels)}): building")
+            level.build()
+        return
+    observer.stage(f"building {', '.join(level.name for level in levels)}")
+    with ThreadPoolExecutor(at_a_time) as pool:
+        try:
+            for building in [pool.submit(level.build) for level in levels]:
+                building.result()
+        except BaseException:  # Ctrl-C: what is being built ends with its process
+            pool.shutdown(wait=False, cancel_futures=True)
+            for level in levels:
+                level.stop()
+            raise
+
+
+def _sized(request: Request, plan: LoadPlan) -> Request:
+    """The request with the largest batch, and the longest samples where golow makes them."""
+    sized = replace(request, batch=plan.most)
+    if plan.lengths is None or request.example_inputs is not None:
+        return sized
+    return replace(sized, sequence=plan.lengths[1])
 
 
 def _names(asked: Sequence[str] | None, request: Request) -> list[str]:

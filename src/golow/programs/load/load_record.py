@@ -29,9 +29,12 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     latency: that must be held, in seconds; None without one. percentile: the share of requests that
     must hold it. rates: requests a second of the server scenario; without any, the highest rate
     that holds the latency is searched. most: samples in a batch. delay: seconds that a request
-    waits for others at most. buckets: the batch sizes that levels are compiled for. contexts:
-    batches that run at a time. seconds: of a run. repeats: rounds of runs in turn between levels.
-    patience: seconds without an answer after which a run is given up. seed: of arrivals and of the
+    waits for others at most. buckets: the batch sizes that levels are compiled for. lengths: tokens
+    of the shortest sample and of the longest; None if all samples have one size. length_buckets:
+    the lengths that levels are compiled for. contexts: batches that run at a time; each level is
+    loaded with each of these. seconds: of a run. repeats: rounds of runs in turn between levels.
+    patience: seconds without an answer after which a run is given up. url: of a service that is
+    loaded too, as the level ``http``. seed: of arrivals and of the
     order of samples, the same for all levels.
     """
 
@@ -42,11 +45,14 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     most: int = 8
     delay: float = 0.002
     buckets: tuple[int, ...] = (1, 2, 4, 8)
-    contexts: int = 1
+    lengths: tuple[int, int] | None = None
+    length_buckets: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = (1,)
     streams: int = 8
     seconds: float = 5.0
     repeats: int = 3
     patience: float = 10.0
+    url: str = ""
     seed: int = 0
 
 
@@ -56,7 +62,9 @@ class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
     closed: from the run's first batch until this one was closed. size: samples. bucket: the batch
     size that ran. left: requests that stayed in the queue. waited: of its first request, in the
     queue. assembling: copying the samples together, with padding. running: the level. answering:
-    taking the answers apart and sending them.
+    taking the answers apart and sending them. length: tokens that each row ran with; 1 if samples
+    have one size. tokens: of the samples themselves, without padding; one each if they have one
+    size.
     """
 
     closed: int
@@ -67,6 +75,13 @@ class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
     assembling: int
     running: int
     answering: int
+    length: int
+    tokens: int
+
+    @property
+    def ran(self) -> int:
+        """Tokens that the level ran, with padding."""
+        return self.bucket * self.length
 
 
 class LoadRun(Record, frozen=True, kw_only=True):
@@ -78,7 +93,8 @@ class LoadRun(Record, frozen=True, kw_only=True):
     LoadGen's schedule to its receipt of the answer. late: 99th percentile of the seconds by which
     the generator itself was late. overhead: median seconds of a request outside the queue and the
     level: transport, assembling, answering. waiting: median seconds in the queue. checked: answers
-    that golow's rule judged. valid, early_stopping: LoadGen's own words. joules: for a request.
+    that golow's rule judged. dropped: requests that got no answer. valid, early_stopping: LoadGen's
+    own words. joules: for a request.
     """
 
     scenario: Scenario
@@ -95,6 +111,7 @@ class LoadRun(Record, frozen=True, kw_only=True):
     overhead: float | None = None
     waiting: float | None = None
     checked: int = 0
+    dropped: int = 0
     valid: bool = False
     early_stopping: str = ""
     joules: float | None = None
@@ -122,12 +139,14 @@ class Peak(Record, frozen=True, kw_only=True):
 class LevelLoad(Record, frozen=True, kw_only=True):
     """One level under load.
 
-    check: of all answers of LoadGen's accuracy mode, by golow's rule. cores: that its process may
-    run on. build: seconds until it was ready. memory: bytes; ``resident`` after its first run,
-    ``resident_peak`` under it. log: last lines of its process if that failed.
+    contexts: batches that run at a time. check: of all answers of LoadGen's accuracy mode, by
+    golow's rule. cores: that its process may run on. build: seconds until it was ready. memory:
+    bytes; ``resident`` after its first run, ``resident_peak`` under it. log: last lines of its
+    process if that failed.
     """
 
     level: str
+    contexts: int = 1
     check: Check
     runs: tuple[LoadRun, ...] = ()
     peak: Peak | None = None
@@ -136,6 +155,11 @@ class LevelLoad(Record, frozen=True, kw_only=True):
     memory: tuple[Quantity, ...] = ()
     notes: tuple[str, ...] = ()
     log: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, with the number of its contexts: ``onednn x2``."""
+        return self.level if self.contexts == 1 else f"{self.level} x{self.contexts}"
 
     @property
     def failed(self) -> bool:

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from golow.compiled.checking import CallReference
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.capture.module_outputs import leaves_of
-from golow.programs.load.contexts import samples_of
+from golow.programs.load.lengths import Lengths
+from golow.programs.load.samples import Samples, samples_of
 from golow.records.comparison import Check
 from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
 from golow.workload.bundle import Bundle
 
 SHOWN = 3  # wrong samples that a verdict names
+TIE = 1e-5  # of the largest element: classes whose elements are as near may be taken for each other
 
 
 class _Arithmetic(NamedTuple):
@@ -32,19 +34,19 @@ class _Arithmetic(NamedTuple):
 class Proof:
     """The reference for every sample, and the judge of answers."""
 
-    def __init__(self, bundle: Bundle, folder: Path) -> None:
-        """folder: for files, as long as this is used. Raises `GolowError` for an output that has no
-        row for each sample."""
+    def __init__(self, bundle: Bundle, folder: Path, lengths: Lengths | None = None) -> None:
+        """folder: for files, as long as this is used. lengths: of the samples, each of which is
+        then computed alone. Raises `GolowError` for an output that has no row for each sample."""
         workload = bundle.workload
         module = torch_bundle.module(bundle).to(workload.device)
-        samples = samples_of(bundle)
-        self.count = len(samples[0])
-        size = workload.batch
+        samples = samples_of(bundle, lengths)
+        self.count = samples.count
         batches = [
-            [item[start : start + size].to(workload.device) for item in samples]
-            for start in range(0, self.count, size)
+            [item.to(workload.device) for item in batch]
+            for batch in _batches(samples, workload.batch)
         ]
-        _require_rows(module, batches[0], workload)
+        first = [item[: workload.batch].to(workload.device) for item in samples.tensors]
+        _require_rows(module, first, workload)
         arithmetic = _Arithmetic(torch.device(workload.device), workload.precision)
         state = module.state_dict()
         self._reference = CallReference(module, state, batches, arithmetic, folder, rows=True)
@@ -52,57 +54,87 @@ class Proof:
         with torch.inference_mode():
             plain = leaves_of(module(*batches[0]))
         # In half precision a level may give its outputs in either type.
-        self._forms = [[leaf[0].cpu() for leaf in of] for of in (self._reference.eager, plain)]
+        self._types = [[leaf.dtype for leaf in of] for of in (self._reference.eager, plain)]
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on answers, by the index of their sample: each must be there, and right. All
         answers to one sample are judged."""
-        missing = sorted(set(range(self.count)) - {index for index, _ in answers})
-        if missing:
-            listed = ", ".join(map(str, missing[:SHOWN]))
-            return Check(
-                verdict="differs",
-                reason=f"{len(missing)} of {self.count} answers are missing, such as of sample "
-                f"{listed}",
-            )
-        return self.judge_some(answers)
+        missing = self.missing(answers)
+        return missing if missing is not None else self.judge_some(answers)
 
-    def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
-        """The verdict on these answers alone."""
+    def missing(self, answers: Sequence[tuple[int, bytes]]) -> Check | None:
+        """The verdict if a sample has no answer; else None."""
+        missing = sorted(set(range(self.count)) - {index for index, _ in answers})
+        if not missing:
+            return None
+        listed = ", ".join(map(str, missing[:SHOWN]))
+        reason = f"{len(missing)} of {self.count} answers are missing, such as of sample {listed}"
+        return Check(verdict="differs", reason=reason)
+
+    def judge_some(self, answers: Sequence[tuple[int, bytes]], places: int | None = None) -> Check:
+        """The verdict on these answers alone. places: how many of the outputs they have, the first
+        ones; None is all."""
         found = Check(verdict="match")
         for turn in _turns(answers):
-            found = self._judged(turn)
+            found = self._judged(turn, places)
             if found.verdict != "match":
                 return found
         return found
 
-    def _judged(self, answers: Mapping[int, bytes]) -> Check:
+    def classes_of(self, index: int) -> list[int]:
+        """The largest elements of the first output for a sample, in float64, and those that float32
+        cannot tell from it."""
+        row = self._exact[f"{index}/output/0"].flatten()
+        largest = row.max()
+        tied = (largest - row <= TIE * row.abs().max()).nonzero().flatten().tolist()
+        first = int(row.argmax())
+        return [first, *(one for one in tied if one != first)]
+
+    def _judged(self, answers: Mapping[int, bytes], places: int | None) -> Check:
         """The verdict on at most one answer to each sample; the exact result stands for the
         others."""
         tensors = dict(self._exact)
         for index, content in answers.items():
-            forms = next((one for one in self._forms if _bytes(one) == len(content)), None)
-            if forms is None:
-                wanted = _bytes(self._forms[0])
+            shapes = self._shapes(index)[:places]
+            forms = [types[:places] for types in self._types]
+            types = next((one for one in forms if _bytes(one, shapes) == len(content)), None)
+            if types is None:
+                wanted = _bytes(forms[0], shapes)
                 reason = f"the answer to sample {index} has {len(content)} bytes, not {wanted}"
                 return Check(verdict="differs", reason=reason)
-            for place, tensor in enumerate(_read(content, forms)):
+            for place, tensor in enumerate(_read(content, types, shapes)):
                 tensors[f"{index}/output/{place}"] = tensor
         return self._reference.judge(tensors)
 
+    def _shapes(self, index: int) -> list[torch.Size]:
+        """Those of the outputs for a sample."""
+        places = range(len(self._types[0]))
+        return [self._exact[f"{index}/output/{place}"].shape for place in places]
 
-def _bytes(forms: Sequence[Tensor]) -> int:
-    return sum(form.nbytes for form in forms)
+
+def _batches(samples: Samples, size: int) -> list[list[Tensor]]:
+    """All samples in order: in batches of that size, or each alone if they differ in length."""
+    if samples.lengths is not None:
+        return [samples.alone(index) for index in range(samples.count)]
+    starts = range(0, samples.count, size)
+    return [[item[start : start + size] for item in samples.tensors] for start in starts]
 
 
-def _read(content: bytes, forms: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The tensors of an answer, which are like these."""
+def _bytes(types: Sequence[torch.dtype], shapes: Sequence[torch.Size]) -> int:
+    return sum(one.itemsize * shape.numel() for one, shape in zip(types, shapes, strict=True))
+
+
+def _read(
+    content: bytes, types: Sequence[torch.dtype], shapes: Sequence[torch.Size]
+) -> Iterator[Tensor]:
+    """The tensors of an answer, of these types and shapes."""
     place = 0
-    for form in forms:
-        data = bytearray(content[place : place + form.nbytes])
-        place += form.nbytes
-        flat = torch.frombuffer(data, dtype=form.dtype) if data else form.flatten()
-        yield flat.reshape(form.shape)
+    for dtype, shape in zip(types, shapes, strict=True):
+        count = dtype.itemsize * shape.numel()
+        data = bytearray(content[place : place + count])
+        place += count
+        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        yield flat.reshape(shape)
 
 
 def _turns(answers: Sequence[tuple[int, bytes]]) -> Iterator[dict[int, bytes]]:

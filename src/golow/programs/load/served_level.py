@@ -21,6 +21,7 @@ import msgspec
 
 from golow.observer import Silent
 from golow.programs.load.batcher import Batcher, Context
+from golow.programs.load.lengths import Lengths
 from golow.programs.load.load_record import ServedBatch
 from golow.programs.load.wire import Requests
 from golow.records.record import Record
@@ -33,12 +34,14 @@ COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
 
 
 class LoadRequest(Record, frozen=True, kw_only=True):
-    """Request to build a level. socket: where to wait for the load generator."""
+    """Request to build a level. socket: where to wait for the load generator. lengths: of the
+    samples, if they differ."""
 
     bundle: str
     level: str
     socket: str
     buckets: tuple[int, ...]
+    lengths: Lengths | None = None
     contexts: int
     most: int
     delay: float
@@ -60,17 +63,20 @@ class Build(Protocol):
     """Builds the contexts of a level."""
 
     def __call__(self, asked: LoadRequest) -> Sequence[Context]:
-        """The contexts, warmed up."""
+        """The contexts, which the batcher warms up."""
 
 
 def built(asked: LoadRequest) -> Sequence[Context]:
     """The contexts of golow's level of that name."""
-    from golow.programs.load.contexts import contexts_of  # imports torch
+    from golow.programs.load.contexts import Sizes, contexts_of  # imports torch
+    from golow.programs.load.samples import samples_of
     from golow.workload.bundle import Bundle
 
     cache = Path(asked.cache) if asked.cache is not None else None
     bundle = Bundle(Path(asked.bundle))
-    return contexts_of(asked.level, bundle, asked.buckets, asked.contexts, cache, Silent())
+    samples = samples_of(bundle, asked.lengths)
+    sizes = Sizes(asked.buckets, asked.contexts)
+    return contexts_of(asked.level, bundle, samples, sizes, cache, Silent())
 
 
 class ServedLevel:
@@ -94,6 +100,7 @@ class ServedLevel:
     def _load(self, asked: LoadRequest) -> None:
         contexts = self._build(asked)
         self._batcher = Batcher(contexts, asked.most, asked.delay)
+        self._batcher.wait_ready()
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(asked.socket)
         listening.listen(1)

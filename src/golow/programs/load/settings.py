@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from golow.programs.load.load_record import LoadPlan, Scenario
+from golow.programs.load.service_address import require_url
 from golow.records.errors import GolowError
 
 MODULE, EXTRA = "mlperf_loadgen", "pip install 'golow[load]'"
@@ -31,10 +32,12 @@ class LoadSettings:
     rates: Sequence[float] = ()
     max_batch: int = 8
     delay: float = 0.002
-    contexts: int = 1
+    contexts: Sequence[int] = (1,)
+    lengths: tuple[int, int] | None = None
     seconds: float = 5.0
     repeats: int = 3
     patience: float = 10.0
+    url: str = ""
     cache: Path | None = None
 
 
@@ -50,14 +53,19 @@ def plan_of(settings: LoadSettings, seed: int) -> LoadPlan:
         most=settings.max_batch,
         delay=settings.delay,
         buckets=buckets(settings.max_batch),
-        contexts=settings.contexts,
+        lengths=settings.lengths,
+        length_buckets=length_buckets(settings.lengths),
+        contexts=tuple(sorted(set(settings.contexts))),
         streams=settings.max_batch,
         seconds=settings.seconds,
         repeats=settings.repeats,
         patience=settings.patience,
+        url=settings.url,
         seed=seed,
     )
     _require_sense(plan)
+    if plan.url:
+        require_url(plan.url)
     return plan
 
 
@@ -65,6 +73,22 @@ def buckets(most: int) -> tuple[int, ...]:
     """The batch sizes that levels are compiled for: powers of two, and the largest."""
     powers = (2**power for power in range(max(1, most).bit_length()))
     return tuple(sorted({*(size for size in powers if size < most), most}))
+
+
+def length_buckets(limits: tuple[int, int] | None) -> tuple[int, ...]:
+    """The lengths that levels are compiled for: powers of two that hold the shortest sample, and
+    the longest sample. Raises `GolowError` for limits that make no sense."""
+    if limits is None:
+        return ()
+    shortest, longest = limits
+    if not 1 <= shortest <= longest:
+        raise GolowError(
+            f"no sample has {shortest} to {longest} tokens",
+            "for example --sequence 16..128.",
+            python_hint="for example lengths=(16, 128).",
+        )
+    powers = (2**power for power in range(longest.bit_length()))
+    return tuple(sorted({*(size for size in powers if shortest <= size < longest), longest}))
 
 
 def require_loadgen() -> None:
@@ -81,6 +105,10 @@ def _scenario(name: str) -> Scenario:
     raise GolowError(f"there is no scenario {name!r}", f"scenarios are {', '.join(known)}.")
 
 
+def _all_within(numbers: Sequence[int], most: int) -> bool:
+    return bool(numbers) and all(1 <= number <= most for number in numbers)
+
+
 def _require_sense(plan: LoadPlan) -> None:
     """Raise `GolowError` for numbers that make no sense, with what to type instead."""
     cores = len(os.sched_getaffinity(0))
@@ -91,7 +119,7 @@ def _require_sense(plan: LoadPlan) -> None:
         (all(0 < rate < math.inf for rate in plan.rates), "--rate", "50,100", "[50, 100]"),
         (1 <= plan.most <= LARGEST, "--max-batch", "8", "8"),
         (0 <= plan.delay < LONGEST, "--delay", "2ms", "0.002"),
-        (1 <= plan.contexts <= cores, "--contexts", "1", "1"),
+        (_all_within(plan.contexts, cores), "--contexts", "1", "1"),
         (0 < plan.seconds < math.inf, "--seconds", "5", "5"),
         (plan.repeats >= 1, "--repeats", "3", "3"),
         (0 < plan.patience < math.inf, "--patience", "10s", "10"),

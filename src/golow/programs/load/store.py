@@ -73,6 +73,8 @@ def _wrong(level: LevelLoad) -> str:
             return f"{level.level} has a latency that is not positive"
         if run.rate is not None and not 0 < run.rate < float("inf"):
             return f"{level.level} has a run at a rate of {run.rate}"
-        if any(batch.size < 1 or batch.bucket < batch.size for batch in run.batches):
+        if any(batch.size < 1 or batch.bucket < batch.size for batch in run.batches) or any(
+            not batch.size <= batch.tokens <= batch.ran for batch in run.batches
+        ):
             return f"{level.level} has a batch that is larger than its bucket"
     return ""

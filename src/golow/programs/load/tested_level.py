@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
-from golow.compiled.callable_levels import is_direct
+from golow.compiled.callable_levels import SESSIONS, is_direct, takes_any_size
 from golow.observer import Observer
-from golow.programs.load.contexts import ANY_BATCH
 from golow.programs.load.level_under_load import LevelUnderLoad, Place, Run
 from golow.programs.load.load_record import LevelLoad, LoadRun, Peak, Scenario
-from golow.programs.load.proof import Proof
+from golow.programs.load.service import NAME as SERVICE
 from golow.records.comparison import Check
 from golow.records.errors import Unsupported, WorkerFailure
 
 FIRST_RATE = 100.0  # samples a second, expected before anything is known
+
+
+class Judge(Protocol):
+    """Knows what is right."""
+
+    def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on answers, by the index of their sample: each must be there, and right."""
+
+    def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on these answers alone."""
 
 
 class TestedLevel:
@@ -28,12 +37,14 @@ class TestedLevel:
 
     __test__ = False  # pytest takes the name for a test
 
-    def __init__(self, name: str, place: Place, proof: Proof) -> None:
-        self.name, self.peak = name, None
+    def __init__(self, name: str, place: Place, proof: Judge, contexts: int = 1) -> None:
+        self._level, self._contexts, self.peak = name, contexts, None
+        self._check = Check(verdict="failed", reason="the run ended before this level")
+        self.name = LevelLoad(level=name, contexts=contexts, check=self._check).label
         self.throughput = FIRST_RATE
         self._place, self._proof = place, proof
         self._under: LevelUnderLoad | None = None
-        self._check = Check(verdict="failed", reason="the run ended before this level")
+        self._built = self._over = False
         self._runs: list[LoadRun] = []
         self._ended: LevelUnderLoad | None = None
         self._log = ""
@@ -44,7 +55,7 @@ class TestedLevel:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._close()
+        self.end()
 
     @property
     def is_loaded(self) -> bool:
@@ -56,14 +67,24 @@ class TestedLevel:
         """True if the energy of any run was measured."""
         return any(run.joules is not None for run in self._runs)
 
-    def prove(self, place: str, observer: Observer) -> None:
-        """Build it, and judge all answers of LoadGen's accuracy mode in each scenario. place: for
-        the observer, such as ``2 of 5``."""
-        observer.stage(f"{self.name} ({place}): building")
+    def build(self) -> None:
+        """Start its process and build it. Other levels may be built meanwhile, in other threads."""
         with self._recorded():
-            self._under = LevelUnderLoad(self.name, self._place)
-            self._under.load()
-            observer.stage(f"{self.name} ({place}): checking all answers")
+            under = self._under = LevelUnderLoad(self._level, self._place, self._contexts)
+            if self._over:  # stopped meanwhile
+                self.end()
+                return
+            under.load()
+            self._built = True
+
+    def prove(self, place: str, observer: Observer) -> None:
+        """Judge all answers of LoadGen's accuracy mode in each scenario, if it was built. place:
+        for the observer, such as ``2 of 5``."""
+        if self._under is None or not self._built:
+            self.end()
+            return
+        observer.stage(f"{self.name} ({place}): checking all answers")
+        with self._recorded():
             scenarios: dict[Scenario, None] = dict.fromkeys(
                 ("offline", *self._place.plan.scenarios)
             )
@@ -76,7 +97,7 @@ class TestedLevel:
                 if scenario == "offline":
                     self.throughput = found.throughput or FIRST_RATE
         if self._check.verdict != "match":
-            self._close()
+            self.end()
 
     def run(self, asked: Run) -> LoadRun | None:
         """Run LoadGen once, and keep the run; None if the level is not loaded any more."""
@@ -93,16 +114,29 @@ class TestedLevel:
             found = _failed(found, failure.message)
         self._runs.append(found)
         if found.outcome == "failed":
-            self._close()
+            self.end()
         elif asked.scenario == "offline":
             self.throughput = found.throughput or self.throughput
         return found
+
+    def stop(self) -> None:
+        """End `build`, which runs in another thread."""
+        self._over = True
+        if self._under is not None:
+            self._under.kill()
+
+    def end(self) -> None:
+        """End its process."""
+        if self._under is not None:
+            self._under.__exit__()
+            self._under, self._ended = None, self._under
 
     def record(self) -> LevelLoad:
         """Its record so far."""
         under = self._under or self._ended
         return LevelLoad(
-            level=self.name,
+            level=self._level,
+            contexts=self._contexts,
             check=self._check,
             runs=tuple(self._runs),
             peak=self.peak,
@@ -116,14 +150,21 @@ class TestedLevel:
     # ------------------------------------------------------------ implementation
 
     def _notes(self) -> Iterator[str]:
-        copies = len(self._place.plan.buckets) * self._place.plan.contexts
-        if not is_direct(self.name) and self.name.partition(":")[0] not in ANY_BATCH and copies > 1:
-            yield f"compiled for each batch size and context: {copies} copies of the weights"
-
-    def _close(self) -> None:
-        if self._under is not None:
-            self._under.__exit__()
-            self._under, self._ended = None, self._under
+        base, plan = self._level.partition(":")[0], self._place.plan
+        if base == SERVICE:
+            yield (
+                f"the service at {plan.url}, with a connection for each context; memory and cores "
+                "are those of the process that sends requests to it"
+            )
+            return
+        if is_direct(self._level) or takes_any_size(self._level):
+            return
+        sizes = len(plan.buckets) * max(1, len(plan.length_buckets))
+        if base in SESSIONS and sizes > 1:
+            yield f"compiled for each size: {sizes} copies of the weights"
+        elif base not in SESSIONS and sizes * self._contexts > 1:
+            copies = sizes * self._contexts
+            yield f"compiled for each size and context: {copies} copies of the weights"
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:

@@ -1,12 +1,8 @@
-"""The network as ONNX Runtime's quantiser makes it, as its users do: another quantisation, which
-has the statements about the original, and no verdict against golow's."""
+"""The network as ONNX Runtime's quantiser makes it, as its users do."""
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,8 @@ from torch import Tensor
 from golow.levels.peers.onnx_export import write_onnx
 from golow.levels.peers.onnxruntime import probe
 from golow.levels.peers.onnxruntime_session import import_onnxruntime, session_options
+from golow.programs.quantization.fixed_batches import joined, of_rows
+from golow.programs.quantization.quiet_libraries import quiet
 from golow.programs.quantization.samples import Samples
 from golow.records.errors import Unsupported
 from golow.workload.prepare import Prepared
@@ -36,7 +34,7 @@ class QuantizedSession:
         self._rows = prepared.workload.batch
         model, quantized = folder / "model.onnx", folder / "quantized.onnx"
         onnxruntime = import_onnxruntime()
-        with _quiet():
+        with quiet():
             write_onnx("onnxruntime", prepared.module, prepared.batches[0].inputs, model)
             _quantize(model, quantized, self._fed(samples, onnxruntime, model))
         options = session_options(onnxruntime, prepared.workload, {})
@@ -45,31 +43,23 @@ class QuantizedSession:
 
     def __call__(self, inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
         """The outputs for a batch of any size."""
-        parts = [self._run(feed) for feed in _batches(inputs, self._rows, self._names)]
-        rows = len(inputs[0])
-        columns = zip(*parts, strict=True)
-        return [torch.from_numpy(np.concatenate(column)[:rows]) for column in columns]
+        return joined(self._run, inputs, self._rows)
 
-    def _run(self, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        found: list[np.ndarray] = self._session.run(None, feed)
-        return found
+    def _run(self, batch: tuple[Tensor, ...]) -> list[Tensor]:
+        found: list[np.ndarray] = self._session.run(None, _feed(batch, self._names))
+        return [torch.from_numpy(array) for array in found]
 
     def _fed(
         self, samples: Samples, onnxruntime: Any, model: Path
     ) -> Iterator[dict[str, np.ndarray]]:
         names = [item.name for item in onnxruntime.InferenceSession(model).get_inputs()]
         for batch in samples.calibration:
-            yield from _batches(batch.inputs, self._rows, names)
+            for part in of_rows(batch.inputs, self._rows):
+                yield _feed(part, names)
 
 
-def _batches(
-    inputs: tuple[Tensor, ...], rows: int, names: Sequence[str]
-) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of so many rows; the last one is filled up with its first rows."""
-    for start in range(0, len(inputs[0]), rows):
-        parts = [tensor[start : start + rows].numpy() for tensor in inputs]
-        filled = (np.resize(part, (rows, *part.shape[1:])) for part in parts)
-        yield dict(zip(names, filled, strict=True))
+def _feed(batch: tuple[Tensor, ...], names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in zip(names, batch, strict=True)}
 
 
 @printed_to_stderr()
@@ -96,15 +86,3 @@ def _quantize(model: Path, quantized: Path, fed: Iterator[dict[str, np.ndarray]]
         activation_type=quantization.QuantType.QInt8,
         weight_type=quantization.QuantType.QInt8,
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter and the quantiser warn of what a user of golow cannot change."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(before)

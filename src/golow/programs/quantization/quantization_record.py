@@ -74,6 +74,41 @@ class TaskAccuracy(Record, frozen=True, kw_only=True):
         return "misses" if self.high < 0 else "unclear"
 
 
+class LayerGain(Record, frozen=True, kw_only=True):
+    """What keeping one layer in float32 brings back. left: the distance that is left then.
+    multiplications: of the layer, for a sample."""
+
+    path: str
+    left: float
+    multiplications: int
+
+
+class Mixture(Record, frozen=True, kw_only=True):
+    """Layers to keep in float32, and the right answers of the network then."""
+
+    keep: tuple[str, ...]
+    right: int
+
+
+class Ranking(Record, frozen=True, kw_only=True):
+    """The quantised layers, the one first that keeping brings back most, over samples of the
+    calibration.
+
+    measure: of distances to the original, of the first output, ``divergence`` or ``error`` as in
+    `OutputDistance`. distance: with all layers quantised. original_right and quantized_right: right
+    answers; None, and no proposal, without classes.
+    """
+
+    data: str
+    samples: int
+    measure: Literal["divergence", "error"]
+    distance: float
+    layers: tuple[LayerGain, ...]
+    original_right: int | None = None
+    quantized_right: int | None = None
+    proposal: Mixture | None = None
+
+
 class OtherQuantization(Record, frozen=True, kw_only=True):
     """The network by somebody else's quantiser, which makes another network of it. reason:
     why there is none."""
@@ -96,5 +131,6 @@ class Quantization(Record, frozen=True, kw_only=True):
     accuracy: TaskAccuracy | None
     original_bytes: int
     quantized_bytes: int
+    ranking: Ranking | None = None
     others: tuple[OtherQuantization, ...] = ()
     file: str = ""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from golow.lower.capture.module_outputs import leaves_of
 from golow.observer import Observer
-from golow.programs.quantization.onnxruntime_quantizer import NAME, QuantizedSession
+from golow.programs.quantization.other_quantizers import OTHERS, OtherQuantizer
+from golow.programs.quantization.outputs import Outputs, outputs_of
 from golow.programs.quantization.quantization_record import (
     Movement,
     OtherQuantization,
@@ -24,6 +23,7 @@ from golow.programs.quantization.quantization_record import (
     TaskAccuracy,
 )
 from golow.programs.quantization.samples import INPUTS, Samples, of_data, of_inputs
+from golow.programs.quantization.sensitivity import ranking
 from golow.programs.quantization.statements import AccuracyMeter, MovementMeter, is_scores
 from golow.records.errors import GolowError, Unsupported
 from golow.records.quantization import Calibration, QuantizationRule, QuantizedNetwork
@@ -32,28 +32,32 @@ from golow.storage.files import CACHE_HINT, writing
 from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
 from golow.workload.prepare import Prepared, prepare
-from golow.workload.quantization.quantize import quantized
+from golow.workload.quantization.quantize import GROUP, GROUPS, quantized
 from golow.workload.quantization.quantized_weights import read_quantized, write_quantized
 from golow.workload.request import Request
 
 GATE = 0.99
 SAMPLES = 512
-Outputs = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationSettings:
     """How to quantise. calibrate: a data set, or ``inputs``. share: of the values of an activation
     that its range must hold. samples: of the calibration. test_samples: of the statements, all of
-    the test part unless given. gate: the share of the accuracy that must be kept. rivals: whether
-    other quantisers are tried as well."""
+    the test part unless given. gate: the share of the accuracy that must be kept. group: inputs
+    that share a scale of ``int4-weights``. keep: layers, or modules with layers, that stay as they
+    are. rank: whether to find out which layers the network
+    loses most in. rivals: whether other quantisers are tried as well."""
 
     calibrate: str
     rule: QuantizationRule = "int8"
+    group: int = GROUP
+    keep: Sequence[str] = ()
     share: float = 1.0
     samples: int = SAMPLES
     test_samples: int | None = None
     gate: float = GATE
+    rank: bool = False
     rivals: bool = False
     data_root: Path | None = None
     cache: Path | None = None
@@ -81,6 +85,8 @@ def quantize(
         settings.rule,
         lambda: (batch.inputs for batch in samples.calibration),
         settings.share,
+        settings.keep,
+        settings.group,
     )
     network = QuantizedNetwork(
         model=prepared.workload.model,
@@ -94,7 +100,11 @@ def quantize(
     movement, accuracy = stated(
         outputs_of(original), outputs_of(made.module.eval()), samples, settings.gate
     )
-    others = (_other(prepared, samples, settings, observer),) if settings.rivals else ()
+    ranked = None
+    if settings.rank:
+        ranked = ranking(original, made, samples, settings.gate, observer)
+    quantizers = OTHERS if settings.rivals else ()
+    others = tuple(_other(one, prepared, samples, settings, observer) for one in quantizers)
     created = datetime.now(UTC)
     record = Quantization(
         id=f"{created:%Y%m%d-%H%M%S}-{file_name(network.model, LONGEST_PART)}-{settings.rule}",
@@ -105,6 +115,7 @@ def quantize(
         accuracy=accuracy,
         original_bytes=_bytes(original),
         quantized_bytes=_bytes(made.module),
+        ranking=ranked,
         others=others,
         file=str(file),
     )
@@ -148,28 +159,21 @@ def stated(
 
 
 def _other(
-    prepared: Prepared, samples: Samples, settings: QuantizationSettings, observer: Observer
+    quantizer: OtherQuantizer,
+    prepared: Prepared,
+    samples: Samples,
+    settings: QuantizationSettings,
+    observer: Observer,
 ) -> OtherQuantization:
-    """Quantise the network by ONNX Runtime's quantiser."""
-    observer.stage("quantising by ONNX Runtime")
+    name = quantizer.name
+    observer.stage(f"quantising by {name}")
     try:
         with scratch_folder() as folder:
-            session = QuantizedSession(prepared, samples, folder)
-            found = stated(outputs_of(prepared.module), session, samples, settings.gate)
+            moved = quantizer.make(prepared, samples, folder)
+            found = stated(outputs_of(prepared.module), moved, samples, settings.gate)
     except Unsupported as error:
-        return OtherQuantization(name=NAME, reason=error.reason)
-    return OtherQuantization(name=NAME, movement=found[0], accuracy=found[1])
-
-
-def outputs_of(module: nn.Module) -> Outputs:
-    """The module's outputs for a batch, in PyTorch."""
-
-    def call(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        with torch.inference_mode():
-            found: Any = module(*inputs)
-        return leaves_of(found)
-
-    return call
+        return OtherQuantization(name=name, reason=error.reason)
+    return OtherQuantization(name=name, movement=found[0], accuracy=found[1])
 
 
 def _prepared(
@@ -216,6 +220,11 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         raise GolowError(
             f"{request.weights} is a quantised network already",
             "give the weights it was made from.",
+        )
+    if settings.group not in GROUPS:
+        raise GolowError(
+            f"groups of {settings.group} inputs",
+            f"--group is one of {', '.join(map(str, GROUPS))}.",
         )
     if not 0.5 <= settings.share <= 1:
         raise GolowError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from golow.compiled.callable_levels import IN_TORCH
+from golow.levels import ladder
 from golow.programs.comparison.recommended import faster, recommended, right, wrong_eager
 from golow.records.comparison import Comparison, Run
+from golow.report.comparison.busy import remedy
 from golow.report.comparison.gpu import gpu_advice
 from golow.report.comparison.untried import untried_advice
 from golow.report.recipes import Recipe, lines_to_paste
@@ -52,9 +54,13 @@ def offers(comparison: Comparison) -> list[Offer]:
     return found
 
 
+def _baseline(comparison: Comparison) -> str:
+    return ladder.baseline(comparison.workload.ranks)
+
+
 def _saved(run: Run, comparison: Comparison) -> str:
     """Time that a level saves in a training script; empty without eager's time."""
-    eager = next((one for one in comparison.runs if one.level == "eager"), None)
+    eager = next((one for one in comparison.runs if one.level == _baseline(comparison)), None)
     if run.ratio is None or eager is None or eager.time is None:
         return ""
     share = 1 - run.ratio.value
@@ -64,7 +70,8 @@ def _saved(run: Run, comparison: Comparison) -> str:
 
 def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
     """Advice where eager is wrong: the fault, and a level that is right."""
-    said = [f"Eager itself is wrong: {eager.check.words}."]
+    name = eager.level
+    said = [f"{name[0].upper()}{name[1:]} itself is wrong: {eager.check.words}."]
     best, what = recommended(comparison), _MODES[comparison.workload.mode]
     if best is None:
         return [*said, "No other level passed the check and has enough rounds."]
@@ -72,16 +79,17 @@ def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
     among = "the only level that is right" if count == 1 else f"the fastest of {count} right levels"
     return [
         *said,
-        f"Use {best.level} for {what} at this size: it is {among}. Ratios are relative to eager's "
+        f"Use {best.level} for {what} at this size: it is {among}. Ratios are relative to {name}'s "
         f"time, although its results are wrong.",
     ]
 
 
 def _which_level(comparison: Comparison) -> str:
     runs = {run.level: run for run in comparison.runs}
-    eager = runs.get("eager")
+    name = _baseline(comparison)
+    eager = runs.get(name)
     if eager is None or eager.time is None:
-        return "No advice: eager was not timed, so there is nothing to compare with."
+        return f"No advice: {name} was not timed, so there is nothing to compare with."
     proven = right(comparison)
     best, what = recommended(comparison), _MODES[comparison.workload.mode]
     if best is None:
@@ -91,11 +99,11 @@ def _which_level(comparison: Comparison) -> str:
         unclear = [r.level for r in proven if r.ratio is not None and r.ratio.word == "unclear"]
         if unclear:
             return (
-                f"No level is clearly faster than eager for {what} at this size, but "
-                f"{', '.join(unclear)} stayed unclear: allow a longer time limit."
+                f"No level is clearly faster than {name} for {what} at this size, but "
+                f"{', '.join(unclear)} stayed unclear: {remedy(comparison)}"
             )
         verb = "is" if len(others) == 1 else "are"
-        stay = f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."
+        stay = f"Stay with {name} for {what} at this size: {', '.join(others)} {verb} not faster."
         return " ".join([stay, *untried_advice(comparison, proven)])
     cheaper = _cheaper(best, faster(comparison))
     return " ".join([_use(best, eager, what), *_costs(best), *cheaper])
@@ -103,25 +111,27 @@ def _which_level(comparison: Comparison) -> str:
 
 def _why_none(comparison: Comparison) -> str:
     """Why no level has a ratio to eager, although eager has a time."""
-    others = [run for run in comparison.runs if run.level != "eager"]
+    name = _baseline(comparison)
+    others = [run for run in comparison.runs if run.level != name]
     matching = [run.level for run in others if run.check.verdict == "match" and run.time]
     if matching:
         verb = "has" if len(matching) == 1 else "have"
         return (
-            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: allow a "
-            "longer time limit."
+            f"{', '.join(matching)} passed the check but {verb} too few rounds to compare: "
+            f"{remedy(comparison)}"
         )
     if not others:
-        return "eager is the only level that ran."
-    return "no level other than eager passed the check."
+        return f"{name} is the only level that ran."
+    return f"no level other than {name} passed the check."
 
 
 def _use(best: Run, eager: Run, what: str) -> str:
     assert best.ratio is not None and best.time is not None and eager.time is not None  # noqa: S101
     saved = eager.time.value * (1 - best.ratio.value)
     return (
-        f"Use {best.level} for {what} at this size: it saves {1 - best.ratio.value:.0%} of eager's "
-        f"time, {seconds_text(saved)} of {seconds_text(eager.time.value)} per iteration."
+        f"Use {best.level} for {what} at this size: it saves {1 - best.ratio.value:.0%} of "
+        f"{eager.level}'s time, {seconds_text(saved)} of {seconds_text(eager.time.value)} per "
+        "iteration."
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from golow.levels import ladder
 from golow.programs.comparison.figures import percentiles, throughput
 from golow.records.comparison import Comparison, Run, TensorError
 from golow.records.errors import GolowError
@@ -52,7 +53,12 @@ class Column(NamedTuple):
 
 def all_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Every column that this comparison can have, in the order of the table."""
-    return GPU_COLUMNS if is_on_gpu(comparison) else CPU_COLUMNS
+    found = GPU_COLUMNS if is_on_gpu(comparison) else CPU_COLUMNS
+    if (ranks := comparison.workload.ranks) == 1:
+        return found
+    over = f"over {ladder.baseline(ranks)}"
+    ratio = _RATIO._replace(title=f"{over}\n(interval)", label=f"time {over}")
+    return tuple(ratio if column is _RATIO else column for column in found)
 
 
 def chosen_columns(comparison: Comparison, names: Sequence[str]) -> tuple[Column, ...]:
@@ -113,7 +119,7 @@ def _time_text(run: Run) -> str:
 def _ratio_text(run: Run) -> Text:
     if run.ratio is None:
         return Text("-")
-    if run.level == "eager":
+    if run.level == ladder.baseline(run.workload.ranks):
         wrong = run.check.verdict != "match"
         return Text("1\nwrong", style=STYLES["differs"]) if wrong else Text("1")
     text = Text(f"{run.ratio.value:.3f} ")
@@ -151,7 +157,7 @@ def _build_text(run: Run) -> str:
 
 
 def _payback_text(run: Run) -> str:
-    if run.level == "eager" or run.ratio is None:
+    if run.level == ladder.baseline(run.workload.ranks) or run.ratio is None:
         return "-"
     if run.payback_iterations is None:
         return "-" if run.ratio.word == "unclear" else "never"

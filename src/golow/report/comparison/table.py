@@ -25,6 +25,7 @@ from golow.report.comparison.columns import (
 )
 from golow.report.comparison.gpu import gpu_text, is_on_gpu, render_gpu, throttled_share
 from golow.report.comparison.inputs import inputs_text
+from golow.report.comparison.ranks import ranks_text
 from golow.report.console import fits, level_text, wide_console
 from golow.report.layers import has_layers, render_layers
 from golow.report.units import seconds_text, share_text
@@ -145,6 +146,8 @@ def footnotes(comparison: Comparison) -> list[str]:
     if any(run.conditions.rounds_used == "all" for run in comparison.runs):
         disturbed = "contended or throttled" if is_on_gpu(comparison) else "contended"
         found.append(f"*: too few clean rounds; {disturbed} ones are included")
+    if comparison.workload.ranks > 1:
+        found.append(ranks_text(comparison))
     if any(run.quantity("device_added") is not None for run in comparison.runs):
         found.append("+: increase of the GPU memory in use since the level started")
     worst = [run.check.worst for run in comparison.runs if run.check.worst is not None]

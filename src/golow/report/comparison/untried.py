@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from golow.levels.choices import all_choices
-from golow.levels.ladder import BASELINE
+from golow.levels.ladder import BASELINE, BASELINE_OF_RANKS
 from golow.programs.comparison.repeat_command import again
 from golow.records.comparison import Comparison, Run
 
@@ -22,7 +22,7 @@ def untried_advice(comparison: Comparison, runs: Sequence[Run]) -> list[str]:
     left: dict[str, list[str]] = {}
     for run in runs:
         level = _parts(run.level)[0]
-        if level != BASELINE:
+        if level not in (BASELINE, BASELINE_OF_RANKS):
             left.setdefault(level, _untried(run, comparison))
     levels = [level for level in left if left[level]]
     if not levels:

@@ -48,6 +48,7 @@ def _row(found: Generation, case: TextCase, run: TextRun) -> dict[str, Any]:
         "model": work.model,
         "level": run.level,
         "precision": work.precision,
+        "device": work.device,
         "batch": work.batch,
         "prompt": work.prompt,
         "tokens": work.tokens,
@@ -66,5 +67,5 @@ def _row(found: Generation, case: TextCase, run: TextRun) -> dict[str, Any]:
         "departs_at": run.departure.token if run.departure else None,
         "replayed_tokens": run.replayed,
     }
-    names = ("start", "resident", "resident_peak", "package_energy")
-    return row | {name: run.figure(name) for name in names}
+    names = ("start", "resident", "resident_peak", "package_energy", "gpu_energy")
+    return row | {name: run.figure(name) for name in names} | {"device_bytes": run.figure("device")}

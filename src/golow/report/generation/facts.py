@@ -19,7 +19,7 @@ def title(found: Generation) -> str:
     parts = [
         f"{work.model}, {work.tokens} tokens behind {work.prompt}",
         f"batch {batches}",
-        "bf16" if work.precision == "bf16" else "float32",
+        "float32" if work.precision == "default" else work.precision,
     ]
     sampling = work.sampling
     if not sampling.is_greedy:
@@ -33,7 +33,8 @@ def conditions(found: Generation) -> str:
     """Where it was measured, on what, and until when."""
     machine, work = found.environment, found.cases[0].workload
     threads = f"{work.threads} thread{'s' if work.threads != 1 else ''}"
-    lines = [f"{machine.cpu_model}, {threads}, torch {machine.versions.get('torch', '?')}"]
+    where = ", ".join(dict.fromkeys(machine.gpu)) if work.device == "cuda" else machine.cpu_model
+    lines = [f"{where or 'a GPU'}, {threads}, torch {machine.versions.get('torch', '?')}"]
     lines.append(f"{work.parameters:,} parameters ({work.initialisation}); intervals are 95%")
     if found.interrupted:
         lines.append("interrupted: partial results")

@@ -64,7 +64,7 @@ def level_table(found: Generation, case: TextCase) -> Table:
     table.add_column(f"batch {batch}", overflow="fold")
     table.add_column("check", no_wrap=True)
     titles = ["first", "token", "p99", "tok/s", *(["/user"] if batch > 1 else []), "roof"]
-    titles += ["J/tok"] if any(run.figure("package_energy") for run in case.runs) else []
+    titles += ["J/tok"] if any(run.energy for run in case.runs) else []
     titles += ["memory", "start"]
     for name in titles:
         table.add_column(name, justify="right", no_wrap=True)
@@ -84,8 +84,8 @@ def _cells(found: Generation, case: TextCase, run: TextRun, titles: list[str]) -
         "tok/s": MISSING if rate is None else rate_text(rate),
         "/user": MISSING if rate is None else rate_text(rate / batch),
         "roof": share_text(roof_share(found, case, run)),
-        "J/tok": f"{run.figure('package_energy') or 0:.2g}",
-        "memory": bytes_text(run.figure("resident")),
+        "J/tok": f"{run.energy or 0:.2g}",
+        "memory": bytes_text(run.memory),
         "start": start_text(run),
     }
     yield from (texts[title] for title in titles)

@@ -38,7 +38,9 @@ class Row(Record, frozen=True, kw_only=True):
     p999: float | None = None
     throughput: float | None = None
     batch: float | None = None
+    padding: float | None = None
     queue: int | None = None
+    dropped: int | None = None
     waiting: float | None = None
     batcher: float | None = None
     joules: float | None = None
@@ -60,7 +62,7 @@ def write_tables(found: LoadTest, folder: Path) -> None:
 
 
 def _rows(found: LoadTest) -> Iterator[Row]:
-    verdicts = {level.level: level.check.verdict for level in found.levels}
+    verdicts = {level.label: level.check.verdict for level in found.levels}
     scenarios: tuple[Scenario, ...] = get_args(Scenario)
     base = Row(model=found.workload.model, device=found.workload.device, level="", verdict="failed")
     for scenario in scenarios:
@@ -81,7 +83,9 @@ def _rows(found: LoadTest) -> Iterator[Row]:
                 p999=quoted.get(0.999),
                 throughput=row.throughput,
                 batch=row.batch,
+                padding=row.padding,
                 queue=row.queue,
+                dropped=row.dropped,
                 waiting=row.waiting,
                 batcher=row.overhead,
                 joules=row.joules,
@@ -91,7 +95,7 @@ def _rows(found: LoadTest) -> Iterator[Row]:
             rate = level.peak.rate
             yield msgspec.structs.replace(
                 base,
-                level=level.level,
+                level=level.label,
                 verdict=level.check.verdict,
                 scenario="search",
                 highest_rate=rate.value,
@@ -99,4 +103,4 @@ def _rows(found: LoadTest) -> Iterator[Row]:
                 highest_rate_high=rate.high,
             )
         elif level.check.verdict != "match":
-            yield msgspec.structs.replace(base, level=level.level, verdict=level.check.verdict)
+            yield msgspec.structs.replace(base, level=level.label, verdict=level.check.verdict)

@@ -24,10 +24,11 @@ class Row(NamedTuple):
 
     percentiles: by share; None where runs did not end. apart: from the first level, by share.
     throughput: answers a second, with the ends of its interval if there are several rounds. batch:
-    mean samples in a batch. queue: most requests that stayed behind a batch. busy: the time in
-    which the level ran, as a share, of all contexts. waiting, overhead: median seconds in the
-    queue, and outside queue and level. late: 99th percentile of seconds by which the generator was
-    late.
+    mean samples in a batch. padding: tokens or samples that ran and were nobody's, as a share.
+    queue: most requests that stayed behind a batch. dropped: requests without an answer. busy: the
+    time in which the level ran, as a share, of all contexts. waiting, overhead: median seconds in
+    the queue, and outside queue and level. late: 99th percentile of seconds by which the generator
+    was late.
     """
 
     level: str
@@ -41,7 +42,9 @@ class Row(NamedTuple):
     throughput: float | None
     throughput_ends: tuple[float, float] | None
     batch: float | None
+    padding: float | None
     queue: int | None
+    dropped: int
     busy: float | None
     waiting: float | None
     overhead: float | None
@@ -58,7 +61,7 @@ def rows(found: LoadTest, scenario: Scenario) -> Iterator[Row]:
             runs = level.of(scenario, rate)
             if runs:
                 first = runs if first is None else first
-                yield _row(level.level, runs, first, found.plan.seed)
+                yield _row(level.label, runs, first, found.plan.seed)
 
 
 def best_runs(level: LevelLoad) -> list[LoadRun]:
@@ -96,6 +99,8 @@ def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Ro
         throughput=median(throughputs) if throughputs else None,
         throughput_ends=median_interval(throughputs, seed),
         batch=mean(batch.size for batch in batches) if batches else None,
+        padding=_padding(batches),
+        dropped=sum(run.dropped for run in runs),
         queue=max(batch.left for batch in batches) if batches else None,
         busy=_busy(runs),
         waiting=_median(run.waiting for run in runs),
@@ -103,6 +108,11 @@ def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Ro
         late=max(lates) if lates else None,
         joules=_median(run.joules for run in runs),
     )
+
+
+def _padding(batches: Sequence[ServedBatch]) -> float | None:
+    ran = sum(batch.ran for batch in batches)
+    return 1 - sum(batch.tokens for batch in batches) / ran if ran else None
 
 
 def _busy(runs: list[LoadRun]) -> float | None:

@@ -57,7 +57,7 @@ def rate_figure(found: LoadTest) -> Figure:
     for panel, share in zip(drawn, shares, strict=False):
         panel.set_title(percentile_text(share))
         _draw_rates(panel, found, share)
-    legend(figure, [level.level for level in found.levels if points(level, 0.5)])
+    legend(figure, [level.label for level in found.levels if points(level, 0.5)])
     reading = "Bars: 99% ends. A percentile is drawn where early stopping allows to quote it."
     caption(figure, Caption(_lines(found, "latency of requests over their rate"), [reading]))
     return figure
@@ -70,7 +70,7 @@ def _draw_rates(panel: Axes, found: LoadTest, share: float) -> None:
         if not drawn:
             continue
         some = True
-        colour, marker, line = look(level.level)
+        colour, marker, line = look(level.label)
         values = [1e3 * one.latency for one in drawn]
         lows = [
             max(0.0, v - 1e3 * (one.low or one.latency))
@@ -104,7 +104,7 @@ def busy_figure(found: LoadTest) -> Figure:
     _draw_shares(shares, shown)
     _draw_sizes(sizes, shown)
     _draw_queues(waiting, shown)
-    legend(figure, [level.level for level in shown])
+    legend(figure, [level.label for level in shown])
     at = ", ".join(f"{one.level} at {rate_text(busiest(one)[0].rate or 0.0)}/s" for one in shown)
     lines = [*_lines(found, "each level at the highest rate that it bore"), visible(at)]
     caption(figure, Caption(lines, ["The queue is that of the last run, the most in each part."]))
@@ -116,7 +116,7 @@ def _draw_shares(panel: Axes, shown: Sequence[LevelLoad]) -> None:
     from matplotlib.ticker import FuncFormatter
 
     for level in shown:
-        colour, _, line = look(level.level)
+        colour, _, line = look(level.label)
         drawn = distribution(busiest(level))
         times = [1e3 * one for one, _ in drawn]
         panel.plot(times, [share for _, share in drawn], color=colour, linestyle=line)
@@ -131,7 +131,7 @@ def _draw_queues(panel: Axes, shown: Sequence[LevelLoad]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for level in shown:
-        colour, _, line = look(level.level)
+        colour, _, line = look(level.label)
         moments = queue(busiest(level)[-1])
         times, left = [one for one, _ in moments], [left for _, left in moments]
         panel.plot(times, left, color=colour, linestyle=line, drawstyle="steps-post")
@@ -149,7 +149,7 @@ def _draw_sizes(panel: Axes, shown: Sequence[LevelLoad]) -> None:
     for number, level in enumerate(shown):
         found = batch_sizes(busiest(level))
         places = [every.index(size) + (number + 0.5) * width - 0.4 for size in found]
-        panel.bar(places, list(found.values()), width, color=look(level.level).colour)
+        panel.bar(places, list(found.values()), width, color=look(level.label).colour)
     step = max(1, len(every) // FEW)
     panel.set(xlabel="samples in a batch", ylabel="share of batches", title="batch sizes")
     panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

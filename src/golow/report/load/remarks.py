@@ -26,15 +26,18 @@ def remarks(found: LoadTest) -> Iterator[str]:
         least = ", ".join(f"p{100 * share:g} {needed(share):,}" for share in unclear)
         yield f"unclear: too few requests for LoadGen's early stopping; at least: {least}"
     yield from _late(found)
+    yield ("padding: tokens (or samples, if all have one size) that ran for nobody")
     yield (
         "wait: in the batcher's queue; batcher: transport, padding, and taking answers apart; "
         "both are medians"
     )
-    notes = [(note, level.level) for level in found.levels for note in level.notes]
+    notes = [(note, level.label) for level in found.levels for note in level.notes]
     for note in dict.fromkeys(note for note, _ in notes):
         yield f"{', '.join(level for one, level in notes if one == note)}: {note}"
     if found.energy_missing:
         yield f"no energy: {found.energy_missing}"
+    if any(run.dropped for level in found.levels for run in level.runs):
+        yield "dropped: requests that still had no answer when LoadGen ended the run"
 
 
 def _unclear(found: LoadTest) -> set[float]:
@@ -56,7 +59,7 @@ def _late(found: LoadTest) -> Iterator[str]:
         for run in level.runs:
             if run.late is not None and run.latencies and run.scenario == "server":
                 middle = sorted(run.latencies)[len(run.latencies) // 2] / 1e9
-                worst[level.level] = max(worst.get(level.level, 0.0), run.late / middle)
+                worst[level.label] = max(worst.get(level.label, 0.0), run.late / middle)
     late = [f"{level} {share_text(share)}" for level, share in worst.items() if share > LATE]
     if late:
         yield (

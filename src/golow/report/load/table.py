@@ -3,7 +3,7 @@ rates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from rich import box
@@ -52,7 +52,8 @@ def render(found: LoadTest, console: Console | None = None) -> None:
         listed = list(rows(found, scenario))
         if listed:
             console.print(Text(title(found, scenario), style="bold"))
-            console.print(scenario_table(found, scenario, listed))
+            console.print(scenario_table(scenario, listed))
+            console.print(served_table(scenario, listed))
             for line in differences(listed):
                 console.print(Text(line))
     if any(level.peak for level in found.levels):
@@ -73,7 +74,8 @@ def conditions(found: LoadTest) -> str:
     """Machine, batcher and runs."""
     plan, machine = found.plan, found.environment
     threads = f"{found.workload.threads} thread{'s' if found.workload.threads != 1 else ''}"
-    contexts = f"{plan.contexts} context{'s' if plan.contexts != 1 else ''}"
+    contexts = " and ".join(map(str, plan.contexts))
+    contexts += f" context{'s' if plan.contexts != (1,) else ''}"
     torch = machine.versions.get("torch", "?")
     searched = (len(level.peak.rounds) for level in found.levels if level.peak)
     rounds = max(plan.repeats, *searched, 1)
@@ -83,11 +85,20 @@ def conditions(found: LoadTest) -> str:
             f"{machine.cpu_model}, {threads} a level, torch {torch}, {found.generator}",
             f"batches of up to {plan.most}, compiled for {', '.join(map(str, plan.buckets))}, "
             f"delay of up to {seconds_text(plan.delay) if plan.delay else '0'}, {contexts}",
-            f"{found.samples} samples, runs of {seconds_text(plan.seconds)} or longer, "
+            f"{found.samples} samples{_lengths(found)}, "
+            f"runs of {seconds_text(plan.seconds)} or longer, "
             f"{rounds} round{'s' if rounds != 1 else ''} in turn"
             f"{holds if plan.latency is not None else ''}",
         )
     )
+
+
+def _lengths(found: LoadTest) -> str:
+    if found.plan.lengths is None:
+        return ""
+    shortest, longest = found.plan.lengths
+    sizes = ", ".join(map(str, found.plan.length_buckets))
+    return f" of {shortest} to {longest} tokens, compiled for {sizes}"
 
 
 def title(found: LoadTest, scenario: Scenario) -> str:
@@ -108,7 +119,7 @@ def level_table(found: LoadTest) -> Table:
     for level in found.levels:
         sizes = {item.name: item.value for item in level.memory}
         table.add_row(
-            level_text(level.level),
+            level_text(level.label),
             Text(level.check.word, style=STYLES[level.check.verdict]),
             seconds_text(level.build),
             bytes_text(sizes.get("resident")),
@@ -120,36 +131,55 @@ def level_table(found: LoadTest) -> Table:
     return table
 
 
-def scenario_table(found: LoadTest, scenario: Scenario, listed: list[Row]) -> Table:
-    """A row a level, at each rate."""
-    server, energy = scenario == "server", any(row.joules for row in listed)
+def scenario_table(scenario: Scenario, listed: list[Row]) -> Table:
+    """A row a level, at each rate: latencies, rates and energy."""
+    names = [] if scenario == "offline" else [f"{percentile_text(p)}\nms" for p in PERCENTILES]
+    names += ["samples\n/s", "energy a\nrequest"]
+    if scenario == "server":
+        names = ["result", *names]
+    return _by_rate(scenario, listed, names, _outcome_cells)
+
+
+def served_table(scenario: Scenario, listed: list[Row]) -> Table:
+    """A row a level, at each rate: how the batcher served the requests."""
+    names = ["batch", "padding", "queue", "dropped", "level\nbusy", "wait\nms", "batcher\nms"]
+    return _by_rate(scenario, listed, names, _served_cells)
+
+
+def _by_rate(
+    scenario: Scenario,
+    listed: list[Row],
+    names: Sequence[str],
+    cells: Callable[[Row], Iterator[str]],
+) -> Table:
+    server = scenario == "server"
     table = _table("level")
-    titles = ["rate\nasked", "result"] if server else []
-    titles += [] if scenario == "offline" else [f"{percentile_text(p)}\nms" for p in PERCENTILES]
-    titles += ["samples\n/s", "batch", "queue", "level\nbusy", "wait\nms", "batcher\nms"]
-    titles += ["energy\na request"] if energy else []
-    for name in titles:
+    for name in [*(["rate\nasked"] if server else []), *names]:
         table.add_column(name, justify="right", no_wrap=True)
     before: float | None = None
     for row in listed:
         if before is not None and row.rate != before:
             table.add_section()
         before = row.rate
-        cells = [level_text(row.level)]
-        if server:
-            cells += [rate_text(row.rate or 0.0), row.outcome]
-        if scenario != "offline":
-            cells += [_percentile(row.percentiles[share]) for share in PERCENTILES]
-        cells += list(_served(row))
-        cells += [joules_text(row.joules)] if energy else []
-        table.add_row(*cells)
+        rate = [rate_text(row.rate or 0.0)] if server else []
+        table.add_row(level_text(row.level), *rate, *cells(row))
     return table
 
 
-def _served(row: Row) -> Iterator[str]:
+def _outcome_cells(row: Row) -> Iterator[str]:
+    if row.scenario == "server":
+        yield row.outcome
+    if row.scenario != "offline":
+        yield from (_percentile(row.percentiles[share]) for share in PERCENTILES)
     yield rate_text(row.throughput) if row.throughput is not None else MISSING
+    yield joules_text(row.joules)
+
+
+def _served_cells(row: Row) -> Iterator[str]:
     yield f"{row.batch:.1f}" if row.batch is not None else MISSING
+    yield share_text(row.padding)
     yield f"{row.queue:,}" if row.queue is not None else MISSING
+    yield f"{row.dropped:,}"
     yield share_text(row.busy)
     yield milliseconds_text(row.waiting) if row.waiting is not None else MISSING
     yield milliseconds_text(row.overhead) if row.overhead is not None else MISSING
@@ -197,13 +227,13 @@ def peak_table(found: LoadTest) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for level in found.levels:
         if level.peak is not None:
-            table.add_row(level_text(level.level), *_peak_cells(level))
+            table.add_row(level_text(level.label), *_peak_cells(level))
     return table
 
 
 def first_searched(found: LoadTest) -> str:
     """The level that ratios of rates are to."""
-    return next((one.level for one in found.levels if one.peak and one.peak.rate), MISSING)
+    return next((one.label for one in found.levels if one.peak and one.peak.rate), MISSING)
 
 
 def _peak_cells(level: LevelLoad) -> Iterator[str]:
@@ -228,13 +258,13 @@ def reasons(found: LoadTest) -> Iterator[str]:
     """Why levels were not loaded, or failed under load, or hold no rate."""
     for level in found.levels:
         if level.check.verdict != "match":
-            yield f"{level.level}: {level.check.verdict}: {level.check.words}"
+            yield f"{level.label}: {level.check.verdict}: {level.check.words}"
         for run in level.runs:
             if run.outcome == "failed":
                 at = f" at {rate_text(run.rate)} requests/s" if run.rate else ""
-                yield f"{level.level}: failed in {run.scenario}{at}: {run.reason}"
+                yield f"{level.label}: failed in {run.scenario}{at}: {run.reason}"
         if level.peak is not None and level.peak.rate is None:
-            yield f"{level.level}: no rate: {level.peak.reason}"
+            yield f"{level.label}: no rate: {level.peak.reason}"
 
 
 def _table(first: str) -> Table:

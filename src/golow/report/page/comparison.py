@@ -10,6 +10,7 @@ from rich.text import Text
 from golow.programs.comparison.recommended import recommended
 from golow.records.comparison import Comparison, Run, TensorError
 from golow.report.comparison.advice import advice, offers
+from golow.report.comparison.busy import is_busy
 from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
 from golow.report.comparison.gpu import gpu_text, is_on_gpu
 from golow.report.comparison.table import conditions, footnotes, workload_text
@@ -79,7 +80,7 @@ def _trust(found: Comparison) -> str:
         text += f", up to {share_text(max(throttled))} of a level's were throttled"
     ended = race.stopped_because
     text += {"interval": ".", "interrupted": "; interrupted."}.get(ended, f"; ended by: {ended}.")
-    if race.contended_share > 0.2:
+    if is_busy(found):
         text += " The machine was busy: treat small differences with care."
     return text
 

@@ -19,6 +19,7 @@ from golow.report.load.table import (
     percentile_text,
     reasons,
     scenario_table,
+    served_table,
 )
 from golow.report.load.table import (
     title as scenario_title,
@@ -47,8 +48,9 @@ def _load(found: LoadTest) -> Iterator[Block]:
     for scenario in found.plan.scenarios:
         listed = list(rows(found, scenario))
         if listed:
-            shown = scenario_table(found, scenario, listed)
+            shown = scenario_table(scenario, listed)
             yield blocks.table_of(shown, scenario_title(found, scenario))
+            yield blocks.table_of(served_table(scenario, listed), "How it was served")
             yield from map(blocks.paragraph, differences(listed))
     yield blocks.table_of(level_table(found), "Levels")
     for reason in reasons(found):
@@ -63,7 +65,7 @@ def _curve(found: LoadTest, share: float) -> Iterator[Block]:
     for level in found.levels:
         drawn: list[Point] = points(level, share)
         if drawn:
-            lines.append(blocks.line(level.level, [(one.rate, 1e3 * one.latency) for one in drawn]))
+            lines.append(blocks.line(level.label, [(one.rate, 1e3 * one.latency) for one in drawn]))
     if lines:
         text = percentile_text(share)
         yield blocks.chart(f"Latency, {text}", "requests/s", f"{text} (ms)", lines)

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from golow.programs.quantization.quantization_record import (
+    Mixture,
     Movement,
     OutputDistance,
     Quantization,
+    Ranking,
     Share,
     TaskAccuracy,
 )
@@ -23,11 +25,14 @@ from golow.report.console import wide_console
 from golow.report.units import bytes_text
 
 OPTIONS = {"in_channels": "--channels", "classes": "--classes", "resolution": "--resolution"}
+SHOWN = 10
+"""Layers of a ranking in the text; the record has all."""
 PROGRAM, NETWORK, TASK = (
     "1. Is the program right?",
     "2. How far is the quantised network from the original?",
     "3. What does it cost in the task?",
 )
+LAYERS = "Which layers lose most?"
 
 
 def render(record: Quantization, console: Console | None = None) -> None:
@@ -65,7 +70,10 @@ def described(record: Quantization) -> Iterator[str]:
 def network_text(network: QuantizedNetwork) -> str:
     """The number of layers, and where the scales of activations are from."""
     layers = f"{len(network.layers)} layer{'s' if len(network.layers) != 1 else ''}"
+    groups = sorted({layer.group for layer in network.layers if layer.group})
     text = f"{layers} with int8 weights, a scale for each output"
+    if groups:
+        text = f"{layers} with int4 weights, a scale for each {groups[0]} inputs of an output"
     found = network.calibration
     if found is None:
         return f"{text}; activations are not quantised"
@@ -81,6 +89,8 @@ def statements(record: Quantization) -> Iterator[tuple[str, list[str]]]:
     yield PROGRAM, [_program(record)]
     yield NETWORK, list(_moved(record.movement))
     yield TASK, list(_cost(record.accuracy))
+    if record.ranking is not None:
+        yield LAYERS, list(ranking_lines(record.ranking))
     for other in record.others:
         lines = [f"not measured: {other.reason}"] if other.reason else []
         if other.movement is not None:
@@ -154,3 +164,42 @@ def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
         f"gate, {accuracy.gate:.4g} of the original accuracy: {accuracy.verdict} (above it by "
         f"{accuracy.low:+.2%} to {accuracy.high:+.2%})"
     )
+
+
+def ranking_lines(ranking: Ranking) -> Iterator[str]:
+    """Yield what keeping each of the first layers brings back, and the proposal."""
+    distance = {"divergence": "Kullback-Leibler divergence", "error": "relative error"}
+    yield (
+        f"over {ranking.samples:,} samples of {ranking.data}, {distance[ranking.measure]} to the "
+        f"original: {ranking.distance:.2g}; with one layer in float32:"
+    )
+    total = sum(layer.multiplications for layer in ranking.layers) or 1
+    width = max((len(layer.path) for layer in ranking.layers[:SHOWN]), default=0)
+    for layer in ranking.layers[:SHOWN]:
+        back = 1 - layer.left / ranking.distance if ranking.distance else 0.0
+        share = layer.multiplications / total
+        yield (
+            f"{layer.path:<{width}}  {layer.left:.2g}, {back:.0%} less, for {share:.1%} of the "
+            "multiplications"
+        )
+    if ranking.proposal is None:
+        yield "no proposal: the samples have no classes; name a data set with --calibrate"
+        return
+    yield from _proposal_lines(ranking, ranking.proposal, total)
+
+
+def _proposal_lines(ranking: Ranking, proposal: Mixture, total: int) -> Iterator[str]:
+    before = (
+        f"right answers of {ranking.samples:,} samples: {ranking.original_right:,} by the "
+        f"original, {ranking.quantized_right:,} with all layers quantised"
+    )
+    if not proposal.keep:
+        yield f"{before}, which is enough for the gate: nothing needs to be kept"
+        return
+    kept = {layer.path: layer.multiplications for layer in ranking.layers}
+    share = sum(kept[path] for path in proposal.keep) / total
+    yield (
+        f"{before}, {proposal.right:,} with {len(proposal.keep)} kept, for {share:.1%} of the "
+        "multiplications:"
+    )
+    yield f"  --keep {','.join(proposal.keep)}"

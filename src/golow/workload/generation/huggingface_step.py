@@ -28,8 +28,9 @@ class HuggingFaceStep(nn.Module):
         self._cache = cache
         self._call = _Call(model)
         with torch.no_grad():  # the layers allocate their tensors when they are first called
-            token = torch.zeros(batch, 1, dtype=torch.long, device=model.device)
-            self._call(token, torch.arange(1, device=model.device), cache)
+            device = next(model.parameters()).device
+            first = torch.zeros(batch, 1, dtype=torch.long, device=device)
+            self._call(first, torch.arange(1, device=device), cache)
         self._hold()
 
     def forward(self, tokens: Tensor, position: Tensor) -> Tensor:

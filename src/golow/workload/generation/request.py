@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 from golow.records.errors import GolowError
 from golow.records.text import Sampling, TextPrecision
+from golow.records.workload import Device
 
 if TYPE_CHECKING:
     from torch import nn
 
 PROMPT, TOKENS = 64, 64
+PRECISIONS: dict[Device, tuple[TextPrecision, ...]] = {
+    "cpu": ("default", "bf16", "int8-weights", "int4-weights"),
+    "cuda": ("default", "tf32", "bf16", "fp16"),
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class TextRequest:
     ``package.module:name`` of a step module, or a module. batch: sizes, each measured apart.
     prompt, tokens: of a text, those that are given and those that are generated. text: what the
     texts begin with, instead of drawn tokens. weights: a .safetensors file. pretrained, download:
-    for ``hf:``, as in a comparison. threads: for every level.
+    for ``hf:``, as in a comparison. device: of every level. threads: for every level.
     """
 
     model: str | nn.Module
@@ -33,6 +38,7 @@ class TextRequest:
     tokens: int = TOKENS
     text: str | None = None
     precision: TextPrecision = "default"
+    device: Device = "cpu"
     sampling: Sampling = field(default_factory=Sampling)
     weights: str | Path | None = None
     classes: int | None = None
@@ -54,10 +60,14 @@ def require_sense(request: TextRequest) -> None:
         raise GolowError(
             f"{request.tokens} tokens have no step between them", "use --tokens 2 or more."
         )
-    if request.precision not in ("default", "bf16"):
+    if request.device not in PRECISIONS:
+        raise GolowError(f"there is no device {request.device!r}", "devices are cpu and cuda.")
+    known = PRECISIONS[request.device]
+    if request.precision not in known:
+        on = "a CPU" if request.device == "cpu" else "a GPU"
         raise GolowError(
-            f"texts are not generated in the precision {request.precision!r}",
-            "use --precision default (float32) or bf16.",
+            f"texts are not generated in the precision {request.precision!r} on {on}",
+            f"use --precision {', '.join(known)}; default is float32.",
         )
     require_sampling(request.sampling)
 

@@ -44,7 +44,7 @@ def explaining_errors(
     if sampling.is_greedy or draws is None:
         own = logits.gather(-1, tokens[:, None])[:, 0]
         return (logits.amax(-1) - own) / 2
-    errors = torch.zeros(len(tokens), dtype=torch.float64)
+    errors = torch.zeros(len(tokens), dtype=torch.float64, device=logits.device)
     for row in range(len(tokens)):
         part = slice(row, row + 1)
         errors[row] = _least_error(logits[part], tokens[part], sampling, draws[part])
@@ -87,7 +87,7 @@ def _candidates(scaled: Tensor, sampling: Sampling, error: float) -> tuple[Tenso
     slack = 2 * error
     values, order = scaled.sort(dim=-1, descending=True, stable=True)
     # How many tokens may be before each one, and how many must be. Equal ones are in order.
-    rank = torch.arange(size).expand(batch, size)
+    rank = torch.arange(size, device=scaled.device).expand(batch, size)
     most = torch.searchsorted(-values, slack - values, right=True) - 1
     least = torch.searchsorted(-values, -slack - values)
     if not error:

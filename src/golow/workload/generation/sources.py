@@ -11,7 +11,8 @@ from torch import nn
 
 from golow.models import ZOO
 from golow.records.errors import GolowError
-from golow.records.text import TextWorkload
+from golow.records.text import TextPrecision, TextWorkload
+from golow.records.workload import ModelSource
 from golow.storage.files import read_json
 from golow.workload.generation.alphabet import alphabet_of, tokens_of
 from golow.workload.generation.request import PROMPT, TextRequest, require_sense
@@ -26,7 +27,11 @@ from golow.workload.hub import downloads
 from golow.workload.hub.huggingface import TOKENIZERS
 from golow.workload.pickled_module import pickled
 from golow.workload.printed import printed_to_stderr
+from golow.workload.quantization.quantize import quantized
+from golow.workload.quantization.quantized_weights import with_quantized_layers
+from golow.workload.quantization.replacing import parameter_count
 from golow.workload.source import locate
+from golow.workload.trial import require_device
 from golow.workload.weights import fresh_module
 
 TRAINING = "plan.json"  # makes a folder that of a training
@@ -47,6 +52,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
     """Build the model with its weights and try a step of each batch size. Raises `GolowError` with
     what to type next if something does not fit."""
     require_sense(request)
+    require_device(request.device, "default")
     _require_threads(request.threads)
     model, weights, classes = _named(request)
     source = locate(
@@ -55,8 +61,15 @@ def prepare_text(request: TextRequest) -> PreparedText:
     if request.download and source.kind == "huggingface" and not Path(source.name).exists():
         downloads.download(source.name, TOKENIZERS)
     live = _sent(model) if isinstance(model, nn.Module) else b""
+    source = with_quantized_layers(source, weights)
+    if source.quantized and request.precision != "default":
+        raise GolowError(
+            f"a quantised network computes in float32, not in {request.precision}",
+            "leave out --precision.",
+        )
     module, how = fresh_module(model, source, weights, None, request.seed)
-    module = in_precision(module.eval(), request.precision)
+    module, source = _in_precision(module.eval(), source, request.precision)
+    module = module.to(request.device)
     name = source.attribute or Path(source.name).stem
     _require_text_model(module, name)
     alphabet = alphabet_of(source, module)
@@ -76,17 +89,28 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 prompt=length,
                 tokens=request.tokens,
                 precision=request.precision,
+                device=request.device,
                 threads=request.threads,
                 sampling=request.sampling,
                 seed=request.seed,
                 alphabet=alphabet,
                 initialisation=how,
-                parameters=sum(weight.numel() for weight in module.parameters()),
+                parameters=parameter_count(module),
                 weight_bytes=weight_bytes(module),
                 cache_bytes=found[1],
             )
         )
     return PreparedText(tuple(workloads), module, prompt, live)
+
+
+def _in_precision(
+    module: nn.Module, source: ModelSource, precision: TextPrecision
+) -> tuple[nn.Module, ModelSource]:
+    """The module in this precision, and the source of a worker's."""
+    if precision == "int8-weights" or precision == "int4-weights":
+        made = quantized(module, precision, tuple)
+        return made.module, msgspec.structs.replace(source, quantized=made.layers)
+    return in_precision(module, precision), source
 
 
 def _named(request: TextRequest) -> tuple[str | nn.Module, str | Path | None, int | None]:

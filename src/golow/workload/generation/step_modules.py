@@ -7,6 +7,8 @@ text begins at position 0 with any number of tokens, and goes on where it ended.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 from torch import Tensor, nn
 
@@ -15,8 +17,10 @@ from golow.models.gpt2_step import Gpt2Step
 from golow.records.errors import GolowError
 from golow.records.text import TextPrecision
 from golow.workload.generation.huggingface_step import HuggingFaceStep
+from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.source import users_code
 
+HALVES: dict[TextPrecision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CONTRACT = (
     "its forward must take tokens int64 [batch, count] and a position int64 without axes, and "
     "return logits [batch, vocabulary]; docs/use/generation.md has an example."
@@ -27,7 +31,7 @@ def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
     """The step module, with caches for so many texts of up to so many tokens. A module that is
     none of the known kinds is a step module already, with caches of its own."""
     if isinstance(module, Gpt2):
-        return Gpt2Step(module, batch, longest).to(module.lm_head.weight).eval()
+        return Gpt2Step(module, batch, longest).to(module.transformer.ln_f.weight).eval()
     if is_huggingface(module):
         return HuggingFaceStep(module, batch, longest).eval()
     return module
@@ -60,9 +64,11 @@ def tried_step(
 ) -> tuple[int, int]:
     """The vocabulary, and the bytes of caches that one token of all texts takes. Raises
     `GolowError` for a module that breaks the contract."""
-    start, last = torch.zeros(batch, prompt, dtype=torch.long), torch.tensor(longest - 1)
+    device = device_of(step)
+    start = torch.zeros(batch, prompt, dtype=torch.long, device=device)
+    begin, last = (torch.tensor(place, device=device) for place in (0, longest - 1))
     with torch.no_grad(), users_code(f"{name} is not a step module", CONTRACT):
-        logits = step(start, torch.tensor(0))
+        logits = step(start, begin)
         before = {key: value.clone() for key, value in step.named_buffers()}
         following = step(start[:, :1], last)
     for found in (logits, following):
@@ -77,6 +83,12 @@ def tried_step(
     if not changed:
         raise GolowError(f"{name} writes no buffer: it keeps nothing of a text", CONTRACT)
     return logits.shape[1], changed
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where its weights are."""
+    tensors = chain(module.parameters(), module.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def weight_bytes(module: nn.Module) -> int:
@@ -94,21 +106,26 @@ def weight_bytes(module: nn.Module) -> int:
         if not isinstance(layer, nn.Embedding)
         for weight in layer.parameters(recurse=False)
     }
-    return sum(
-        weight.numel() * weight.element_size()
-        for weight in module.parameters()
-        if id(weight) in used or id(weight) not in looked_up
+    quantized = (
+        weight
+        for layer in module.modules()
+        if isinstance(layer, Quantized)
+        for weight in (layer.weight, layer.output_scale)
     )
+    wide = (w for w in module.parameters() if id(w) in used or id(w) not in looked_up)
+    return sum(weight.nbytes for weight in (*wide, *quantized))
 
 
 def in_precision(module: nn.Module, precision: TextPrecision) -> nn.Module:
     """The module with its weights in this precision, and a user's step module with its caches. What
     a model of transformers computes for itself, such as frequencies, stays float32, as it does for
-    those who load it in a precision."""
-    if precision == "default":
+    those who load it in a precision. Weights of whole numbers are given to layers, not to a
+    module."""
+    half = HALVES.get(precision)
+    if half is None:
         return module
     if not is_huggingface(module):
-        return module.bfloat16()
+        return module.to(half)
     for weight in module.parameters():
-        weight.data = weight.data.bfloat16()
+        weight.data = weight.data.to(half)
     return module

@@ -32,10 +32,11 @@ class TextBundle:
         return msgspec.json.decode((self.folder / WORKLOAD).read_bytes(), type=TextWorkload)
 
     def module(self) -> nn.Module:
-        """The model with its weights, in the precision of the workload."""
+        """The model with its weights, in the precision of the workload and on its device."""
         module = build_module(self.workload.source, self.folder).eval()
         module = in_precision(module, self.workload.precision)
         load_weights(module, load_file(self.folder / WEIGHTS))
+        module = module.to(self.workload.device)
         for weight in module.parameters():
             weight.requires_grad_(False)
         return module

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +24,12 @@ Samples = Callable[[], Iterable[tuple[Tensor, ...]]]
 
 
 class Range(NamedTuple):
-    """Range of a layer's activations: whether any is negative, and up to which size."""
+    """Range of a layer's activations: whether any is negative, and up to which size. like: the
+    first layer that reads the same tensor each time; empty if it is this one."""
 
     signed: bool
     size: float
+    like: str = ""
 
 
 def calibrated(
@@ -37,8 +40,10 @@ def calibrated(
     finite."""
     layers = {path: module.get_submodule(path) for path in paths}
     extremes: dict[str, Range] = {}
+    readers = _Readers()
 
     def look(path: str, x: Tensor) -> None:
+        readers.add(path, x)
         low, high = (float(end) for end in torch.aminmax(x))
         if not -torch.inf < low <= high < torch.inf:
             raise GolowError(
@@ -49,6 +54,7 @@ def calibrated(
         extremes[path] = Range(before.signed or low < 0, max(before.size, -low, high))
 
     _run(module, layers, samples, look)
+    extremes = {path: found._replace(like=readers.first(path)) for path, found in extremes.items()}
     if share >= 1.0:
         return extremes
     counts = {path: torch.zeros(BINS, dtype=torch.float64) for path in extremes}
@@ -63,6 +69,33 @@ def calibrated(
         path: found._replace(size=_quantile(counts[path], share) * found.size)
         for path, found in extremes.items()
     }
+
+
+class _Readers:
+    """Layers that read the same tensor whenever they run."""
+
+    def __init__(self) -> None:
+        self._tensors: list[tuple[ref[Tensor], int, list[str]]] = []
+        self._firsts: dict[str, set[str]] = {}
+
+    def add(self, path: str, x: Tensor) -> None:
+        """Note what a layer reads. A tensor that is gone, or changed in place, has no further
+        readers."""
+        self._tensors = [item for item in self._tensors if item[0]() is not None]
+        known = (it[2] for it in self._tensors if it[0]() is x and it[1] == x._version)
+        paths = next(known, None)
+        if paths is None:
+            paths = []
+            self._tensors.append((ref(x), x._version, paths))
+        paths.append(path)
+        self._firsts.setdefault(path, set()).add(paths[0])
+
+    def first(self, path: str) -> str:
+        """The first reader of what this layer reads; empty if it is this one, or not always the
+        same one, or one that also reads something else."""
+        first, *others = self._firsts[path]
+        alone = not others and self._firsts[first] == {first}
+        return first if alone and first != path else ""
 
 
 def _quantile(counts: Tensor, share: float) -> float:
@@ -90,7 +123,7 @@ def _watched(layers: dict[str, nn.Module], look: Callable[[str, Tensor], None]) 
     def hook(path: str) -> Any:
         def before(layer: nn.Module, given: tuple[Any, ...]) -> None:
             if given and isinstance(given[0], Tensor) and given[0].numel():
-                look(path, given[0].detach())
+                look(path, given[0])
 
         return before
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from golow.records.errors import GolowError
 from golow.records.quantization import KeptLayer, QuantizationRule, QuantizedLayer
 from golow.workload.quantization.calibration import Range, Samples, calibrated
-from golow.workload.quantization.quantized_layers import KINDS, Quantized, replace_layer
+from golow.workload.quantization.quantized_layers import Quantized
+from golow.workload.quantization.replacing import quantized_form, replace_layer, share_scales
 
-LARGEST_WEIGHT = 127
+GROUPS = (32, 64, 128)
+"""Inputs that may share a scale of ``int4-weights``."""
+GROUP = 64
+KINDS = "golow quantises nn.Conv2d and nn.Linear."
+CHOSEN = "it is to be kept"
 NOT_REACHED = "the calibration does not reach it"
 
 
@@ -28,32 +34,42 @@ class QuantizedModule(NamedTuple):
 
 
 def quantized(
-    module: nn.Module, rule: QuantizationRule, samples: Samples, share: float = 1.0
+    module: nn.Module,
+    rule: QuantizationRule,
+    samples: Samples,
+    share: float = 1.0,
+    keep: Sequence[str] = (),
+    group: int = GROUP,
 ) -> QuantizedModule:
     """A copy of the module with its convolutions and linear layers quantised by the rule.
 
     samples: for the ranges of activations; `calibrated` has what they are used for. share: of the
-    values that a range must hold. Raises `GolowError` if there is no layer to quantise, and for
-    weights or activations that are not finite.
+    values that a range must hold. keep: layers, or modules with layers, that stay as they are.
+    group: inputs that share a scale of ``int4-weights``. Raises `GolowError` if there is no layer
+    to quantise or to keep, and for weights or activations that are not finite.
     """
     module = copy.deepcopy(module)
-    reasons = dict(_layers(module))
+    reasons = dict(_layers(module, rule, group))
+    reasons |= dict.fromkeys(_within(reasons, keep), CHOSEN)
     fitting = [path for path, reason in reasons.items() if not reason]
     if rule == "int8":
         ranges = calibrated(module, fitting, samples, share)
         reasons |= {path: NOT_REACHED for path in fitting if path not in ranges}
     else:
         ranges = dict.fromkeys(fitting, Range(signed=True, size=0.0))
-    layers = []
+    layers, inputs = [], group if rule == "int4-weights" else 0
     for path, found in ranges.items():
-        described = QuantizedLayer(path=path, rule=rule, signed=found.signed)
+        described = QuantizedLayer(
+            path=path, rule=rule, signed=found.signed, like=found.like, group=inputs
+        )
         original = module.get_submodule(path)
         replace_layer(module, original, quantized_layer(original, described, found.size))
         layers.append(described)
+    share_scales(module, layers)
     if not layers:
         raise GolowError(
             "the model has no convolution of images and no linear layer to quantise",
-            "golow quantises nn.Conv2d and nn.Linear.",
+            next((f"{path}: {why}." for path, why in reasons.items() if why), KINDS),
         )
     kept = tuple(KeptLayer(path=p, reason=why) for p, why in reasons.items() if why)
     return QuantizedModule(module, tuple(layers), kept)
@@ -62,22 +78,16 @@ def quantized(
 def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Quantized:
     """The layer in whole numbers. size: of the largest activation that is not clipped; 0 if it
     reads only zeros. Raises `GolowError` for weights that are not finite."""
-    layer = KINDS[type(original)](original, rule)  # type: ignore[arg-type]
-    weight: Tensor = original.get_parameter("weight").detach().double()
-    largest = weight.flatten(1).abs().amax(1)
-    if not bool(torch.isfinite(largest).all()):
+    layer, weight = quantized_form(original, rule), original.get_parameter("weight").detach()
+    if layer is None:
+        raise TypeError(f"{rule.path} has no quantised form")
+    if not bool(torch.isfinite(weight).all()):
         raise GolowError(
             f"the weights of {rule.path} are not finite", "check the weights of the model."
         )
-    # A channel of zeros has any scale.
-    unit = torch.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
-    numbers = torch.round(weight / unit.reshape(-1, *[1] * (weight.dim() - 1)))
-    with torch.no_grad():
-        layer.weight.copy_(numbers.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT))
-        if layer.input_scale is not None:
-            layer.input_scale.fill_(_input_scale(rule, size))
-            unit = unit / layer.input_scale.double()
-        layer.output_scale.copy_(unit)
+    if layer.input_scale is not None:
+        layer.input_scale.fill_(_input_scale(rule, size))
+    layer.take(weight)
     return layer
 
 
@@ -88,16 +98,40 @@ def _input_scale(rule: QuantizedLayer, size: float) -> float:
     return scale if scale < torch.finfo(torch.float32).max / 2**10 else 1.0
 
 
-def _layers(module: nn.Module) -> Iterator[tuple[str, str]]:
+def _layers(module: nn.Module, rule: QuantizationRule, group: int) -> Iterator[tuple[str, str]]:
     """The path of each layer with weights that is a convolution or a linear layer, and why it
     cannot be quantised; empty if it can."""
     for path, layer in module.named_modules():
         if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) and path:
-            yield path, _unfit(module, path, layer)
+            reason = _ungrouped(layer, group) if rule == "int4-weights" else ""
+            yield path, _unfit(module, path, layer) or reason
+
+
+def _ungrouped(layer: nn.Module, group: int) -> str:
+    """Why a layer cannot have weights of 4 bits."""
+    if not isinstance(layer, nn.Linear):
+        return f"a {type(layer).__name__}; int4-weights quantises only Linear"
+    fits = layer.in_features % group == 0
+    return "" if fits else f"its {layer.in_features} inputs are no groups of {group}"
+
+
+def _within(paths: Iterable[str], names: Sequence[str]) -> Iterator[str]:
+    """Yield the paths that are one of the names, or inside of one. Raises `GolowError` for a name
+    without any."""
+    known = list(paths)
+    for name in names:
+        found = [path for path in known if path == name or path.startswith(f"{name}.")]
+        if not found:
+            near = get_close_matches(name, known, 2)
+            raise GolowError(
+                f"the model has no convolution and no linear layer in {name!r} to keep",
+                f"did you mean {' or '.join(near)}?" if near else "name layers of the model.",
+            )
+        yield from found
 
 
 def _unfit(module: nn.Module, path: str, layer: nn.Module) -> str:
-    if type(layer) not in KINDS:
+    if type(layer) not in (nn.Conv2d, nn.Linear):
         return f"a {type(layer).__name__}; only Conv2d and Linear are quantised"
     if getattr(layer, "padding_mode", "zeros") != "zeros":
         return f"its padding is {layer.padding_mode}"

@@ -7,14 +7,13 @@ and rounded like any other sum beyond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.records.errors import GolowError
 from golow.records.quantization import QuantizedLayer
+
+LARGEST_WEIGHT = 127
 
 
 class Quantized(nn.Module):
@@ -41,6 +40,23 @@ class Quantized(nn.Module):
         self.register_buffer("input_scale", one if activations else None)
         self.bias = original.bias  # type: ignore[assignment]  # PyTorch says Tensor
 
+    @property
+    def numbers(self) -> int:
+        """How many weights it has."""
+        return self.weight.numel()
+
+    @torch.no_grad()
+    def take(self, weight: Tensor) -> None:
+        """Take the numbers of a weight of the original's shape."""
+        largest = weight.flatten(1).double().abs().amax(1)
+        # A channel of zeros has any scale.
+        unit = torch.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
+        numbers = torch.round(weight.double() / unit.reshape(-1, *[1] * (weight.dim() - 1)))
+        self.weight.copy_(numbers.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT))
+        self.output_scale.copy_(
+            unit if self.input_scale is None else unit / self.input_scale.double()
+        )
+
     def activations(self, x: Tensor) -> Tensor:
         """The activations as the layer multiplies them: whole numbers, unless they are kept."""
         if self.input_scale is None:
@@ -64,6 +80,11 @@ class QuantizedConvolution(Quantized):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, K, P, Q]"""
+        if self.input_scale is None:
+            wide = self.weight.to(x.dtype) * self.output_scale.reshape(-1, 1, 1, 1)
+            return functional.conv2d(
+                x, wide, self.bias, self.stride, self.padding, self.dilation, self.groups
+            )
         numbers = self.activations(x)
         sums = functional.conv2d(
             numbers, self.weight.to(numbers.dtype), None, self.stride, self.padding,
@@ -78,56 +99,9 @@ class QuantizedLinear(Quantized):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., C] -> [..., K]"""
+        if self.input_scale is None:
+            wide = self.weight.to(x.dtype) * self.output_scale.reshape(-1, 1)
+            return functional.linear(x, wide, self.bias)
         numbers = self.activations(x)
         y = functional.linear(numbers, self.weight.to(numbers.dtype)) * self.output_scale
         return y if self.bias is None else y + self.bias
-
-
-KINDS: dict[type[nn.Module], type[Quantized]] = {
-    nn.Conv2d: QuantizedConvolution,
-    nn.Linear: QuantizedLinear,
-}
-
-
-def as_quantized(module: nn.Module, layers: Sequence[QuantizedLayer]) -> nn.Module:
-    """Replace these layers by quantised ones without numbers, which a state dict gives them. A
-    layer that is quantised already stays. Raises `GolowError` if the module has no such layer."""
-    for rule in layers:
-        original = found_layer(module, rule.path)
-        if isinstance(original, Quantized):
-            continue
-        kind = KINDS.get(type(original))
-        if kind is None:
-            raise GolowError(
-                f"the quantised network has {rule.path}, where the model has a "
-                f"{type(original).__name__}",
-                "name the model that was quantised.",
-            )
-        replace_layer(module, original, kind(original, rule))  # type: ignore[arg-type]
-    return module
-
-
-def found_layer(module: nn.Module, path: str) -> nn.Module:
-    """The layer at the path. Raises `GolowError` if there is none."""
-    try:
-        return module.get_submodule(path)
-    except AttributeError:
-        raise GolowError(
-            f"the quantised network has the layer {path}, which the model lacks",
-            "name the model that was quantised.",
-        ) from None
-
-
-def replace_layer(module: nn.Module, original: nn.Module, layer: nn.Module) -> None:
-    """Put a layer wherever the module has the original, which may be at several paths."""
-    layer.train(original.training)
-    for path, found in list(module.named_modules(remove_duplicate=False)):
-        if found is original:
-            parent, _, name = path.rpartition(".")
-            setattr(module.get_submodule(parent), name, layer)
-
-
-def parameter_count(module: nn.Module) -> int:
-    """How many numbers the module's parameters have, weights in whole numbers included."""
-    whole = (layer.weight for layer in module.modules() if isinstance(layer, Quantized))
-    return sum(tensor.numel() for tensor in (*module.parameters(), *whole))

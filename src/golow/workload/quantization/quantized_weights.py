@@ -14,6 +14,7 @@ from torch import nn
 
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizedNetwork
+from golow.records.workload import ModelSource
 from golow.storage.files import require_file, writing
 
 KEY = "golow.quantized_network"
@@ -51,3 +52,11 @@ def read_quantized(file: Path) -> QuantizedNetwork | None:
             f"{file} does not say how its network is quantised: {error}",
             "write it again with golow quantize.",
         ) from error
+
+
+def with_quantized_layers(source: ModelSource, weights: str | Path | None) -> ModelSource:
+    """The source of the quantised network, if the file of weights holds one."""
+    network = None if weights is None else read_quantized(Path(weights))
+    if network is None:
+        return source
+    return msgspec.structs.replace(source, quantized=network.layers)

@@ -57,6 +57,7 @@ def test_the_numbers_are_those_of_nvidias_own_bindings() -> None:
         "EPILOGUE_DEFAULT": lt.Epilogue.DEFAULT,
         "EPILOGUE_RELU": lt.Epilogue.RELU,
         "EPILOGUE_BIAS": lt.Epilogue.BIAS,
+        "EPILOGUE_GELU": lt.Epilogue.GELU,
         "EPILOGUE_BGRADB": lt.Epilogue.BGRADB,
         "TRANSPOSED": cublas.Operation.T,
     }
@@ -85,6 +86,7 @@ def loaded() -> None:
         ({"arithmetic": "half"}, "arithmetic 'half' must be ieee or tf32 for float32"),
         ({"dtype": "float16", "arithmetic": "tf32"}, "arithmetic 'tf32' must be half for float16"),
         ({"bias_gradient": True, "relu": True}, "bias_gradient goes with neither"),
+        ({"relu": True, "gelu": True}, "it has one activation"),
         ({"bias_gradient": True, "batch": 2}, "bias_gradient goes with neither"),
         ({"c": Strides(9)}, "strides of C are given, but no residual"),
         ({"a": Strides(row=3)}, "A's row stride 3 is less than its rows' 4 elements"),
@@ -216,6 +218,8 @@ def test_descriptors_say_the_row_major_product(
         ({"relu": True}, 2),
         ({"bias": True}, 4),
         ({"bias": True, "relu": True}, 6),
+        ({"gelu": True}, 32),
+        ({"bias": True, "gelu": True}, 36),
         ({"bias_gradient": True}, 512),
     ],
 )
@@ -223,7 +227,7 @@ def test_epilogues(settings: dict[str, bool], epilogue: int) -> None:
     described = operation(Problem(2, 3, 4, alignment=16, **settings))
     assert attribute(described, cublaslt.DESC_EPILOGUE, ctypes.c_uint32) == epilogue
     pointer = attribute(described, cublaslt.DESC_BIAS_POINTER, ctypes.c_void_p)
-    assert pointer == (16 if epilogue >= 4 else None)
+    assert pointer == (16 if settings.keys() & {"bias", "bias_gradient"} else None)
 
 
 @pytest.mark.usefixtures("loaded")

@@ -115,6 +115,8 @@ EPILOGUES = [
     {"bias": True, "relu": True},
     {"residual": True},
     {"residual": True, "bias": True, "relu": True},
+    {"gelu": True},
+    {"bias": True, "gelu": True},
 ]
 
 

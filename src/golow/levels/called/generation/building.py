@@ -32,6 +32,7 @@ from golow.levels.called.wanted import Wanted
 from golow.lower.analysis.liveness import state_outputs
 from golow.lower.ir.graph import Graph, Node, Ref
 from golow.lower.operators.cache_update import CacheUpdate
+from golow.lower.operators.step_attention import StepAttention
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
@@ -220,7 +221,9 @@ def _is_input(kind: str, target: str) -> bool:
 
 
 def _writes_rows(node: Node | None, position: str) -> bool:
-    update = None if node is None else CacheUpdate.of(node)
+    if node is None:
+        return False
+    update = CacheUpdate.of(node) or StepAttention.of(node)
     return update is not None and update.position == Ref(name=position)
 
 

@@ -39,6 +39,7 @@ def lowered_step(
     settings: Settings,
     every: int,
     target: Target,
+    ranks: int = 1,
 ) -> LoweredStep:
     """Capture the step and run the level's passes. Raises `GolowError` for what torch cannot
     capture, for what the level cannot run, and for a step that trains nothing."""
@@ -57,6 +58,7 @@ def lowered_step(
             threads=target.threads,
             precision=target.precision,
             optimizer=optimizer,
+            ranks=ranks,
         )
         found = apply(graph, (*first, *target.passes(workload)))
         found = rates_apart(decay_apart(found, settings.decays), settings.group_of)

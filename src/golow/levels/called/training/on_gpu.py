@@ -20,8 +20,11 @@ from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError
 
 if TYPE_CHECKING:
+    from golow.levels.direct.cudnn.bindings.device import Gpu
+    from golow.levels.direct.cudnn.run.ranks import Ranks
     from golow.levels.direct.cudnn.run.training_plan import TrainingPlan, TrainingPlans
     from golow.levels.direct.cudnn.run.training_state import TrainingState
+    from golow.levels.direct.ranks.meeting import Meeting
 
 FIRST_SCALE = 65536.0  # torch.amp.GradScaler's own
 
@@ -29,10 +32,16 @@ FIRST_SCALE = 65536.0  # torch.amp.GradScaler's own
 class OnGpu:
     """Plans of `cudnn`, each one CUDA graph on torch's current stream. seed: of random layers;
     cache: golow's; tune: whether engines are chosen by timing them. scale: of the loss in float16;
-    None for one that follows what overflows."""
+    None for one that follows what overflows. meeting: of the ranks that train together."""
 
     def __init__(
-        self, target: OneGpu, seed: int, cache: Path, tune: bool, scale: float | None
+        self,
+        target: OneGpu,
+        seed: int,
+        cache: Path,
+        tune: bool,
+        scale: float | None,
+        meeting: Meeting | None = None,
     ) -> None:
         self.target, self.scaled = target, target.precision == "fp16"
         if scale is not None and not self.scaled:
@@ -40,7 +49,7 @@ class OnGpu:
                 f"only a loss in float16 is scaled, and this step computes in {target.precision}",
                 'leave loss_scale= out, or use precision="fp16".',
             )
-        self._seed, self._cache, self._tune = seed, cache, tune
+        self._seed, self._cache, self._tune, self._meeting = seed, cache, tune, meeting
         self._first = Scale(FIRST_SCALE, 0) if scale is None else Scale(scale, -1)
 
     @cached_property
@@ -51,8 +60,24 @@ class OnGpu:
         engines = target.engines_for(self._cache, self._tune)
         scale = training_plan.Scale(*self._first)
         return training_plan.TrainingPlans(
-            engines, target.precision, self._seed, scale, target.current_stream
+            engines,
+            target.precision,
+            self._seed,
+            scale,
+            target.current_stream,
+            None if self._meeting is None else self.exchange(self._meeting, engines.gpu),
         )
+
+    def exchange(self, meeting: Meeting, gpu: Gpu) -> Ranks:
+        """Return the ranks, who exchange gradients by NCCL."""
+        from golow.levels.direct.cudnn.bindings.nccl import Communicator
+
+        return Communicator(meeting, gpu)
+
+    def close(self) -> None:
+        """End the exchange with other ranks, together with them."""
+        if self._meeting is not None:
+            self._plans.close()
 
     @cached_property
     def state(self) -> GpuState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -26,22 +27,33 @@ from golow.levels.direct.onednn.run.called_plan import set_threads
 from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.training_plan import TrainingPlan, TrainingPlans
 from golow.levels.direct.onednn.steps.built_plan import Built
+from golow.levels.direct.ranks.meeting import Meeting
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
+from golow.records.errors import GolowError
 
 LOSS_BYTES = 4
 
 
 class OnProcessor:
     """Plans of `onednn`. seed: of random layers; cache: golow's; tune: whether layouts are chosen
-    by measuring."""
+    by measuring. meeting: of the ranks that train together."""
 
     scaled = False
 
-    def __init__(self, target: Processor, seed: int, cache: Path, tune: bool) -> None:
+    def __init__(
+        self,
+        target: Processor,
+        seed: int,
+        cache: Path,
+        tune: bool,
+        meeting: Meeting | None = None,
+    ) -> None:
         self.target, self._cache, self._tune = target, cache, tune
         target.building()
-        self._plans = TrainingPlans(cache / target.level, seed)
+        if meeting is not None:
+            _require_one_host(meeting)
+        self._plans = TrainingPlans(cache / target.level, seed, meeting)
         self.state = ProcessorState(self._plans.state)
 
     @property
@@ -88,12 +100,26 @@ class OnProcessor:
         """Switch random layers on or off."""
         self._plans.switches.dropout = active
 
+    def close(self) -> None:
+        """Nothing waits for other ranks."""
+
     def scale(self) -> Scale | None:
         """There is none in float32."""
         return None
 
     def set_scale(self, scale: Scale) -> None:
         """There is none to set."""
+
+
+def _require_one_host(meeting: Meeting) -> None:
+    """Raise `GolowError` for ranks that share no memory."""
+    hosts = dict.fromkeys(meeting.everyone("host", socket.gethostname().encode()))
+    if len(hosts) > 1:
+        raise GolowError(
+            f"the ranks are on {len(hosts)} hosts, and onednn's exchange gradients in memory that "
+            "they share",
+            "start all ranks on one host, or train on GPUs.",
+        )
 
 
 class ProcessorPlan:

@@ -22,12 +22,14 @@ from golow.levels.called.training.on_gpu import OnGpu
 from golow.levels.called.training.on_processor import OnProcessor
 from golow.levels.called.training.optimizer_settings import settings_of
 from golow.levels.called.training.optimizer_state import OptimizerMemory
+from golow.levels.called.training.program_ranks import meeting_of_program, of_first_rank
 from golow.levels.called.training.step_inputs import StepInputs
 from golow.levels.called.training.step_plans import Network, StepPlans
 from golow.levels.called.training.step_target import StepTarget
 from golow.levels.called.training.training_step import StepParts, TrainingStep
 from golow.levels.called.training.wanted_step import WantedStep
 from golow.levels.called.wanted import Wanted
+from golow.levels.direct.ranks.meeting import Meeting
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
@@ -54,7 +56,8 @@ def built_step(
     sizes = () if wanted.batch is None else ascending("batch", wanted.batch)
     inputs = StepInputs(module, example, device_of(module, ()))
     cache = open_cache(wanted.cache)
-    device = _device(module, inputs.device, wanted, cache)
+    meeting = meeting_of_program(wanted.ranks)
+    device = _device(module, inputs.device, wanted, cache, meeting)
     settings = settings_of(module, wanted.optimizer, wanted.clip, device.target.level)
     observer.stage("running the step in PyTorch")
     tensors = [item.detach() for item in inputs.example]
@@ -64,11 +67,14 @@ def built_step(
     on_cpu = inputs.device.type == "cpu"
     empty = without_content(module, torch.device("cpu" if on_cpu else "meta"))
     content = {name: t.detach() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
+    if meeting is not None:
+        content = of_first_rank(meeting, content)
     captured, captured_loss = device.captured(empty, function)
     view = by_position(captured, inputs.keywords)
     work_on_copies(view, eager.changed, ())
     weights = ModuleWeights(empty, content, device.state)
-    network = Network(view, captured_loss, settings._replace(state=None), wanted.every)
+    ranks = 1 if meeting is None else meeting.ranks
+    network = Network(view, captured_loss, settings._replace(state=None), wanted.every, ranks)
     plans = StepPlans(network, inputs, weights, device)
     optimizer = OptimizerMemory(network.settings, device.state, device.target.level)
     evaluated = Wanted(
@@ -86,7 +92,7 @@ def built_step(
     step = TrainingStep(parts)
     step.build(inputs.batch, observer)
     before = device.scale()
-    _require_agreement(step, tensors, eager.loss)
+    _require_agreement(step, tensors, eager.loss, meeting)
     if before is not None:
         device.set_scale(before)
     nothing = {"state": {}, "param_groups": settings.groups}
@@ -96,16 +102,23 @@ def built_step(
     return step
 
 
-def _device(module: nn.Module, device: torch.device, wanted: WantedStep, cache: Path) -> StepTarget:
+def _device(
+    module: nn.Module,
+    device: torch.device,
+    wanted: WantedStep,
+    cache: Path,
+    meeting: Meeting | None,
+) -> StepTarget:
     """The level of the module's device. Raises `GolowError` if there is none, and for settings that
-    it does not have."""
+    it does not have. meeting: of ranks, in each of which random layers drop other elements."""
+    seed = wanted.seed + (0 if meeting is None else meeting.rank)
     if device.type == "cpu":
         if wanted.loss_scale is not None:
             raise GolowError(
                 "onednn computes in float32, where no loss needs a scale", "leave loss_scale= out."
             )
         target = Processor(module, wanted.precision, wanted.threads, False)
-        return OnProcessor(target, wanted.seed, cache, wanted.tune)
+        return OnProcessor(target, seed, cache, wanted.tune, meeting)
     if device.type != "cuda":
         raise GolowError(
             f"the module is on {device}; golow.compile_step runs on the CPU and on NVIDIA GPUs",
@@ -118,7 +131,7 @@ def _device(module: nn.Module, device: torch.device, wanted: WantedStep, cache: 
             'call the module\'s .float(), and compile with precision="bf16" or "fp16".',
         )
     gpu = OneGpu(module, device, wanted.precision)
-    return OnGpu(gpu, wanted.seed, cache, wanted.tune, wanted.loss_scale)
+    return OnGpu(gpu, seed, cache, wanted.tune, wanted.loss_scale, meeting)
 
 
 def _require_sense(wanted: WantedStep) -> None:
@@ -149,10 +162,15 @@ def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
     return loss
 
 
-def _require_agreement(step: TrainingStep, example: Sequence[Tensor], expected: float) -> None:
+def _require_agreement(
+    step: TrainingStep, example: Sequence[Tensor], expected: float, meeting: Meeting | None
+) -> None:
     """Raise `GolowError` for a plan whose loss of the example is another one. Its state is then
-    spoiled."""
+    spoiled. Of several ranks, the first one's module has the weights that all plans have."""
     found = step.loss_of([item.contiguous() for item in example])
+    if meeting is not None:
+        said = meeting.from_first("losses", lambda: f"{found!r} {expected!r}".encode())
+        found, expected = map(float, said.split())
     if math.isfinite(expected) and not abs(found - expected) <= FAR * abs(expected) + TINY:
         raise GolowError(
             f"the plan does not compute what the module computes: the loss of the example is "

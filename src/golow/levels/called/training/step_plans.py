@@ -20,12 +20,13 @@ from golow.observer import Observer
 
 class Network(NamedTuple):
     """Network to train, as graphs are captured of it. module: takes inputs by position; its weights
-    hold nothing. loss: of the module's output and the targets."""
+    hold nothing. loss: of the module's output and the targets. ranks: that train together."""
 
     module: nn.Module
     loss: Callable[..., Tensor]
     settings: Settings
     every: int
+    ranks: int = 1
 
 
 class OneBatch(NamedTuple):
@@ -79,6 +80,7 @@ class StepPlans:
             network.settings,
             network.every,
             target,
+            network.ranks,
         )
         observer.stage(f"building the step of {in_words((rows, 0))}")
         target.building()

@@ -120,6 +120,9 @@ class StepTarget(Protocol):
     def set_dropout(self, active: bool) -> None:
         """Switch random layers on or off."""
 
+    def close(self) -> None:
+        """Take leave of the other ranks, if there are any; no plan runs any more."""
+
     def scale(self) -> Scale | None:
         """The loss scale; None if there is none."""
 

@@ -193,11 +193,12 @@ class TrainingStep(Uncopied):
             return {"state": device.state.bytes, "iteration": device.iteration_bytes}
 
     def close(self) -> None:
-        """Give all memory back. A later call is an error."""
+        """Give all memory back. A later call is an error. Ranks close their steps together."""
         with self._lock:
             if self._closed:
                 return
             self._device.wait()
+            self._device.close()
             self._parts.evaluation.close()
             self._closed, self._plans = True, {}
             del self._parts, self._device

@@ -22,3 +22,4 @@ class WantedStep(NamedTuple):
     threads: int | None = None
     tune: bool = False
     cache: Path | None = None
+    ranks: int | None = None

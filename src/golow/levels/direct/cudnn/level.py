@@ -139,6 +139,7 @@ LEVEL = Level(
     plan_for=plan_for,
     kernels=kernels,
     refusals=refusals,
+    ranked="also",
     devices=("cuda",),
     variants={
         "autotune": Variant("engines chosen by timing them instead of by the library's heuristics")

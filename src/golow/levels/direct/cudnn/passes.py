@@ -10,7 +10,13 @@ import sys
 from golow.levels.direct.cudnn.operators.grouped_product import STEP
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.recurrences import keep_faster_recurrences
-from golow.levels.direct.pass_order import ByWorkload, Order, ordered, update_parameters
+from golow.levels.direct.pass_order import (
+    ByWorkload,
+    Order,
+    average_over_ranks,
+    ordered,
+    update_parameters,
+)
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -40,7 +46,12 @@ from golow.lower.fuse.norm_fusion import (
 )
 from golow.lower.fuse.pooling import skip_idle_pooling
 from golow.lower.fuse.product_sums import add_within_products
-from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.products import (
+    join_rows,
+    multiply_outer_products,
+    scale_products,
+)
+from golow.lower.fuse.row_products import multiply_few_rows
 from golow.lower.fuse.short_reductions import reduce_few_elementwise
 from golow.lower.fuse.tied_weights import add_rows_to_gradients
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
@@ -55,14 +66,17 @@ from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.cross_entropy import name_cross_entropy
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.linear_recurrences import name_linear_recurrences
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.recognise.step_attention import attend_in_steps
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.unit_norm import name_unit_norm
 from golow.lower.recognise.whole_attention import (
     CUDNN,
     CUDNN_IN_TRAINING,
+    DROPPING,
     Kernels,
     keep_attention,
 )
@@ -73,6 +87,7 @@ from golow.lower.views.joined_functions import compute_before_joining
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.lower.views.view_sinking import (
     activate_before_views,
     norm_before_views,
@@ -107,7 +122,7 @@ def grouped_products_stay_whole(workload: Workload) -> Pass | None:
 def attention_stays_whole(workload: Workload) -> Pass | None:
     """Keep ATen's attention whole where a kernel computes it."""
     kernels = attention_kernels(workload.mode, workload.precision)
-    return keep_attention(kernels) if kernels else None
+    return keep_attention(kernels, DROPPING) if kernels else None
 
 
 @ByWorkload
@@ -147,8 +162,12 @@ INFERENCE: Order = (
     drop_neutral_numbers,
     leave_out_empty,
     join_rows,
+    multiply_outer_products,
     drop_conversions,
     name_written_activations,
+    # Loops that a network writes over its steps.
+    name_linear_recurrences,
+    compute_steps_at_once,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
@@ -191,6 +210,8 @@ INFERENCE: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    attend_in_steps,
+    multiply_few_rows,
     eliminate_dead_code,
 )
 
@@ -244,6 +265,7 @@ TRAINING: Order = (
     merge_equal_nodes,
     average_before_scaling,
     reduce_few_elementwise,
+    average_over_ranks,
     update_parameters,
     eliminate_dead_code,
 )

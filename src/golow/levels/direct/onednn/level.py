@@ -141,4 +141,5 @@ LEVEL = Level(
     plan=plan,
     kernels=kernels,
     refusals=refusals,
+    ranked="also",
 )

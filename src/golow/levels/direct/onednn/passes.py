@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from golow.levels.direct.onednn.kernels.flash_attention import WIDEST
 from golow.levels.direct.onednn.recurrences import keep_faster_recurrences
-from golow.levels.direct.pass_order import Order, ordered, update_parameters
+from golow.levels.direct.pass_order import Order, average_over_ranks, ordered, update_parameters
 from golow.lower.aten.attention_calls import drop_known_masks, share_heads
 from golow.lower.aten.canonical import canonicalise
 from golow.lower.aten.complex_numbers import pair_complex_numbers
@@ -30,6 +30,7 @@ from golow.lower.fuse.epilogue_fusion import (
 from golow.lower.fuse.norm_fusion import fuse_batch_norm_relu, fuse_inference_relu
 from golow.lower.fuse.pooling import pool_images, skip_idle_pooling
 from golow.lower.fuse.products import join_rows, scale_products
+from golow.lower.fuse.requantisation import fuse_requantisation, round_before_pooling
 from golow.lower.fuse.weight_folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.images.lines import keep_lines_images
 from golow.lower.images.volumes import keep_volumes, norm_volumes
@@ -39,6 +40,8 @@ from golow.lower.recognise.attention_fusion import name_attention
 from golow.lower.recognise.caches import keep_caches
 from golow.lower.recognise.group_norm import keep_group_norm
 from golow.lower.recognise.grouped_products import keep_grouped_products
+from golow.lower.recognise.linear_recurrences import name_linear_recurrences
+from golow.lower.recognise.narrow_layers import name_narrow_layers
 from golow.lower.recognise.quantized_layers import name_quantized_layers
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
@@ -48,6 +51,7 @@ from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
+from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.records.workload import Workload
 
 # Attention that golow's kernel computes sooner than products around a softmax: not that of a few
@@ -86,7 +90,11 @@ INFERENCE: Order = (
     join_rows,
     drop_conversions,
     name_quantized_layers,
+    name_narrow_layers,
     name_written_activations,
+    # Loops that a network writes over its steps.
+    name_linear_recurrences,
+    compute_steps_at_once,
     # Padding that only a cut or a sum undoes again.
     cut_before_padding,
     eliminate_dead_code,
@@ -113,6 +121,9 @@ INFERENCE: Order = (
     average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    # A rounding for several layers is one by now.
+    round_before_pooling,
+    fuse_requantisation,
     eliminate_dead_code,
 )
 
@@ -155,6 +166,7 @@ TRAINING: Order = (
     average_before_scaling,
     # The patterns before look for values with one reader.
     merge_equal_nodes,
+    average_over_ranks,
     update_parameters,
     eliminate_dead_code,
 )

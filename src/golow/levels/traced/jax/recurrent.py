@@ -78,9 +78,13 @@ def definitions(graph: Graph) -> str:
 
 def keep_scans(graph: Graph) -> Graph:
     """Make each layer and direction of a recurrent network one operator; short ones are a loop."""
-    from golow.lower.recognise.recurrences import name_recurrences, unfold_recurrences
+    from golow.lower.recognise.recurrences import (
+        name_recurrences,
+        unfold_linear_recurrences,
+        unfold_recurrences,
+    )
 
-    return unfold_recurrences(name_recurrences(graph), _is_long)
+    return unfold_recurrences(name_recurrences(unfold_linear_recurrences(graph)), _is_long)
 
 
 def _is_long(layer: Recurrence, values: dict[str, Value]) -> bool:

@@ -16,6 +16,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.levels.direct.formulas.activation_formulas import formulas
 from golow.lower.ir.graph import Activation
+from golow.records.workload import Precision
 from support.direct.cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
@@ -69,6 +70,32 @@ def test_a_linear_layer_with_its_activation_is_a_convolution_of_pixels(bias: boo
     [found] = [item for item in fast.operations if not isinstance(item, Problem)]
     assert (found.image, found.output) == ((20, 16, 1, 1), (20, 24, 1, 1))
     assert (found.bias, found.activation) == (bias, Activation(name="gelu"))
+
+
+@pytest.mark.parametrize(("precision", "joined"), [("bf16", True), ("ieee", False)])
+def test_gelu_by_tanh_is_in_the_kernel_of_a_product(precision: Precision, joined: bool) -> None:
+    module = nn.Sequential(nn.Linear(16, 24), nn.GELU("tanh"), nn.Linear(24, 8))
+    graph = lowered(module, "infer", (4, 5, 16))
+    engines = AskedEngines()
+    made = build_plan(graph, cast("Engines", engines), TYPES[precision], 4)
+    apart = [] if joined else ["activation"]
+    taken = [step.operation for step in made.plan.steps if step.operation != "fetch"]
+    assert taken == ["linear", *apart, "linear"]
+    asked_for = [item.gelu for item in engines.operations if isinstance(item, Problem)]
+    assert asked_for == [joined, False]
+
+
+@pytest.mark.parametrize(("within", "joined"), [(5000.0, True), (7000.0, False)])
+def test_gelu_by_tanh_is_there_if_that_is_faster(within: float, joined: bool) -> None:
+    def nanoseconds(operation: products.Convolution | Problem) -> float:
+        if isinstance(operation, Problem):
+            return within if operation.gelu else 1000.0
+        return float("inf")
+
+    module = nn.Sequential(nn.Linear(16, 24), nn.GELU("tanh"), nn.Linear(24, 8))
+    engines = cast("Engines", TimedEngines(nanoseconds))
+    made = build_plan(lowered(module, "infer", (4, 5, 16)), engines, TYPES["bf16"], 4)
+    assert ("activation" in [step.operation for step in made.plan.steps]) is not joined
 
 
 def test_without_timing_they_are_apart() -> None:

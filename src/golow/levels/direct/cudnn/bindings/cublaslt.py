@@ -25,7 +25,7 @@ COMPUTE_TYPES = {"ieee": 68, "tf32": 77, "half": 68}
 TRANSPOSED = 1  # cublasOperation_t: CUBLAS_OP_T
 
 # cublasLtEpilogue_t; bias and relu may be combined by adding them.
-EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS, EPILOGUE_BGRADB = 1, 2, 4, 512
+EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_BGRADB = 1, 2, 4, 32, 512
 
 # cublasLtMatmulDescAttributes_t
 DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8
@@ -154,8 +154,8 @@ def epilogue(problem: Problem) -> int:
     """Return what follows the product in the same kernel (cublasLtEpilogue_t)."""
     if problem.bias_gradient:
         return EPILOGUE_BGRADB
-    wanted = EPILOGUE_BIAS * problem.bias + EPILOGUE_RELU * problem.relu
-    return wanted or EPILOGUE_DEFAULT
+    activation = EPILOGUE_RELU * problem.relu + EPILOGUE_GELU * problem.gelu
+    return EPILOGUE_BIAS * problem.bias + activation or EPILOGUE_DEFAULT
 
 
 def layout(matrix: Matrix, dtype: str, batch: int) -> Owned:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +43,8 @@ PROPERTIES = {
 # Multiplications with addition that a multiprocessor of a recent GPU does in a cycle in float32,
 # without tensor cores.
 LANES = 128
+# Sources that are compiled at the same time; the compiler takes some hundred MiB for each.
+COMPILED_TOGETHER = 8
 
 
 class Kernels(NamedTuple):
@@ -130,14 +134,13 @@ class Gpu(Stream):
 
     def compile(self, kernels: Iterable[Kernel]) -> None:
         """Make these kernels ready to launch. Each source that the cache does not have is compiled
-        once."""
+        once, several at a time."""
         wanted: dict[str, set[str]] = defaultdict(set)
         asked = list(kernels)
         for kernel in asked:
             if (kernel.source, kernel.expression) not in self._functions:
                 wanted[kernel.source].add(kernel.expression)
-        for source, expressions in wanted.items():
-            code = self._object_code(source, sorted(expressions))
+        for (source, expressions), code in zip(wanted.items(), self._codes(wanted), strict=True):
             self._loaded.append(code)
             for expression in expressions:
                 self._functions[(source, expression)] = code.get_kernel(expression)
@@ -179,6 +182,14 @@ class Gpu(Stream):
         code = self._object_code(source, expressions)
         symbols = {name: bytes(symbol) for name, symbol in code.symbol_mapping.items()}
         return Kernels(bytes(code.code), symbols)
+
+    def _codes(self, wanted: Mapping[str, set[str]]) -> list[ObjectCode]:
+        """The machine code of these instantiations of each source."""
+        threads = min(len(wanted), COMPILED_TOGETHER, len(os.sched_getaffinity(0)))
+        if threads < 2:
+            return [self._object_code(source, sorted(names)) for source, names in wanted.items()]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(self._object_code, wanted, map(sorted, wanted.values())))
 
     def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
         compiler = checked_compiler(nvrtc.nvrtcVersion())
@@ -222,6 +233,10 @@ class Gpu(Stream):
         checked(driver.cuGraphUpload(graph, self.stream), "cuGraphUpload")
         return graph
 
+    def destroy(self, graph: Graph) -> None:
+        """Free a captured graph."""
+        checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
+
     def replay(self, graph: Graph) -> None:
         """Enqueue a captured graph."""
         checked(driver.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
@@ -230,19 +245,21 @@ class Gpu(Stream):
         """Record the event on the side stream."""
         checked(driver.cuEventRecord(event, self.side), "cuEventRecord")
 
-    def fork(self) -> None:
-        """Make the side stream wait for all work now on the main stream."""
-        self._order(self.stream, self.side)
+    def fork(self, stream: int | None = None) -> None:
+        """Make the side stream, or another one, wait for all work now on the main stream."""
+        self._order(self.stream, self.side if stream is None else stream)
 
-    def beside(self) -> Any:
-        """Return an event after all work now on the side stream."""
+    def beside(self, stream: int | None = None) -> Any:
+        """Return an event after all work now on the side stream, or another one."""
         event = self.event()
-        self.record_beside(event)
+        on = self.side if stream is None else stream
+        checked(driver.cuEventRecord(event, on), "cuEventRecord")
         return event
 
-    def join(self, event: Any) -> None:
-        """Make the main stream wait for an event of the side stream."""
-        checked(driver.cuStreamWaitEvent(self.stream, event, 0), "cuStreamWaitEvent")
+    def join(self, event: Any, stream: int | None = None) -> None:
+        """Make the main stream, or another one, wait for an event of another stream."""
+        on = self.stream if stream is None else stream
+        checked(driver.cuStreamWaitEvent(on, event, 0), "cuStreamWaitEvent")
 
     def _order(self, first: int, second: int) -> None:
         event = self.event()
@@ -267,7 +284,7 @@ class Gpu(Stream):
             times.append(self.elapsed_ns(first, second))
         for event in (first, second):
             self.forget(event)
-        checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
+        self.destroy(graph)
         return min(times)
 
 

@@ -153,11 +153,15 @@ class PointedGraph:
         checked(answer, "cuStreamUpdateCaptureDependencies")
         self._addresses = []
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Destroy the graph. It cannot be launched any more."""
         if (launched := getattr(self, "_launched", None)) is not None:
             driver.cuGraphExecDestroy(launched)
         if (recorded := getattr(self, "_recorded", None)) is not None:
             driver.cuGraphDestroy(recorded)
+        self._launched = self._recorded = None
+
+    __del__ = close
 
 
 def _point(node: Node, addresses: Sequence[int]) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from golow.levels.direct.cudnn.build.load_once import Loading
 from golow.levels.direct.cudnn.build.memory import PlanMemory
+from golow.levels.direct.cudnn.build.training_state import Group, place_of
 from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.shared_kernels import Kernel
 from golow.levels.direct.cudnn.shared_kernels.blocks import Launches
 from golow.levels.direct.cudnn.steps.built_plan import (
     WINDOW,
+    AverageCall,
     Call,
     EngineCall,
     FlatCall,
@@ -106,6 +108,13 @@ class StepList:
         self.calls.append(FlatCall(make, dtype, first, arguments))
         operands = tuple(map(self._operand, reads))
         self.steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))
+
+    def average(self, groups: Sequence[tuple[Group, str]], gradients: Sequence[Tensor]) -> None:
+        """Add the mean over all ranks of these groups' gradients as a step, as in `AverageCall`.
+        groups: each with the type of its gradients."""
+        places = tuple((place_of("gradient", group), dtype) for group, dtype in groups)
+        operands = [(tensor, True) for tensor in gradients]
+        self._add(AverageCall(places), operands, operands, "", "NCCL")
 
     def _add(
         self,

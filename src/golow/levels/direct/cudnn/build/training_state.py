@@ -2,7 +2,8 @@
 its gradient and half-precision copy. All have the same offset in flat places, so that one step
 updates many parameters: all vectors, and the weights in parts, in the order in which the backward
 pass makes their gradients. A part's gradients need no memory before the first of them and after its
-update. Parameters whose updates have other settings are in separate groups."""
+update. Parameters whose updates have other settings are in separate groups, and so are weights
+whose gradients the ranks of a training exchange in other buckets."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from golow.lower.analysis.liveness import gradient_places
 from golow.lower.fuse.optimizer_updates import UPDATES
 from golow.lower.ir.graph import Argument, Graph, Ref, Value
 from golow.lower.ir.rewriting import Links
+from golow.lower.operators.all_reduce import AllReduce
 from golow.lower.plan.plan import Place
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
@@ -56,8 +58,9 @@ class TrainingState:
         graph = current.graph
         self.group_of = {target: one.group for target, one in held.items()} or grouped(graph)
         self._gradient_of = gradient_places(graph)
-        outputs = (item for item in graph.outputs if item.kind in ("gradient", "gradient_sum"))
+        outputs = [item for item in graph.outputs if item.kind in ("gradient", "gradient_sum")]
         self._gradients = {current.group(item.name) for item in outputs}
+        self._targets = {item.name: item.target for item in outputs}
         self._updates = any(item.kind == "gradient" for item in graph.outputs)
         kinds = {item.kind for item in graph.inputs}
         self.masters: dict[str, Tensor] = {}
@@ -98,6 +101,10 @@ class TrainingState:
         the gradient of a parameter."""
         target = self._gradient_of.get(self._current.output(index).name)
         return None if target is None else self.gradient(target)
+
+    def target_of(self, gradient: str) -> str:
+        """The parameter whose gradient the graph returns under this name."""
+        return self._targets[gradient]
 
     def _allocate(self, target: str) -> None:
         if target not in self.masters:
@@ -163,19 +170,20 @@ def grouped(graph: Graph) -> dict[str, Group]:
     """Return the group of each parameter that is trained, in the order in which their gradients
     appear."""
     found, filled = {}, dict[str, int]()
-    trained, settings = _by_appearance(graph), _settings(graph)
+    trained, settings, bucket_of = _by_appearance(graph), _settings(graph), _buckets(graph)
     weights = sum(4 * math.prod(v.shape) for _, v in trained if len(v.shape) > 1)
     enough = max(PART_BYTES, -(-weights // MOST_PARTS))
     numbers: dict[object, int] = {}  # of settings
-    open_part: dict[int, Group] = {}  # by the number of settings
+    open_part: dict[tuple[int, int], Group] = {}  # by the number of settings, and the bucket
     for target, value in trained:
         number = numbers.setdefault(settings.get(target), len(numbers))
         if len(value.shape) <= 1:
             found[target] = f"{VECTORS}.{number}" if number else VECTORS
             continue
-        part = open_part.get(number)
+        kind = number, bucket_of.get(target, 0)
+        part = open_part.get(kind)
         if part is None or filled[part] >= enough:
-            part = open_part[number] = f"weights.{len(filled)}"
+            part = open_part[kind] = f"weights.{len(filled)}"
             filled[part] = 0
         found[target] = part
         filled[part] += 4 * math.prod(value.shape)
@@ -191,6 +199,19 @@ def _settings(graph: Graph) -> dict[str, tuple[Argument, ...]]:
         if node.op in UPDATES and isinstance(parameter, Ref):
             found[targets[parameter.name]] = tuple(node.keywords.get(name) for name in DIFFERING)
     return found
+
+
+def _buckets(graph: Graph) -> dict[str, int]:
+    """The number of the bucket in which the ranks exchange a gradient, by target; empty for a
+    training of one rank."""
+    targets = {item.name: item.target for item in graph.outputs if item.kind == "gradient"}
+    nodes = [node for node in graph.nodes if node.op == AllReduce.op()]
+    return {
+        targets[value.name]: number
+        for number, node in enumerate(nodes)
+        for value in node.outputs
+        if value is not None
+    }
 
 
 def _by_appearance(graph: Graph) -> list[tuple[str, Value]]:

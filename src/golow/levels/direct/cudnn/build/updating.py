@@ -4,6 +4,7 @@ it waits for all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Updating:
         self.clip: ClipFactor | None = None
         self.factor: Tensor | None = None
         self._ready: set[str] = set()
+        self._averaged: set[str] = set()
         self._updated: set[Group] = set()
         self._corrections: Tensor | None = None
 
@@ -51,6 +53,14 @@ class Updating:
         if self.clip is None and not build.types.scaled and self._ready.issuperset(members):
             build.outputs.place_gradients(members)
             self._update(build, group, None)
+
+    def averaged(self, build: Builder, targets: Sequence[str]) -> list[Group]:
+        """Take the parameters whose gradients can be averaged over the ranks from now on. Return
+        the groups of which these are the last."""
+        self._averaged.update(targets)
+        groups = dict.fromkeys(build.training.group_of[target] for target in targets)
+        members = build.training.members
+        return [group for group in groups if self._averaged.issuperset(members(group))]
 
     def finish(self, build: Builder) -> None:
         """Add the steps over whole places: in float16 the search for gradients that are not finite;

@@ -42,6 +42,7 @@ class Values:
         self._build, self._current, self._memory = build, build.current, build.memory
         self._made: dict[str, list[Tensor]] = {}
         self._folded: dict[str, Folded] = {}  # not copied so far
+        self._conversions: dict[tuple[str, str], Tensor] = {}  # copies of such views in other types
         self._made_at: dict[str, int] = {}  # the step after which a value's memory holds it
         self._private: set[str] = set()
 
@@ -81,6 +82,9 @@ class Values:
     def wanted(self, reference: Ref, layout: Layout) -> Tensor:
         """Return a value in this layout, copied if needed (once for all its readers)."""
         name = reference.name
+        view = self._folded.get(name)
+        if view is not None and layout.order == "rows" and layout.dtype != view.tensor.dtype:
+            return self._converted(reference, view, layout.dtype)
         self._unfold(reference)
         made = self._made.setdefault(name, [])
         for tensor in made:
@@ -209,6 +213,16 @@ class Values:
     def replace(self, reference: Ref, copy: Folded) -> None:
         """Let a view that was not copied so far be this copy from now on."""
         self._folded[reference.name] = copy
+
+    def _converted(self, reference: Ref, view: Folded, dtype: str) -> Tensor:
+        """A copy of a view that has not been copied so far, in another type."""
+        key = reference.name, dtype
+        if key not in self._conversions:
+            shape = self._current.value(reference).shape
+            with self._build.loading.of(reference.name):
+                copy = unfold(self._build, reference.name, view, shape, dtype)
+            self._conversions[key] = copy
+        return self._conversions[key]
 
     def _unfold(self, reference: Ref) -> None:
         view = self._folded.pop(reference.name, None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -30,6 +30,7 @@ from golow.levels.direct.cudnn.engines.golow_convolution import OwnConvolution
 from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
 from golow.levels.direct.cudnn.engines.golow_recurrence_timing import own_time_of
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution, as_product
+from golow.levels.direct.cudnn.engines.own_engine import OwnEngine
 from golow.levels.direct.cudnn.problems.epilogue import takes_activation
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.products import (
@@ -242,7 +243,7 @@ class Engines:
                 yield from few_pixel_convolution.small_engines(same, self.gpu)
             return
         if isinstance(operation, AttentionProblem):
-            library = operation.dtype != "float32" and not operation.added_dtype
+            library = operation.by_library
             if library:
                 yield from self.frontend.plans(operation, most, workspace_limit(operation))
             if self.times or not library:
@@ -275,12 +276,23 @@ class Engines:
             return None
         timed: dict[Engine, float] = {}
         with self._operands(operation, candidates) as operands:
+            self._compile(candidates, operands)
             for engine in candidates:
                 fastest = min(timed.values(), default=float("inf"))
                 timed[engine] = self._time(engine, operands, fastest)
         best = min(candidates, key=lambda engine: timed[engine])
         self.timed[operation], self._ns[operation] = timed, timed[best]
         return best
+
+    def _compile(self, candidates: Sequence[Engine], operands: Operands) -> None:
+        """Compile the kernels of all candidates at once. One whose kernels fail fails again when it
+        is timed."""
+        own = [engine for engine in candidates if isinstance(engine, OwnEngine)]
+        addresses, workspace = operands.addresses[0], operands.workspace
+        with suppress(RuntimeError):
+            self.gpu.compile(
+                kernel for engine in own for kernel, _ in engine.launches(addresses, workspace)
+            )
 
     @contextmanager
     def _operands(self, operation: Operation, engines: Sequence[Engine]) -> Iterator[Operands]:

@@ -27,7 +27,7 @@ class OwnAttention(OwnEngine):
         self._problem, self._gpu, self._tiling = problem, gpu, tiling
         self._kernels: tuple[Kernel, ...]
         if tiling is not None:
-            kind = "tf32" if problem.dtype == "float32" else problem.dtype
+            kind = problem.dtype if flash_attention.is_half(problem) else "tf32"
             self.name = f"flash {kind} {tiling.warps}x{tiling.keys}"
             self._kernels, self.workspace = (flash_attention.forward(problem, tiling),), 0
             return
@@ -43,7 +43,8 @@ class OwnAttention(OwnEngine):
         if problem.added is None:
             given.insert(3, 0)
         if problem.gradient is None:
-            pointers = given if problem.keeps or problem.dtype != "float32" else [*given, 0]
+            half = flash_attention.is_half(problem)
+            pointers = given if problem.keeps or half else [*given, 0]
         else:
             pointers = [*given, workspace]
         return [(kernel, pointers) for kernel in self._kernels]

@@ -3,6 +3,7 @@ the pixels: engines for the one compute the other, too."""
 
 from __future__ import annotations
 
+from golow.levels.direct.cudnn.problems.epilogue import GELU
 from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT
 from golow.levels.direct.cudnn.problems.products import Convolution
@@ -59,7 +60,7 @@ def as_convolution(problem: Problem, activation: Activation | None = None) -> Co
         bias=problem.bias,
         residual=problem.residual,
         clip=RELU if problem.relu else NO_CLIP,
-        activation=activation,
+        activation=GELU if problem.gelu else activation,
         frozen=problem.frozen,
         cold=problem.cold,
     )

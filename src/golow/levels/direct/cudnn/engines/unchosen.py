@@ -99,7 +99,7 @@ class UnchosenEngines:
         if isinstance(operation, FirstConvolution):
             return next(first_engines(operation, gpu, 1), None)
         if isinstance(operation, AttentionProblem):
-            if operation.dtype != "float32" and not operation.added_dtype:
+            if operation.by_library:
                 return UnchosenEngine("cudnn")
             return next(golow_attention.own_attention(operation, gpu, 1), None)
         own = next(golow_convolution.own_engines(operation, gpu, 1), None)

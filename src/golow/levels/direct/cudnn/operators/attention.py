@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from golow.levels.direct.cudnn.operators.dropout import probability_of
 from golow.levels.direct.cudnn.problems.layouts import Layout, layout_of
 from golow.levels.direct.cudnn.problems.products import AttentionProblem, Placed
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
@@ -40,12 +41,14 @@ def attention(build: Builder, arguments: Attention) -> None:
         causal=arguments.causal,
         scale=_scale(arguments, query),
         keeps=keeps,
+        kept=arguments.kept is not None,
     )
     if arguments.exact and arguments.added is not None:
         engine, added = _exact_engine(build, arguments.added, problem)
     else:
         engine, added = _engine(build, arguments.added, problem)
-    build.steps.engine(engine, [query, key, value, *added], written)
+    dropped = _dropped(build, arguments.kept)
+    build.steps.engine(engine, [query, key, value, *added, *dropped], written)
     for index, tensor in enumerate(written):
         build.values.define(index, tensor)
 
@@ -67,15 +70,24 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         dtype=build.types.computed,
         causal=arguments.causal,
         scale=_scale(arguments, query),
+        kept=arguments.kept is not None,
         gradient=_placed(gradient),
         of_query=_placed(made[0]),
         of_key=_placed(made[1]),
         of_value=_placed(made[2]),
     )
     engine, added = _engine(build, arguments.added, problem)
-    build.steps.engine(engine, [query, key, value, *added, output, gradient, logarithm], made)
+    read = [query, key, value, *added, *_dropped(build, arguments.kept)]
+    build.steps.engine(engine, [*read, output, gradient, logarithm], made)
     for index, tensor in enumerate(made):
         build.values.define(index, tensor)
+
+
+def _dropped(build: Builder, kept: Ref | None) -> list[Tensor]:
+    """Which weights dropout keeps, and the probability currently in use."""
+    if kept is None:
+        return []
+    return [build.values.rows(kept), probability_of(build, kept)]
 
 
 def _engine(

@@ -16,6 +16,7 @@ from golow.levels.direct.cudnn.shared_kernels.blocks import integers
 from golow.levels.direct.cudnn.shared_kernels.geometry import VECTOR, flat
 from golow.levels.direct.cudnn.steps.built_plan import KEPT, Tensor
 from golow.levels.direct.implementation import Implementation, Question
+from golow.lower.ir.graph import Ref
 from golow.lower.operators.cache_update import CacheUpdate
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ AXES = 4
 
 def cache_update(build: Builder, arguments: CacheUpdate) -> None:
     """Write the rows; nothing else of the cache is read or written."""
-    made, axis = _cache(build, arguments), arguments.axis
+    made, axis = in_place(build, arguments.x, build.current.output_name()), arguments.axis
     rows, position = build.values.view(arguments.rows), build.values.rows(arguments.position)
     strides = made.layout.strides(made.shape)
     kernel = cache_rows(
@@ -39,13 +40,13 @@ def cache_update(build: Builder, arguments: CacheUpdate) -> None:
     build.values.define(0, made)
 
 
-def _cache(build: Builder, arguments: CacheUpdate) -> Tensor:
-    """The cache's own memory, or a copy if something still reads its content."""
-    old = build.values.rows(arguments.x)
+def in_place(build: Builder, cache: Ref, name: str) -> Tensor:
+    """The cache's own memory, or a copy, with that name, if something still reads its content."""
+    old = build.values.rows(cache)
     kept = build.memory.buffer(old).place == KEPT
-    if build.values.dies(arguments.x) or (kept and build.current.is_read_last(arguments.x.name)):
+    if build.values.dies(cache) or (kept and build.current.is_read_last(cache.name)):
         return old
-    made = build.memory.new(build.current.output_name(), old.shape, Layout(old.dtype))
+    made = build.memory.new(name, old.shape, Layout(old.dtype))
     build.values.copy(old, made)
     return made
 

@@ -11,7 +11,7 @@ from golow.levels.direct.cudnn.build.layout_propagation import read_through, see
 from golow.levels.direct.cudnn.build.refusing import without_formula
 from golow.levels.direct.cudnn.build.weights import is_cold, is_frozen, may_lie_anyhow
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution
-from golow.levels.direct.cudnn.problems.epilogue import activating
+from golow.levels.direct.cudnn.problems.epilogue import GELU, activating, copy_ns
 from golow.levels.direct.cudnn.problems.gemm import CONTIGUOUS, Problem, Strides
 from golow.levels.direct.cudnn.problems.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
 from golow.levels.direct.cudnn.steps.built_plan import Tensor, is_aligned
@@ -67,6 +67,8 @@ def linear(build: Builder, arguments: Linear) -> None:
     result = build.memory.new(build.current.output().name, rows, layout)
     problem = _faster_order(build, problem, arguments.weight)
     engine = _activating(build, problem, arguments.activation)
+    if engine is None and arguments.activation == GELU:
+        problem = _with_gelu(build, problem)
     turned = engine is None and not problem.transpose_b
     weight = build.values.wanted(
         arguments.weight, Layout(layout.dtype, "transposed" if turned else "rows")
@@ -78,7 +80,7 @@ def linear(build: Builder, arguments: Linear) -> None:
     else:
         for product in in_parts(Product(problem, [x, *reads], result)):
             build.steps.engine(build.engine_for(product.problem), product.reads, [product.result])
-        if clip not in (NO_CLIP, RELU):
+        if clip not in (NO_CLIP, RELU) and not problem.gelu:
             activated(build, [result], result, arguments.activation)
     if view is not None:
         build.values.fold(of_rows(view, result, features, outputs))
@@ -97,13 +99,26 @@ def _faster_order(build: Builder, problem: Problem, weight: Ref) -> Problem:
 
 def _activating(build: Builder, problem: Problem, activation: Activation | None) -> Engine | None:
     """An engine that has the activation in its kernel, if that is faster: the product as a
-    convolution of images of one pixel. cuBLASLt has no GELU that is exact, and no SiLU."""
+    convolution of images of one pixel. Of what does not clip, cuBLASLt has only the GELU by
+    tanh."""
     if problem.residual:
         return None
     whole = as_convolution(replace(problem, transpose_b=True), activation)
     if whole is None:
         return None
     return activating(build.engines, whole, problem)
+
+
+def _with_gelu(build: Builder, problem: Problem) -> Problem:
+    """The product with GELU in its kernel, in half precision: a pass over memory less. If engines
+    are timed, where this is faster."""
+    if problem.dtype == "float32":
+        return problem
+    whole = replace(problem, gelu=True)
+    if not build.engines.times:
+        return whole
+    apart = build.engines.time_of(problem) + copy_ns(build.engines, 2 * problem.operand_bytes[-1])
+    return whole if build.engines.time_of(whole) < apart else problem
 
 
 def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:

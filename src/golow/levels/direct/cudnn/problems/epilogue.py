@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Time of a pass over memory beside the transfers: a launch within a CUDA graph.
 PASS_NS = 2000
 
+GELU = Activation(name="gelu_tanh")  # by tanh: cuBLASLt, too, has it in its kernels
+
 # Functions of the front end, whose other arguments have the values that the activations have.
 FUNCTIONS = {
     "gelu": "gelu",

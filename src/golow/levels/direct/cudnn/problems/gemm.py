@@ -40,7 +40,7 @@ class Matrix(NamedTuple):
 @dataclass(frozen=True)
 class Problem:
     """D = relu(factor op(A) op(B) + C + bias), for row-major matrices; a batch of them for
-    batch > 1.
+    batch > 1. gelu, in the place of relu: GELU by tanh.
 
     op(A) is [m, k] and op(B) [k, n]; A is stored [k, m] with transpose_a, B [n, k] with
     transpose_b. D and C are [m, n]. dtype: storage of A and B; result: storage of C, D and the
@@ -68,6 +68,7 @@ class Problem:
     bias: bool = False
     residual: bool = False
     relu: bool = False
+    gelu: bool = False
     bias_gradient: bool = False
     factor: float = 1.0
     batch: int = 1
@@ -121,8 +122,10 @@ class Problem:
         if self.arithmetic not in allowed:
             choice = " or ".join(allowed)
             yield f"arithmetic {self.arithmetic!r} must be {choice} for {self.dtype}"
-        if self.bias_gradient and (self.bias or self.relu or self.batch > 1):
-            yield "bias_gradient goes with neither bias nor relu nor a batch"
+        if self.bias_gradient and (self.bias or self.relu or self.gelu or self.batch > 1):
+            yield "bias_gradient goes with neither bias nor relu nor gelu nor a batch"
+        if self.relu and self.gelu:
+            yield "it has one activation: relu or gelu"
         yield from self._stride_faults()
         least, most = ITEM_BYTES[self.result], BEST_ALIGNMENT
         if self.alignment.bit_count() != 1 or not least <= self.alignment <= most:

@@ -138,12 +138,14 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
     """Attention in one direction; dtype: of all tensors but the logarithms.
 
     scale: of the scores; added: to them, of the dtype added_dtype if it has its own. By truth
-    values scores are seen or not, and a row that sees nothing is zero. keeps: whether the forward
-    direction also writes the logarithms of the rows' sums, float32 [B, H, L]. The gradients are
-    stored like query, key and value; gradient: where the output's is stored.
+    values scores are seen or not, and a row that sees nothing is zero. kept: with dropout of the
+    weights, by truth values [B, H, L, S], and a probability. keeps: whether the forward direction
+    also writes the logarithms of the rows' sums, float32 [B, H, L]. The gradients are stored like
+    query, key and value; gradient: where the output's is stored.
 
-    Operands, in this order. Forward: query, key, value[, added] -> output[, logarithms]. Backward:
-    query, key, value[, added], output, gradient, logarithms -> gradients of query, key and value.
+    Operands, in this order. Forward: query, key, value[, added][, kept, probability] -> output[,
+    logarithms]. Backward: query, key, value[, added][, kept, probability], output, gradient,
+    logarithms -> gradients of query, key and value.
     """
 
     query: Placed
@@ -156,10 +158,16 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
     keeps: bool = False
     added: Placed | None = None
     added_dtype: str = ""
+    kept: bool = False
     gradient: Placed | None = None
     of_query: Placed | None = None
     of_key: Placed | None = None
     of_value: Placed | None = None
+
+    @property
+    def by_library(self) -> bool:
+        """True if cuDNN computes it."""
+        return self.dtype != "float32" and not self.added_dtype and not self.kept
 
     @property
     def rows(self) -> Placed:
@@ -174,6 +182,8 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
         inputs = list(self._bytes(self.query, self.key, self.value, self.added))
         if self.added is not None and self.added_dtype:
             inputs[-1] = ITEM_BYTES[self.added_dtype] * self.added.extent
+        if self.kept:
+            inputs += [math.prod(self.query.shape[:3]) * self.key.shape[2], ITEM_BYTES["float32"]]
         output = self._bytes(self.output)
         if self.gradient is not None:
             gradients = self._bytes(self.of_query, self.of_key, self.of_value)

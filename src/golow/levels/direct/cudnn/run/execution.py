@@ -19,11 +19,13 @@ from golow.levels.direct.cudnn.problems.element_types import ITEM_BYTES
 from golow.levels.direct.cudnn.problems.layouts import NUMPY_TYPES, Layout, packed, unpacked
 from golow.levels.direct.cudnn.run.device_array import DeviceArray
 from golow.levels.direct.cudnn.run.device_memory import NO_STATE, DeviceMemory, SharedState
+from golow.levels.direct.cudnn.run.ranks import Piece, Ranks
 from golow.levels.direct.cudnn.shared_kernels.cast import cast
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.delay import delay
 from golow.levels.direct.cudnn.steps.built_plan import (
     POSITION,
+    AverageCall,
     Built,
     Call,
     Cell,
@@ -61,11 +63,12 @@ class Execution:
         arena: Region | None = None,
         weights: Execution | None = None,
         state: SharedState = NO_STATE,
+        ranks: Ranks | None = None,
     ) -> None:
         """sources: the graph's inputs by the names of their values. read(kind, target) returns a
         parameter, buffer or constant as an array, which may be on the device. arena, weights,
         state: as of `DeviceMemory`; an execution with another one's weights reads none, and that
-        one must live as long."""
+        one must live as long. ranks: averages over those that train together."""
         self.built, self.gpu, self.plan = built, gpu, built.plan
         self.memory: DeviceMemory = DeviceMemory(
             self.plan,
@@ -73,7 +76,7 @@ class Execution:
             weights=None if weights is None else weights.memory,
             state=state,
         )
-        self._sources = sources
+        self._sources, self._ranks = sources, ranks
         steps = zip(built.calls, self.plan.steps, strict=True)
         # The calls of an iteration by their positions in the plan.
         self._calls = {p: call for p, (call, step) in enumerate(steps) if not step.once}
@@ -107,7 +110,7 @@ class Execution:
     def exchange(self, engine: Engine, other: Engine) -> None:
         """Run another engine in place of this one, with a separate workspace, until the plan is
         built again."""
-        self._graph = None
+        self.close()
         if other is engine:
             self._instead.pop(engine, None)
         else:
@@ -135,12 +138,12 @@ class Execution:
     def run_marked(self, batch: int, marked: Callable[[int], AbstractContextManager[None]]) -> None:
         """Run one iteration step by step on the main stream, each in the context of its position.
         The next `run` captures the graph again, so that a profiler that came later sees it."""
+        self.close()
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         for position, call in self._calls.items():
             with marked(position):
                 self._step(call)
-        self._graph = None
 
     def run_watched(self, batch: int, watch: Callable[[int], None]) -> None:
         """Run one iteration step by step on the main stream; call ``watch`` with the position of
@@ -164,12 +167,20 @@ class Execution:
             self._step(call)
         return found | {k: self.read(t) for k, t in wanted.items() if k not in found}
 
-    def enqueue(self) -> None:
-        """Enqueue all steps; the main stream waits for side steps where `joins` states."""
+    def enqueue(self, exchanges: bool = True) -> None:
+        """Enqueue all steps; the main stream waits for side steps and for means over ranks where
+        `joins` states. exchanges: whether other ranks do the same now; if not, without means."""
         beside: dict[int, Any] = {}
         for position, call in self._calls.items():
+            if isinstance(call, AverageCall):
+                if not exchanges:
+                    continue
+                waited = [beside[started] for started in self._joins[position]]
+                beside[position] = self._average_beside(call, waited)
+                continue
             for started in self._joins[position]:
-                self.gpu.join(beside.pop(started))
+                if started in beside:
+                    self.gpu.join(beside.pop(started))
             side = runs_beside(call)
             if side:
                 self.gpu.fork()
@@ -183,6 +194,9 @@ class Execution:
         if isinstance(call, FlatCall):
             self._flat(call)
             return
+        if isinstance(call, AverageCall):
+            self._average(call, self.gpu.stream)
+            return
         addresses = [self.address(tensor) if tensor else 0 for tensor in call.arguments]
         if isinstance(call, EngineCall) and call.engine in self._instead:
             engine, region = self._instead[call.engine]
@@ -193,9 +207,36 @@ class Execution:
         else:
             self.gpu.launch(call.kernel, addresses)
 
+    def _average_beside(self, call: AverageCall, waited: Sequence[Any]) -> Any:
+        """Enqueue it on the ranks' own stream, behind these events and all work now on the main
+        stream; return an event after it."""
+        stream = self.ranks.stream
+        self.gpu.fork(stream)
+        for event in waited:
+            self.gpu.join(event, stream)
+        self._average(call, stream)
+        return self.gpu.beside(stream)
+
+    def _average(self, call: AverageCall, stream: int) -> None:
+        pieces = [
+            Piece(self.memory.address_of(place), self._elements(place, dtype), dtype)
+            for place, dtype in call.places
+        ]
+        self.ranks.mean(pieces, stream)
+
+    @property
+    def ranks(self) -> Ranks:
+        """What averages over the ranks. Raises LookupError if there is none."""
+        if self._ranks is None:
+            raise LookupError("the plan averages over ranks, and there are none")
+        return self._ranks
+
+    def _elements(self, place: Place, dtype: str) -> int:
+        size = self.plan.pieces.get(place, (0, 0))[1] or self.plan.sizes[place]
+        return size // ITEM_BYTES[dtype]
+
     def _flat(self, call: FlatCall) -> None:
-        size = self.plan.pieces.get(call.first, (0, 0))[1] or self.plan.sizes[call.first]
-        kernel = call.make(size // ITEM_BYTES[call.dtype])
+        kernel = call.make(self._elements(call.first, call.dtype))
         addresses = [
             self.memory.address_of(argument)
             if isinstance(argument, str)
@@ -203,6 +244,13 @@ class Execution:
             for argument in (call.first, *call.arguments)
         ]
         self.gpu.launch(kernel, addresses)
+
+    def close(self) -> None:
+        """Free the captured graph. The ranks' communicator can be destroyed afterwards."""
+        if self._graph is not None:
+            self.gpu.synchronize()
+            self.gpu.destroy(self._graph)
+            self._graph = None
 
     # ------------------------------------------------------------ tensors in and out
 

@@ -19,6 +19,7 @@ import numpy as np
 from golow.levels.direct import bundle_arrays
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.cudnn.bindings.device import Gpu
+from golow.levels.direct.cudnn.bindings.nccl import Communicator
 from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.planning import build_plan
 from golow.levels.direct.cudnn.problems.precision import TYPES, Types
@@ -55,6 +56,7 @@ class CuDnn(PlanProgram):
 
     execution: Execution
     stack_bytes = 0
+    _ranks: Communicator | None = None
 
     def __init__(self, *folders: Path, autotune: bool = False) -> None:
         self._home, self._autotune = folders[0].parent, autotune
@@ -65,16 +67,21 @@ class CuDnn(PlanProgram):
         smaller last batch, with the engines that the libraries suggest first."""
         start = time.perf_counter()
         (_, graph), *tails = self.begin(bundle, self._graphs)
-        self.gpu = Gpu(self._home / "kernels", self.stack_bytes)
+        rank = 0 if self.meeting is None else self.meeting.rank
+        self.gpu = Gpu(self._home / "kernels", self.stack_bytes, ordinal=rank)
         self._intakes: dict[Execution, Intake] = {}
         self._fed = False  # whether batches of a data set are stored where the bundle's were
         self._aside: Aside | None = None
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
+        if self.meeting is not None and self._ranks is None:  # at the first load
+            self._ranks = Communicator(self.meeting, self.gpu)
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # compiles what is left and captures the graph
+        if self._ranks is not None:
+            self._ranks.wait(self.gpu)  # no longer than its time limit
         if self._autotune and not self.train and refine(self.execution, engines):
             del self.execution  # there may be no room for both
             self.execution = self._load_plan(self.bundle, graph, engines)
@@ -109,6 +116,11 @@ class CuDnn(PlanProgram):
     def stopwatch(self, iterations: int) -> Stopwatch:
         """Return a stopwatch for that many iterations on the device."""
         return self.gpu.stopwatch(iterations)
+
+    def meet(self) -> None:
+        """Wait until every rank is here and its GPU has finished."""
+        self.gpu.synchronize()
+        super().meet()
 
     # ------------------------------------------------------------ iterations
 
@@ -241,7 +253,7 @@ class CuDnn(PlanProgram):
         for cell in self.execution.built.cells:
             if cell.kind == "dropout":
                 probability = cell.probability if active else 0.0
-                content = np.array((self.workload.seed, 0, probability), CONTROL)
+                content = np.array((self.own_seed, 0, probability), CONTROL)
                 self.execution.write_cell(cell, content)
 
     def derive(self, read: Read) -> None:
@@ -286,7 +298,9 @@ class CuDnn(PlanProgram):
         sources = {item.value.name: item for item in graph.inputs}
         batches = bundle_arrays.batches(bundle, count)
         with bundle_arrays.graph_weights(bundle) as read:
-            return Execution(built, self.gpu, sources, batches, read)
+            made = Execution(built, self.gpu, sources, batches, read, ranks=self._ranks)
+        self.require_fitting_ranks(made)
+        return made
 
     def _warm_up_tail(self) -> None:
         """Copy the state to the smaller plan and back, which compiles the copies. Run that plan in

@@ -21,6 +21,7 @@ from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.run.called_plan import building, require_pointed
 from golow.levels.direct.cudnn.run.device_memory import DeviceMemory
 from golow.levels.direct.cudnn.run.execution import Execution
+from golow.levels.direct.cudnn.run.ranks import Ranks
 from golow.levels.direct.cudnn.run.training_state import TrainingState
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
@@ -28,6 +29,7 @@ from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
 from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
 from golow.levels.direct.kernel_views import View
 from golow.levels.direct.plan_program import SEEN, Key, clipped
+from golow.levels.direct.ranks.exchanges import Exchanges
 from golow.levels.nvidia.memory import Region
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Place, Plan
@@ -51,17 +53,26 @@ class TrainingPlans:
     launches in other streams wait for one another.
 
     state: what all of them read and change. engines: those of the GPU. seed: of the random layers,
-    in all plans together. stream: gives the caller's.
+    in all plans together. stream: gives the caller's. ranks: those that train together; they build
+    their first plans together, and may build others alone.
     """
 
     def __init__(
-        self, engines: Engines, precision: Precision, seed: int, scale: Scale, stream: Stream
+        self,
+        engines: Engines,
+        precision: Precision,
+        seed: int,
+        scale: Scale,
+        stream: Stream,
+        ranks: Ranks | None = None,
     ) -> None:
         engines.gpu.make_current()
         self.state = TrainingState()
         self.gpu, self._engines, self._precision = engines.gpu, engines, precision
         self._seed, self._scale, self._stream = seed, scale, stream
         self._turns, self._arena = Turns(), Region(0)
+        self._ranks, self._exchanges = ranks, Exchanges(None if ranks is None else ranks.meeting)
+        self._made: list[TrainingPlan] = []
 
     @property
     def iteration_bytes(self) -> int:
@@ -81,23 +92,34 @@ class TrainingPlans:
             self.gpu.make_current()
             types = TYPES[self._precision]
             built = build_plan(graph, self._engines, types, 1, given, self.state.held)
+            self._exchanges.require_fitting(built)
             if built.plan.sizes["arena"] > self._arena.size:
                 self._arena = Region(built.plan.sizes["arena"])
             sources = {item.value.name: item for item in graph.inputs}
             lagging, is_first = self.state.lagging(built), self.state.is_empty
             execution = Execution(
                 built, self.gpu, sources, [example], read,
-                arena=self._arena, state=self.state.shared(built),
+                arena=self._arena, state=self.state.shared(built), ranks=self._ranks,
             )  # fmt: skip
             new = self.state.hold(execution)
             spare = None if is_first else DeviceMemory(built.plan, arena=self._arena)
-            plan = TrainingPlan(execution, lagging, spare, self._turns, self._stream)
+            plan = TrainingPlan(
+                execution, lagging, spare, self._turns, self._stream, together=is_first
+            )
+            self._made.append(plan)
             for cell in new:
                 if cell.kind == "dropout":
                     self._write_dropout(active=True, only=cell.probability)
                 else:
                     self.set_scale(self._scale)
             return plan
+
+    def close(self) -> None:
+        """End the exchange with the other ranks: first the graphs that have a part of it."""
+        for plan in self._made:
+            plan.close()
+        if self._ranks is not None:
+            self._ranks.close()
 
     def set_dropout(self, active: bool) -> None:
         """Switch random layers on or off, and restart their random numbers."""
@@ -132,7 +154,8 @@ class TrainingPlans:
 
 class TrainingPlan:
     """A plan of a step that is ready to run. lagging: copies of parameters that it must refresh.
-    spare: memory in which it may run once, if its own has content."""
+    spare: memory in which it may run once, if its own has content. together: whether other ranks
+    build it now, too; only then that run exchanges gradients, which prepares NCCL for all plans."""
 
     def __init__(
         self,
@@ -141,6 +164,7 @@ class TrainingPlan:
         spare: DeviceMemory | None,
         turns: Turns,
         stream: Stream,
+        together: bool = True,
     ) -> None:
         self._execution, self._gpu, self._stream = execution, execution.gpu, stream
         self.plan: Plan = execution.plan
@@ -160,13 +184,13 @@ class TrainingPlan:
         self._buffers = [built.inputs[key].buffer for key in keys]
         places = [execution.memory.input(buffer) for buffer in self._buffers]
 
-        def enqueue() -> None:
-            self._enqueue(landing.address)
+        def enqueue(exchanges: bool = True) -> None:
+            self._enqueue(landing.address, exchanges)
 
         own = execution.memory
         if spare is not None:
             execution.memory = spare
-        enqueue()  # libraries load their kernels on first use, not inside a graph
+        enqueue(together)  # libraries load their kernels on first use, not inside a graph
         self._gpu.synchronize()
         execution.memory = own
         self._graph = PointedGraph(self._gpu, enqueue, [*places, landing], turns)
@@ -199,16 +223,20 @@ class TrainingPlan:
     def _given(self, inputs: Sequence[int], targets: Sequence[int]) -> list[int]:
         return [*(inputs[k] for k in self._inputs), *(targets[k] for k in self._targets)]
 
+    def close(self) -> None:
+        """Destroy the graph. The plan cannot run any more."""
+        self._graph.close()
+
     def load(self, read: Read) -> None:
         """Take other weights that no step changes. No step may run meanwhile."""
         with building:
             self._execution.fill(read)
 
-    def _enqueue(self, landing: int) -> None:
+    def _enqueue(self, landing: int, exchanges: bool) -> None:
         execution = self._execution
         if self._lagging:
             execution.renew_copies(self._lagging)
-        execution.enqueue()
+        execution.enqueue(exchanges)
         loss = execution.built.outputs[LOSS]
         here = View(loss.dtype, loss.layout.strides(loss.shape))
         there = View("float32", Layout("float32").strides(loss.shape))

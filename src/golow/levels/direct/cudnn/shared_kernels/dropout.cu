@@ -60,4 +60,24 @@ __global__ void dropout(
   }
 }
 
+// The mask alone, by the same draws.
+template <int N>
+__global__ void dropout_mask(const Control* control, bool* mask, size_t count, unsigned layer) {
+  const Control state = *control;
+  for (size_t i = first_index<N, size_t>(); i < count; i += step<N, size_t>()) {
+    Vector<bool, N> kept;
+#pragma unroll
+    for (int quad = 0; quad < N / 4; ++quad) {
+      const size_t place = i / 4 + quad;
+      const Words counter = {
+          {static_cast<unsigned>(place), static_cast<unsigned>(place >> 32), state.step, layer}};
+      const Words words = philox(counter, state.seed, 0);
+#pragma unroll
+      for (int lane = 0; lane < 4; ++lane)
+        kept.item[quad * 4 + lane] = uniform(words.item[lane]) >= state.probability;
+    }
+    store(mask, i, count, kept);
+  }
+}
+
 __global__ void advance(Control* control) { control->step += 1; }

@@ -21,6 +21,7 @@ FILE = Path(__file__).with_suffix(".cu")
 # In device memory; all layers with the same probability share it.
 CONTROL = np.dtype([("seed", np.uint32), ("step", np.uint32), ("probability", np.float32)])
 PROBABILITY_OFFSET = 8  # bytes
+MASKED = 8  # elements of a mask that a thread draws at once
 
 
 def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
@@ -36,6 +37,14 @@ def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
     scalars = (np.uint64(count), np.uint32(layer))
     name = f"dropout<{C_TYPES[dtype]}, {each}>"
     return Kernel(FILE, name, grid, block, scalars, code=VECTOR)
+
+
+def mask_kernel(count: int, layer: int = 0) -> Kernel:
+    """Pointers: control (`CONTROL`) -> mask (bool), as that of `forward_kernel`."""
+    require_count(count)
+    grid, block = flat(count, MASKED)
+    scalars = (np.uint64(count), np.uint32(layer))
+    return Kernel(FILE, f"dropout_mask<{MASKED}>", grid, block, scalars, code=VECTOR)
 
 
 def advance_kernel() -> Kernel:

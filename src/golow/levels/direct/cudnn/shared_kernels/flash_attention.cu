@@ -1,5 +1,5 @@
-// Flash attention of float32 tensors with tf32 products (Dao, "FlashAttention-2", 2023,
-// arXiv:2307.08691). Scores are never in memory.
+// Flash attention with tf32 products (Dao, "FlashAttention-2", 2023, arXiv:2307.08691): of float32
+// tensors, and of 16-bit ones with dropout. Scores are never in memory.
 //
 //   s[i, j] = scale * q[i] k[j] + added[i, j]      (only j <= i if CAUSAL)
 //   o[i]    = sum over j of p[i, j] v[j],  p[i, j] = exp(s[i, j] - log[i])
@@ -8,13 +8,22 @@
 //   ds[i, j] = p[i, j] (do[i] v[j] - delta[i]),  delta[i] = do[i] o[i]
 //   dq[i]   = scale * sum over j of ds[i, j] k[j]
 //   dk[j]   = scale * sum over i of ds[i, j] q[i]
+//
+// With DROPS, dropout multiplies p[i, j] by 0 or by raised = 1 / (1 - probability): in o and dv the
+// weight, and in ds the product do[i] v[j]. delta stays do[i] o[i].
+
+#ifdef DROPS
+#define DROPOUT const bool *kept, const float *probability,
+#else
+#define DROPOUT
+#endif
 
 // A block has 16 * WARPS rows of one head and takes KEYS keys at a time.
 // A: type of what is added; by a mask of truth values, a row that sees nothing is zero.
-template <typename A, int WARPS, int KEYS, int E, int D, bool CAUSAL, int ADDED>
+template <typename A, int WARPS, int KEYS, int E, int D, bool CAUSAL, int ADDED, typename T = float>
 __global__ void __launch_bounds__(32 * WARPS)
-    forward(const float* query, const float* key, const float* value, const A* added,
-            float* output, float* logarithms, int rows, int keys, int query_width, int value_width,
+    forward(const T* query, const T* key, const T* value, const A* added, DROPOUT
+            T* output, float* logarithms, int rows, int keys, int query_width, int value_width,
             int group, PLACE(query), PLACE(key), PLACE(value), PLACE(added), PLACE(output),
             float scale) {
   constexpr int THREADS = 32 * WARPS;
@@ -24,8 +33,8 @@ __global__ void __launch_bounds__(32 * WARPS)
   const int block = CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
   const int first_row = block * 16 * WARPS + threadIdx.x / 32 * 16;
   const int row = first_row + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const float* own_keys = AT(key, image, head / group);
-  const float* own_values = AT(value, image, head / group);
+  const T* own_keys = AT(key, image, head / group);
+  const T* own_values = AT(value, image, head / group);
 
   unsigned q[E / 8][4];
   load_first<E>(q, AT(query, image, head), query_row, row, rows, query_width, scale * LOG2E);
@@ -45,6 +54,10 @@ __global__ void __launch_bounds__(32 * WARPS)
     if (start + KEYS > keys || (CAUSAL && start + KEYS > first_row + 1))
       hide_scores<CAUSAL, KEYS>(score, row, start, keys);
     weigh_scores<KEYS, D>(score, o, largest, total);
+#ifdef DROPS
+    drop<KEYS>(score, kept + ((size_t)image * gridDim.y + head) * rows * keys,
+               raised_by(*probability), row, rows, start, keys);
+#endif
     next_values.store(value_tile);
     if (start + KEYS < end) next_keys.load(own_keys, key_row, start + KEYS, keys, query_width);
     __syncthreads();
@@ -61,30 +74,30 @@ __global__ void __launch_bounds__(32 * WARPS)
 }
 
 #define GRADIENT_ARGUMENTS                                                                         \
-  const float *query, const float *key, const float *value, const A *added, const float *output,   \
-      const float *gradient, const float *logarithms, float *of_query, float *of_key,              \
-      float *of_value, float *delta, int heads, int rows, int keys, int query_width,               \
+  const T *query, const T *key, const T *value, const A *added, DROPOUT const T *output,           \
+      const T *gradient, const float *logarithms, T *of_query, T *of_key, T *of_value,             \
+      float *delta, int heads, int rows, int keys, int query_width,               \
       int value_width, int group, PLACE(query), PLACE(key), PLACE(value), PLACE(added),            \
       PLACE(output), PLACE(gradient), PLACE(of_query), PLACE(of_key), PLACE(of_value), float scale
 
 // The gradient of query, and delta [images, heads, rows]. A block has 64 rows of one head.
-template <typename A, int KEYS, int E, int D, bool CAUSAL, int ADDED>
+template <typename A, int KEYS, int E, int D, bool CAUSAL, int ADDED, typename T = float>
 __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
   __shared__ __align__(16) unsigned key_tile[KEYS * (E + 4)], value_tile[KEYS * (D + 4)];
   const int head = blockIdx.y, image = blockIdx.z;
   const int block = CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
   const int first_row = block * 64 + threadIdx.x / 32 * 16;
   const int row = first_row + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const float* own_keys = AT(key, image, head / group);
-  const float* own_values = AT(value, image, head / group);
+  const T* own_keys = AT(key, image, head / group);
+  const T* own_values = AT(value, image, head / group);
   const size_t line = ((size_t)image * heads + head) * rows;
 
   float own_delta[2] = {}, logarithm[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int here = row + 8 * half;
-    const float* o = AT(output, image, head) + (size_t)here * output_row;
-    const float* d = AT(gradient, image, head) + (size_t)here * gradient_row;
+    const T* o = AT(output, image, head) + (size_t)here * output_row;
+    const T* d = AT(gradient, image, head) + (size_t)here * gradient_row;
 #pragma unroll
     for (int c = 0; c < D / 32; ++c) {
       const int column = 32 * c + 8 * t;
@@ -119,6 +132,9 @@ __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
     float score[KEYS / 8][4] = {}, change[KEYS / 8][4] = {};
     add_products<KEYS, E>(score, q, key_tile);
     add_products<KEYS, D>(change, d, value_tile);
+#ifdef DROPS
+    drop<KEYS>(change, kept + line * keys, raised_by(*probability), row, rows, start, keys);
+#endif
     if (ADDED)
       add_to_scores<ADDED == PAIRS, KEYS>(score, AT(added, image, head), added_row, row, rows, start, keys);
     if (start + KEYS > keys || (CAUSAL && start + KEYS > first_row + 1))
@@ -138,7 +154,7 @@ __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
 
 // The gradients of key and value, after `backward_query`. A block has 64 keys of one head of keys
 // and takes ROWS rows at a time of each of the heads that share them. Scores are transposed here.
-template <typename A, int ROWS, int E, int D, bool CAUSAL, int ADDED>
+template <typename A, int ROWS, int E, int D, bool CAUSAL, int ADDED, typename T = float>
 __global__ void __launch_bounds__(128) backward_keys(GRADIENT_ARGUMENTS) {
   __shared__ __align__(16) unsigned query_tile[ROWS * (E + 4)], gradient_tile[ROWS * (D + 4)];
   __shared__ float line_logarithms[ROWS], line_delta[ROWS];
@@ -153,8 +169,8 @@ __global__ void __launch_bounds__(128) backward_keys(GRADIENT_ARGUMENTS) {
   Tile<ROWS, D, 128> next_gradients;
   const int begin = CAUSAL ? blockIdx.x * 64 / ROWS * ROWS : 0;
   for (int head = blockIdx.y * group; head < (blockIdx.y + 1) * group; ++head) {
-    const float* queries = AT(query, image, head);
-    const float* gradients = AT(gradient, image, head);
+    const T* queries = AT(query, image, head);
+    const T* gradients = AT(gradient, image, head);
     const size_t line = ((size_t)image * heads + head) * rows;
     next_queries.load(queries, query_row, begin, rows, query_width);
     next_gradients.load(gradients, gradient_row, begin, rows, value_width);
@@ -186,7 +202,14 @@ __global__ void __launch_bounds__(128) backward_keys(GRADIENT_ARGUMENTS) {
                          LOG2E, score);
           const bool seen = !CAUSAL || column <= row;
           weight[j][i] = seen ? power_of_two(score - line_logarithms[at]) : 0.f;
+#ifdef DROPS
+          const bool stays = row < rows && column < keys && kept[(line + row) * keys + column];
+          const float factor = stays ? raised_by(*probability) : 0.f;
+          change[j][i] = weight[j][i] * (change[j][i] * factor - line_delta[at]);
+          weight[j][i] *= factor;
+#else
           change[j][i] = weight[j][i] * (change[j][i] - line_delta[at]);
+#endif
         }
       }
       add_rows<ROWS, D>(of_v, weight, gradient_tile);

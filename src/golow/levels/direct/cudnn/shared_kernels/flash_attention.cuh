@@ -11,25 +11,31 @@
 
 __device__ inline unsigned as_tf32(float x) { return rounded<float>(__float_as_uint(x)); }
 
-// Eight adjacent floats of a row, zeros where there are none.
-__device__ inline void load_eight(float (&eight)[8], const float* row, int column, bool there) {
-  float4 low = {}, high = {};
-  if (there) {
-    low = *reinterpret_cast<const float4*>(row + column);
-    high = *reinterpret_cast<const float4*>(row + column + 4);
-  }
+// Four adjacent numbers of a row, zeros where there are none.
+template <typename T>
+__device__ inline float4 load_four(const T* row, int column, bool there) {
+  if (!there) return float4{};
+  const Vector<T, 4> four = load<4>(row + column);
+  return float4{convert<float>(four.item[0]), convert<float>(four.item[1]),
+                convert<float>(four.item[2]), convert<float>(four.item[3])};
+}
+
+// Eight of them.
+template <typename T>
+__device__ inline void load_eight(float (&eight)[8], const T* row, int column, bool there) {
+  const float4 low = load_four(row, column, there), high = load_four(row, column + 4, there);
   eight[0] = low.x, eight[1] = low.y, eight[2] = low.z, eight[3] = low.w;
   eight[4] = high.x, eight[5] = high.y, eight[6] = high.z, eight[7] = high.w;
 }
 
 // The lane's part of rows `row` and `row + 8`, multiplied by a factor, as the first matrix.
-template <int W>
-__device__ inline void load_first(unsigned (&first)[W / 8][4], const float* matrix, int step,
+template <int W, typename T>
+__device__ inline void load_first(unsigned (&first)[W / 8][4], const T* matrix, int step,
                                   int row, int rows, int width, float factor) {
   const int t = threadIdx.x % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float* own = matrix + (size_t)(row + 8 * half) * step;
+    const T* own = matrix + (size_t)(row + 8 * half) * step;
 #pragma unroll
     for (int c = 0; c < W / 32; ++c) {
       float eight[8];
@@ -49,14 +55,13 @@ template <int ROWS, int W, int THREADS> struct Tile {
   static constexpr int PIECES = ROWS * W / 4 / THREADS;
   float4 piece[PIECES];
 
-  __device__ inline void load(const float* matrix, int step, int first, int rows, int width) {
+  template <typename T>
+  __device__ inline void load(const T* matrix, int step, int first, int rows, int width) {
 #pragma unroll
     for (int n = 0; n < PIECES; ++n) {
       const int at = n * THREADS + threadIdx.x, row = first + at / (W / 4);
       const int column = at % (W / 4) * 4;
-      piece[n] = float4{};
-      if (row < rows && column < width)
-        piece[n] = *reinterpret_cast<const float4*>(matrix + (size_t)row * step + column);
+      piece[n] = load_four(matrix + (size_t)row * step, column, row < rows && column < width);
     }
   }
 
@@ -114,8 +119,8 @@ __device__ inline void add_rows(float (&sum)[W / 8][4], const float (&weights)[R
 }
 
 // Writes rows `row` and `row + 8` of what `add_rows` gave, multiplied by a factor each.
-template <int W>
-__device__ inline void store_rows(float* matrix, int step, int row, int rows, int width,
+template <int W, typename T>
+__device__ inline void store_rows(T* matrix, int step, int row, int rows, int width,
                                   const float (&sum)[W / 8][4], float factor, float second_factor) {
   const int t = threadIdx.x % 4;
 #pragma unroll
@@ -125,11 +130,40 @@ __device__ inline void store_rows(float* matrix, int step, int row, int rows, in
     for (int c = 0; c < W / 32; ++c) {
       const int column = 32 * c + 8 * t;
       if (row + 8 * half >= rows || column >= width) continue;
-      float4* to = reinterpret_cast<float4*>(matrix + (size_t)(row + 8 * half) * step + column);
+      T* to = matrix + (size_t)(row + 8 * half) * step + column;
 #pragma unroll
-      for (int k = 0; k < 2; ++k)
-        to[k] = float4{sum[4 * c][2 * half + k] * by, sum[4 * c + 1][2 * half + k] * by,
-                       sum[4 * c + 2][2 * half + k] * by, sum[4 * c + 3][2 * half + k] * by};
+      for (int k = 0; k < 2; ++k) {
+        Vector<T, 4> four;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          four.item[i] = convert<T>(sum[4 * c + i][2 * half + k] * by);
+        store(to + 4 * k, four);
+      }
+    }
+  }
+}
+
+// By what dropout multiplies the weights that it keeps.
+__device__ inline float raised_by(float probability) {
+  return probability < 1.f ? 1.f / (1.f - probability) : 0.f;
+}
+
+// Multiplies weights of rows `row` and `row + 8`, and of columns from `start`, by that, or by zero.
+// kept: [rows, columns].
+template <int COLUMNS>
+__device__ inline void drop(float (&weight)[COLUMNS / 8][4], const bool* kept, float raised, int row,
+                            int rows, int start, int columns) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const bool* own = kept + (size_t)min(row + 8 * half, rows - 1) * columns;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; ++j) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int column = start + 8 * j + 2 * t + k;
+        weight[j][2 * half + k] *= column < columns && own[column] ? raised : 0.f;
+      }
     }
   }
 }

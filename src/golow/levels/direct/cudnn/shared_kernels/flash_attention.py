@@ -41,14 +41,14 @@ WIDE = 64  # wider than this
 
 def takes(problem: AttentionProblem) -> bool:
     """True if there is a kernel for it: of heads of at most 128 elements, as many as a multiple of
-    eight; in training of float32 alone, and of at most 64."""
+    eight; in training of at most 64, and of float32 alone, or with dropout."""
     trains = problem.gradient is not None or problem.keeps
     widest = MOST_WIDTH_BACKWARD if trains else MOST_WIDTH
     widths = (problem.query.shape[3], problem.value.shape[3])
     places = [place for place in _places(problem) if place is not NOWHERE]
     images, heads = problem.query.shape[:2]
     return (
-        (problem.dtype == "float32" or not trains)
+        (problem.dtype == "float32" or not trains or problem.kept)
         and max(widths) <= widest
         and not any(width % WIDTH_STEP for width in widths)
         and max(images, heads) <= MOST_PARTS
@@ -59,22 +59,27 @@ def takes(problem: AttentionProblem) -> bool:
 def tilings(problem: AttentionProblem) -> tuple[Tiling, ...]:
     """Tilings of a forward problem, the likeliest first."""
     is_wide = max(problem.query.shape[3], problem.value.shape[3]) > WIDE
-    if problem.dtype == "float32":
+    if not is_half(problem):
         return WIDE_TILINGS if is_wide else NARROW_TILINGS
     return WIDE_HALF_TILINGS if is_wide else NARROW_HALF_TILINGS
 
 
+def is_half(problem: AttentionProblem) -> bool:
+    """True if flash_attention_half.cu has its kernels, which keep no logarithms."""
+    return problem.dtype != "float32" and not problem.kept
+
+
 def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
-    """Pointers: query, key, value, added or 0, output; of float32 then logarithms or 0; at
-    multiples of 16 bytes. Raises ValueError for what the kernel does not take."""
+    """Pointers: query, key, value, added or 0[, kept, probability], output; unless `is_half`, then
+    logarithms or 0; at multiples of 16 bytes. Raises ValueError for what no kernel takes."""
     _require(problem)
     images, heads, rows, _ = problem.query.shape
-    file, name, code = FILE, "forward<", INCLUDED
-    if problem.dtype != "float32":
-        file, name, code = HALF, f"forward_half<{C_TYPES[problem.dtype]}, ", SCORES
+    file, name, code, last = FILE, "forward<", _included(problem), _last(problem)
+    if is_half(problem):
+        file, name, code, last = HALF, f"forward_half<{C_TYPES[problem.dtype]}, ", SCORES, ""
     return Kernel(
         file,
-        f"{name}{_added_type(problem)}, {tiling.warps}, {tiling.keys}, {_sizes(problem)}>",
+        f"{name}{_added_type(problem)}, {tiling.warps}, {tiling.keys}, {_sizes(problem)}{last}>",
         (ceiling(rows, ROWS_OF_WARP * tiling.warps), heads, images),
         (32 * tiling.warps, 1, 1),
         (*_scalars(problem), *floats(problem.scale)),
@@ -83,9 +88,9 @@ def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
 
 
 def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
-    """Pointers of both: query, key, value, added or 0, output, its gradient, logarithms, gradients
-    of query, key and value, and scratch for `delta` [images, heads, rows] in float32. Raises
-    ValueError for what the kernels do not take."""
+    """Pointers of both: query, key, value, added or 0[, kept, probability], output, its gradient,
+    logarithms, gradients of query, key and value, and scratch for `delta` [images, heads, rows] in
+    float32. Raises ValueError for what the kernels do not take."""
     _require(problem)
     images, heads, rows, _ = problem.query.shape
     groups, keys = problem.key.shape[1:3]
@@ -93,11 +98,11 @@ def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
     kernels = [
         Kernel(
             FILE,
-            f"{name}<{_added_type(problem)}, {BACKWARD_TILE}, {_sizes(problem)}>",
+            f"{name}<{_added_type(problem)}, {BACKWARD_TILE}, {_sizes(problem)}{_last(problem)}>",
             grid,
             (32 * BACKWARD_WARPS, 1, 1),
             (*integers(heads), *_scalars(problem), *floats(problem.scale)),
-            code=INCLUDED,
+            code=_included(problem),
         )
         for name, grid in (
             ("backward_query", (ceiling(rows, block), heads, images)),
@@ -107,12 +112,22 @@ def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
     return kernels[0], kernels[1]
 
 
+def _included(problem: AttentionProblem) -> str:
+    """What comes before flash_attention.cu."""
+    return f"#define DROPS\n{INCLUDED}" if problem.kept else INCLUDED
+
+
+def _last(problem: AttentionProblem) -> str:
+    """The type of the tensors as the last argument of a template."""
+    return "" if problem.dtype == "float32" else f", {C_TYPES[problem.dtype]}"
+
+
 def _require(problem: AttentionProblem) -> None:
     if not takes(problem):
         raise ValueError(
             f"attention takes heads of at most {MOST_WIDTH} elements, in training, of float32 "
-            f"alone, {MOST_WIDTH_BACKWARD}, in multiples of {WIDTH_STEP}, and tensors below 2^31 "
-            f"elements: {problem}"
+            f"alone or with dropout, {MOST_WIDTH_BACKWARD}, in multiples of {WIDTH_STEP}, and "
+            f"tensors below 2^31 elements: {problem}"
         )
 
 

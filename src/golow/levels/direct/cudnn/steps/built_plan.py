@@ -102,7 +102,14 @@ class FlatCall(NamedTuple):
     arguments: tuple[Place | Tensor | None, ...]
 
 
-Call = KernelCall | EngineCall | FlatCall
+class AverageCall(NamedTuple):
+    """Replace the elements of whole places of the plan by their means over all ranks, beside the
+    next steps. places: each with its elements' dtype."""
+
+    places: tuple[tuple[Place, str], ...]
+
+
+Call = KernelCall | EngineCall | FlatCall | AverageCall
 
 
 class Fill(NamedTuple):

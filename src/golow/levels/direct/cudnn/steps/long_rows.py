@@ -93,7 +93,7 @@ def _is_ragged(matrix: Matrix) -> bool:
 
 
 def _is_plain(problem: Problem) -> bool:
-    return not (problem.bias or problem.residual or problem.relu)
+    return not (problem.bias or problem.residual or problem.relu or problem.gelu)
 
 
 def _by_outputs(whole: Product, first: int, b: Matrix) -> list[Product]:

@@ -82,11 +82,13 @@ def look_up(
     build.steps.kernel(kernel, [tensor for tensor, _ in read], [base])
 
 
-def unfold(build: Builder, name: str, view: Folded, shape: Sequence[int]) -> Tensor:
-    """A row-major copy of a view whose axes have several parts."""
-    result = build.memory.new(name, tuple(shape), Layout(view.tensor.dtype))
+def unfold(
+    build: Builder, name: str, view: Folded, shape: Sequence[int], dtype: str = ""
+) -> Tensor:
+    """A row-major copy of a view whose axes have several parts. dtype: its own by default."""
+    result = build.memory.new(name, tuple(shape), Layout(dtype or view.tensor.dtype))
     sizes = [part.size for part in view.parts]
-    source = View(result.dtype, tuple(part.step for part in view.parts))
+    source = View(view.tensor.dtype, tuple(part.step for part in view.parts))
     target = View(result.dtype, result.layout.strides(sizes))
     copy(build, view.tensor, source, result, target, sizes, "reshape")
     return result

@@ -12,6 +12,7 @@ from golow.levels.direct.onednn.steps.built_plan import Tensor
 from golow.levels.direct.onednn.steps.pooling import Window, window
 from golow.levels.direct.refusing import not_floating, not_made_by, read_by_others
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
+from golow.lower.operators.quantize import RANGES
 
 
 class Largest(NamedTuple):
@@ -49,7 +50,8 @@ def _window(
 
 def _refuse(arguments: MaxPool, question: Question) -> str:
     others = read_by_others(question, 1, MaxPoolBackward) if arguments.indices else ""
-    return others or not_floating(question, arguments.x)
+    whole = question.value(arguments.x).dtype in RANGES and not arguments.indices
+    return others or ("" if whole else not_floating(question, arguments.x))
 
 
 def _refuse_backward(arguments: MaxPoolBackward, question: Question) -> str:

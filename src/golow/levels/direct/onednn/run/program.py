@@ -28,6 +28,7 @@ from golow.levels.direct.onednn.run.kernel_compilation import NO_KERNELS, Worksh
 from golow.levels.direct.onednn.run.tuning import LAYOUTS_FILE
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches
 from golow.levels.direct.plan_program import Key, PlanProgram
+from golow.levels.direct.ranks.shared_mean import SharedMean, alone
 from golow.levels.lowering import GRAPH
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Step
@@ -53,22 +54,20 @@ class OneDnn(PlanProgram):
         the same layouts."""
         start = time.perf_counter()
         parts = self.begin(bundle, self._graphs)
-        self.switches = Switches(self.workload.seed)
+        self.switches = Switches(self.own_seed, alone)
         self.engine = Engine()
         self._batches = self._read_batches()
         notes: list[str] = []
         compiler = find_compiler()
         self.workshop = Workshop(compiler, self._folder.parent) if compiler else None
-        layouts = tuning.read(self._folder / LAYOUTS_FILE, notes)
         building = time.perf_counter()
-        if layouts is None:
-            graph = arranged(self.graph, self.workshop is not None)
-            layouts = tuning.choose(graph, self._load_plan)
-            write_sealed(self._folder / LAYOUTS_FILE, msgspec.json.encode(layouts))
+        layouts = self._layouts_of_all_ranks(notes)
         built = time.perf_counter()
         self._run_by(self._load_plan(layouts))
+        self.require_fitting_ranks(self.execution)
         for last, graph in parts[1:]:
             self.tail, self.tail_rows = self._build(last, graph, layouts), last.workload.batch
+            self.require_fitting_ranks(self.tail)
         self.reset()
         seconds = {
             "build": built - building,
@@ -184,6 +183,25 @@ class OneDnn(PlanProgram):
             self.set_learning_rate(execution, self.workload.optimizer.learning_rate)
         execution.pointing(self._batches[0])()
         return execution
+
+    def _layouts_of_all_ranks(self, notes: list[str]) -> tuning.Layouts:
+        """Return the layouts; rank 0 chooses for all. From here on the ranks average together."""
+        if self.meeting is None:
+            return self._layouts(notes)
+        found = self.meeting.from_first(
+            self.meeting.numbered("layouts"), lambda: msgspec.json.encode(self._layouts(notes))
+        )
+        self.switches.mean = SharedMean(self.meeting)
+        return msgspec.json.decode(found, type=tuning.Layouts)
+
+    def _layouts(self, notes: list[str]) -> tuning.Layouts:
+        """Return the layouts that were chosen before, or choose them now."""
+        layouts = tuning.read(self._folder / LAYOUTS_FILE, notes)
+        if layouts is None:
+            graph = arranged(self.graph, self.workshop is not None)
+            layouts = tuning.choose(graph, self._load_plan)
+            write_sealed(self._folder / LAYOUTS_FILE, msgspec.json.encode(layouts))
+        return layouts
 
     def _build(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
         generates = self.workshop is not None

@@ -6,7 +6,7 @@ Nothing here imports a framework: inputs are addresses.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,9 @@ from golow.levels.direct.onednn.run.mutable_state import MutableState
 from golow.levels.direct.onednn.run.shared_weights import Region
 from golow.levels.direct.onednn.steps.built_plan import Built, Switches, Tensor
 from golow.levels.direct.plan_program import SEEN, Key, clipped
+from golow.levels.direct.ranks.exchanges import Exchanges
+from golow.levels.direct.ranks.meeting import Meeting
+from golow.levels.direct.ranks.shared_mean import SharedMean, alone
 from golow.lower.ir.graph import Graph
 from golow.lower.plan.plan import Plan
 from golow.storage.cache import write_sealed
@@ -34,11 +37,14 @@ class TrainingPlans:
     """The plans of one network, such as those of several batch sizes. One of them runs at a time.
 
     state: what all of them read and change. kernels: the folder of compiled kernels. seed: of the
-    random layers, in all plans together.
+    random layers, in all plans together. meeting: of the ranks that train together; they build
+    their first plans together, and may build others alone.
     """
 
-    def __init__(self, kernels: Path, seed: int) -> None:
-        self.state, self.switches = MutableState(), Switches(seed)
+    def __init__(self, kernels: Path, seed: int, meeting: Meeting | None = None) -> None:
+        mean = None if meeting is None else SharedMean(meeting)
+        self.state, self.switches = MutableState(), Switches(seed, mean)
+        self._meeting, self._exchanges = meeting, Exchanges(meeting)
         self._engine, self._arena = Engine(), Region(0)
         compiler = find_compiler()
         self._workshop = Workshop(compiler, kernels) if compiler else None
@@ -57,15 +63,14 @@ class TrainingPlans:
         this graph. example: of a batch. tune: whether to choose layouts by measuring, unless they
         were chosen before. Raises `Unsupported` for shapes that the library refuses.
         """
-        layouts = tuning.read(folder / tuning.LAYOUTS_FILE, [])
-        if tune and (layouts is None or not layouts.clean):
-            layouts = self._tuned(graph, read, example)
-            write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
-        layouts = layouts or tuning.Layouts(positions={})
+        layouts = self._layouts_of_all_ranks(
+            lambda: self._layouts(graph, read, folder, example, tune)
+        )
         generates = self._workshop is not None
         built = build_plan(
             graph, self._engine, layouts.tag, self.switches, generates, self.state.layouts
         )
+        self._exchanges.require_fitting(built)
         if built.plan.sizes["arena"] > len(self._arena.bytes):
             self._arena = Region(built.plan.sizes["arena"])
         execution = Execution(
@@ -79,12 +84,30 @@ class TrainingPlans:
         self.state.hold(execution)
         return TrainingPlan(execution)
 
+    def _layouts_of_all_ranks(self, choose: Callable[[], tuning.Layouts]) -> tuning.Layouts:
+        """Return the layouts. Those of the first plan, which decide in which layouts weights are
+        held, are rank 0's on all ranks."""
+        if self._meeting is None or self.state.layouts:
+            return choose()
+        name = self._meeting.numbered("layouts")
+        found = self._meeting.from_first(name, lambda: msgspec.json.encode(choose()))
+        return msgspec.json.decode(found, type=tuning.Layouts)
+
+    def _layouts(
+        self, graph: Graph, read: Read, folder: Path, example: Batch, tune: bool
+    ) -> tuning.Layouts:
+        layouts = tuning.read(folder / tuning.LAYOUTS_FILE, [])
+        if tune and (layouts is None or not layouts.clean):
+            layouts = self._tuned(graph, read, example)
+            write_sealed(folder / tuning.LAYOUTS_FILE, msgspec.json.encode(layouts))
+        return layouts or tuning.Layouts(positions={})
+
     def _tuned(self, graph: Graph, read: Read, example: Batch) -> tuning.Layouts:
         """Choose the layouts with steps on a separate state."""
 
         def loaded(layouts: tuning.Layouts) -> Execution:
             generates = self._workshop is not None
-            built = build_plan(graph, self._engine, layouts.tag, Switches(0), generates)
+            built = build_plan(graph, self._engine, layouts.tag, Switches(0, alone), generates)
             execution = Execution(built, self._engine, read, self._workshop)
             for (kind, target), tensor in built.inputs.items():
                 if kind in WEIGHTS:

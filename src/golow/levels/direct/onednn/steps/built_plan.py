@@ -103,10 +103,20 @@ class Built(NamedTuple):
         return tuple(dict.fromkeys(codes))
 
 
+Mean = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
+"""Writes the means of arrays over ranks into others."""
+
+
 class Switches:
-    """Switches that may change between iterations without building a new plan."""
+    """Switches that may change between iterations without building a new plan. mean: over the
+    ranks of the training."""
 
     dropout = True
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, mean: Mean | None = None) -> None:
         self.random = np.random.default_rng(seed)
+        self.mean = mean or _without_ranks
+
+
+def _without_ranks(arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+    raise LookupError("the plan averages over ranks, and there are none")

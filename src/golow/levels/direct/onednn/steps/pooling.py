@@ -54,8 +54,10 @@ def window(
 
 def forward(build: Builder, x: Tensor, shape: tuple[int, ...], over: Window) -> Pooled:
     """Add a step from an image to a result of that shape, the current node's first value."""
-    primitive = _forward_primitive(build, x.layout, shape, over)
-    result = build.memory.new(build.current.output_name(), shape, primitive.descriptor(DST))
+    primitive = _forward_primitive(build, x.layout, shape, over, x.dtype)
+    result = build.memory.new(
+        build.current.output_name(), shape, primitive.descriptor(DST), x.dtype
+    )
     writes = {DST: result}
     mask = primitive.descriptor(WORKSPACE)
     if mask.bytes:
@@ -92,9 +94,13 @@ def backward(
 
 
 def _forward_primitive(
-    build: Builder, source: Descriptor, shape: tuple[int, ...], over: Window
+    build: Builder,
+    source: Descriptor,
+    shape: tuple[int, ...],
+    over: Window,
+    dtype: str = "float32",
 ) -> Primitive:
     return Primitive(
         build.engine, "pooling_forward", build.forward_kind, over.algorithm, source,
-        Descriptor.tagged(shape), *over[1:],
+        Descriptor.tagged(shape, dtype=dtype), *over[1:],
     )  # fmt: skip

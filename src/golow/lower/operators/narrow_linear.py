@@ -1,0 +1,48 @@
+"""A linear layer whose weight alone is whole numbers, of 8 or 4 bits, with fused bias, residual and
+activation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.ir.graph import Activation, Ref
+from golow.lower.ir.operator import Operator
+from golow.lower.operators.activation import activated
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class NarrowLinear(Operator, frozen=True, kw_only=True):
+    """activation(x (weight * scale)^T + bias + residual).
+
+    x: [..., C]. weight: int8 [K, C] with scale [K, 1]; or uint8 [K, G, C / G / 2], two numbers plus
+    8 in a byte, the first half of each of G groups in the low four bits, with scale [K, G, 1].
+    bias: [K]; residual: the result's shape, [..., K].
+    """
+
+    x: Ref
+    weight: Ref
+    scale: Ref
+    bias: Ref | None = None
+    residual: Ref | None = None
+    activation: Activation | None = None
+
+    @staticmethod
+    def meaning(
+        x: Tensor,
+        weight: Tensor,
+        scale: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        activation: Activation | None,
+    ) -> Tensor:
+        import torch
+        from torch.nn import functional
+
+        numbers = weight.to(scale.dtype)
+        if weight.dtype == torch.uint8:
+            high = torch.floor(numbers * 0.0625)
+            numbers = torch.cat([numbers - high * 16, high], 2) - 8
+        y = functional.linear(x, (numbers * scale).flatten(1), bias)
+        return activated(y if residual is None else y + residual, activation)

@@ -1,0 +1,39 @@
+"""The proof of a service: its answers are outputs, which golow's rule judges, or classes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from golow.records.comparison import Check
+
+if TYPE_CHECKING:
+    from golow.programs.load.proof import Proof
+
+CLASS, OUTPUT = b"c", b"o"
+"""Letters before an answer: a class as int64, or a row of the first output."""
+
+
+class ServiceProof:
+    """Judges answers as `Proof` does, which knows what is right."""
+
+    def __init__(self, proof: Proof) -> None:
+        self._proof, self.count = proof, proof.count
+
+    def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on all answers: one to each sample must be there."""
+        missing = self._proof.missing(answers)
+        return missing if missing is not None else self.judge_some(answers)
+
+    def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
+        """The verdict on these answers alone."""
+        for index, content in answers:
+            if content[:1] == CLASS:
+                (found,) = struct.unpack("<q", content[1:])
+                classes = self._proof.classes_of(index)
+                if found not in classes:
+                    reason = f"sample {index} is of class {found}, not {classes[0]}"
+                    return Check(verdict="differs", reason=reason)
+        outputs = [(index, data[1:]) for index, data in answers if data[:1] == OUTPUT]
+        return self._proof.judge_some(outputs, places=1)

@@ -1,0 +1,28 @@
+"""Quantisers of others, as their users run them. Each makes another network than golow does, which
+has the statements about the original, and no verdict against golow's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.programs.quantization import nncf_quantizer, onnxruntime_quantizer, torchao_quantizer
+from golow.programs.quantization.outputs import Outputs
+from golow.programs.quantization.samples import Samples
+from golow.workload.prepare import Prepared
+
+
+class OtherQuantizer(NamedTuple):
+    """A quantiser. make: the outputs of the network that it makes, with a folder for files; raises
+    `Unsupported` where it cannot."""
+
+    name: str
+    make: Callable[[Prepared, Samples, Path], Outputs]
+
+
+OTHERS = (
+    OtherQuantizer(onnxruntime_quantizer.NAME, onnxruntime_quantizer.QuantizedSession),
+    OtherQuantizer(nncf_quantizer.NAME, nncf_quantizer.NncfModel),
+    OtherQuantizer(torchao_quantizer.NAME, torchao_quantizer.TorchaoModule),
+)

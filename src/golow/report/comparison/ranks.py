@@ -1,0 +1,26 @@
+"""How much the ranks of a training differ, in words."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from golow.programs.comparison.figures import used_blocks
+from golow.records.comparison import Comparison, Run
+
+
+def ranks_text(comparison: Comparison) -> str:
+    """What the times are of, and by how much the slowest rank's median is above the fastest's."""
+    text = "times are those of the slowest rank, throughput and resident memory of all together"
+    found = {run.level: spread for run in comparison.runs if (spread := spread_of(run)) is not None}
+    if not found:
+        return text
+    level = max(found, key=lambda name: found[name])
+    return f"{text}; ranks differ by at most {found[level]:.1%} ({level})"
+
+
+def spread_of(run: Run) -> float | None:
+    """By which share the median of the slowest rank's iterations is above the fastest's; None
+    without times by rank."""
+    by_rank = zip(*(block.rank_ns for block in used_blocks(run) if block.rank_ns), strict=True)
+    medians = [median(ns for block in rank for ns in block) for rank in by_rank]
+    return max(medians) / min(medians) - 1 if medians and min(medians) > 0 else None

@@ -1,0 +1,131 @@
+"""What the ranks of one training share: how each is told its number, and what their answers and
+files are together. Imports no framework."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from golow.records.errors import GolowError
+
+RANK, RANKS, PLACE = "GOLOW_RANK", "GOLOW_RANKS", "GOLOW_MEETING"
+"""Variables of a worker that is one of several ranks: its number, how many there are, and a private
+folder in which those of this level alone meet."""
+
+OWN = ("loss", "output", "buffer")
+"""Kinds of tensors that each rank has of its own. All others are the same on every rank."""
+
+
+class Place(NamedTuple):
+    """A worker's place among the ranks of its level."""
+
+    rank: int
+    ranks: int
+    meeting: Path
+
+    def variables(self) -> dict[str, str]:
+        """The variables that tell it."""
+        return {RANK: str(self.rank), RANKS: str(self.ranks), PLACE: str(self.meeting)}
+
+    @classmethod
+    def of_worker(cls) -> Place:
+        """The place that this process was told. Raises `GolowError` if it was told none."""
+        try:
+            return cls(int(os.environ[RANK]), int(os.environ[RANKS]), Path(os.environ[PLACE]))
+        except (KeyError, ValueError) as error:
+            raise GolowError(f"{RANK}, {RANKS} and {PLACE} name no place: {error}") from error
+
+
+def own_name(name: str, rank: int) -> str:
+    """The name, among the tensors of all ranks, of what a rank calls ``STEP/KIND/NAME``, or
+    ``KIND/NAME``: ``KIND/rank 1/NAME``."""
+    kind = _kind(name)
+    return name.replace(f"{kind}/", f"{kind}/rank {rank}/", 1) if rank and kind else name
+
+
+def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The answer of all ranks: the slowest iteration of each number, the mean loss, the largest
+    memory; of what is the same everywhere that of rank 0."""
+    found = dict(answers[0])
+    for name, combine in _COMBINED.items():
+        values = [answer.get(name) for answer in answers]
+        if any(value is not None for value in values):
+            found[name] = combine(values)
+    if all("digest" in answer for answer in answers):
+        found["digests"] = [answer["digest"] for answer in answers]
+    times = [answer.get("device_ns") or answer.get("host_ns") for answer in answers]
+    if all(times):
+        found["rank_ns"] = times
+    return found
+
+
+def join_files(files: Sequence[Path]) -> str:
+    """Add to the first rank's file what each other one has of its own. Returns where another rank
+    holds other bits, which no two ranks may; empty if none does."""
+    tensors, different = load_file(files[0]), ""
+    for rank, file in enumerate(files[1:], 1):
+        with safe_open(file, "numpy") as other:
+            names = set(other.keys())
+            for name in sorted(tensors.keys() | names):
+                kind = _kind(name)
+                if kind is not None and name in names:
+                    tensors[own_name(name, rank)] = other.get_tensor(name)
+                elif kind is None and "/rank " not in name and not different:
+                    alike = name in names and name in tensors
+                    if not (alike and _same_bits(tensors[name], other.get_tensor(name))):
+                        different = f"ranks 0 and {rank} do not hold the same bits of {name}"
+    if not different:
+        save_file(tensors, files[0])
+    return different
+
+
+def _kind(name: str) -> str | None:
+    """The kind of a tensor that a rank has of its own; None for others."""
+    parts = name.split("/")
+    return next((part for part in parts[:2] if part in OWN), None) if "rank " not in name else None
+
+
+def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
+
+
+def _slowest(values: list[Any]) -> list[int]:
+    return [max(each) for each in zip(*values, strict=True)]
+
+
+def _means(values: list[Any]) -> list[float | None]:
+    return [_mean(each) for each in zip(*values, strict=True)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None if one of them is not finite."""
+    finite = [value for value in values if value is not None]
+    return sum(finite) / len(finite) if len(finite) == len(values) else None
+
+
+def _longest(values: list[dict[str, float]]) -> dict[str, float]:
+    return {name: max(each.get(name, 0.0) for each in values) for name in values[0]}
+
+
+def _all_notes(values: list[list[str]]) -> list[str]:
+    return list(dict.fromkeys(note for notes in values for note in notes))
+
+
+_COMBINED: dict[str, Callable[[list[Any]], Any]] = {
+    "host_ns": _slowest,
+    "device_ns": _slowest,
+    "results": _means,
+    "last": _mean,
+    "phases": _longest,
+    "notes": _all_notes,
+    "allocated_peak": max,
+    "nanoseconds": max,
+}

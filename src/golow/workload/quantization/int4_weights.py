@@ -1,0 +1,67 @@
+"""Linear layers with weights of 4 bits, in groups of inputs with a scale each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from golow.records.quantization import QuantizedLayer
+from golow.workload.quantization.quantized_layers import Quantized
+
+LOWEST, HIGHEST = -8, 7
+CLIPPING = tuple(1 - 0.05 * step for step in range(7))
+"""Shares of the largest size in a group that are tried as its range: clipping one weight can make
+all others finer."""
+
+
+class Int4Linear(Quantized):
+    """A linear layer whose weights are whole numbers from -8 to 7.
+
+    weight: uint8 [outputs, groups, group / 2], two numbers plus 8 in a byte: one of the first half
+    of the group in the low four bits, one of the second half in the high ones. output_scale:
+    [outputs, groups, 1]. The numbers become float32 by plain arithmetic, for levels that know no
+    numbers of 4 bits.
+    """
+
+    def __init__(self, original: nn.Linear, rule: QuantizedLayer) -> None:
+        super().__init__(original, rule)
+        outputs, inputs = original.weight.shape
+        groups, scale = inputs // rule.group, self.output_scale
+        self.weight = torch.zeros(
+            outputs, groups, rule.group // 2, dtype=torch.uint8, device=scale.device
+        )
+        self.output_scale = scale[:, None, None].repeat(1, groups, 1)
+
+    @property
+    def numbers(self) -> int:
+        """How many weights it has."""
+        return 2 * self.weight.numel()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]"""
+        pairs = self.weight.to(x.dtype)
+        high = torch.floor(pairs * 0.0625)
+        numbers = torch.cat([pairs - high * 16, high], 2) - 8
+        return functional.linear(x, (numbers * self.output_scale).flatten(1), self.bias)
+
+    @torch.no_grad()
+    def take(self, weight: Tensor) -> None:
+        """Take the numbers of a weight [outputs, inputs]: of the ranges that are tried, each group
+        has the one with the least squared error."""
+        outputs, groups, half = self.weight.shape
+        wide = weight.double().reshape(outputs, groups, 2 * half)
+        largest = wide.abs().amax(2, keepdim=True)
+        best, scales = torch.full_like(largest, torch.inf), torch.ones_like(largest).float()
+        kept = torch.zeros_like(wide)
+        for share in CLIPPING:
+            # A group of zeros has any scale.
+            scale = torch.where(largest > 0, largest * share / HIGHEST, 1.0).float()
+            numbers = torch.round(wide / scale).clamp(LOWEST, HIGHEST)
+            error = (numbers * scale - wide).square().sum(2, keepdim=True)
+            better = error < best
+            best, scales = torch.where(better, error, best), torch.where(better, scale, scales)
+            kept = torch.where(better, numbers, kept)
+        low, high = (kept + 8).to(torch.uint8).chunk(2, 2)
+        self.weight.copy_(low + 16 * high)
+        self.output_scale.copy_(scales)

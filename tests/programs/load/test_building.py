@@ -1,0 +1,56 @@
+"""Levels that are built several at a time, and Ctrl-C meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from golow.observer import Silent
+from golow.programs.load import load
+from golow.programs.load.tested_level import TestedLevel
+from support.load.places import SCRIPT, place_of
+from support.processes import all_gone
+
+pytestmark = pytest.mark.slow
+
+HANGS = (sys.executable, "-c", "import time; time.sleep(3600)")
+NOTHING: Any = None  # a proof that no level gets to
+
+
+class Interrupted(TestedLevel):
+    """Ctrl-C comes while others are built."""
+
+    def build(self) -> None:
+        time.sleep(1)
+        raise KeyboardInterrupt
+
+
+def test_levels_are_built_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "CORES_TO_BUILD", 1)
+    place = place_of(tmp_path)._replace(command=(sys.executable, str(SCRIPT), "even"))
+    levels = [TestedLevel(name, place, NOTHING) for name in ("one", "two", "three")]
+    try:
+        load._build(levels, Silent())
+        assert all(level.record().build for level in levels)
+    finally:
+        for level in levels:
+            level.end()
+
+
+def test_an_interrupt_ends_what_is_being_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "CORES_TO_BUILD", 1)
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    place = place_of(tmp_path)._replace(command=HANGS)
+    names = ("one", "two", "three")
+    levels = [Interrupted("zero", place, NOTHING), *(TestedLevel(n, place, NOTHING) for n in names)]
+    with pytest.raises(KeyboardInterrupt):
+        load._build(levels, Silent())
+    new = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert all_gone(*new)

@@ -1,0 +1,163 @@
+"""A worker that is one rank of a training, with one fault in how ranks train together.
+
+``python tests/support/plants/planted_ranks.py FAULT``; faults are `FAULTS`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from golow.levels.torch import ddp
+from golow.worker.protocol import LoadReport
+from golow.worker.serve import run
+
+LATE = 25  # steps, more than the check makes
+Reduced = torch.futures.Future[Tensor]
+
+
+class Planted(type(ddp.program(""))):  # type: ignore[misc]
+    """The level `ddp` as it is."""
+
+    def lower(self, module: Any, inputs: Any) -> Any:
+        distributed = super().lower(module, inputs)
+        # PyTorch looks at annotations, which a lambda has none of.
+        distributed.register_comm_hook(self, lambda own, bucket: own.reduced(bucket))
+        return distributed
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        """The bucket's gradients as this rank uses them."""
+        return _mean(bucket, lambda mean: mean)
+
+    @property
+    def is_second(self) -> bool:
+        return bool(self.place.rank == 1)
+
+
+def _mean(bucket: dist.GradBucket, change: Callable[[Tensor], Tensor]) -> Reduced:
+    """The mean of all ranks, changed."""
+    kept, ranks = bucket.buffer().clone(), dist.get_world_size()
+    reduced = dist.all_reduce(kept, async_op=True).get_future()
+    return reduced.then(lambda done: change(done.value()[0] / ranks))  # type: ignore[no-any-return]
+
+
+class SkipsItsReduction(Planted):
+    """The second rank keeps its own gradients."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        own = bucket.buffer()
+        return _mean(bucket, lambda mean: own if self.is_second else mean)
+
+
+class ReducesTheSum(Planted):
+    """No rank divides by their number."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        return _mean(bucket, lambda mean: mean * dist.get_world_size())
+
+
+class OneBit(Planted):
+    """A gradient of the second rank is off by its last bit."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        def change(mean: Tensor) -> Tensor:
+            if self.is_second:
+                mean.view(torch.int32)[0] ^= 1
+            return mean
+
+        return _mean(bucket, change)
+
+
+class SkipsWhileTimed(Planted):
+    """Its answers to `outputs` are right."""
+
+    checked = False
+
+    def outputs(self, batches: Any, learning_rate: float, file: Path) -> None:
+        self.checked = True
+        super().outputs(batches, learning_rate, file)
+        self.checked = False
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        own = bucket.buffer()
+        return _mean(bucket, lambda mean: own if self.is_second and not self.checked else mean)
+
+
+class SkipsLate(Planted):
+    """The second rank keeps its own gradients once, in the race."""
+
+    buckets = 0
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        own, self.buckets = bucket.buffer(), self.buckets + 1
+        late = self.is_second and self.buckets > LATE and self.buckets % LATE == 0
+        return _mean(bucket, lambda mean: own if late else mean)
+
+
+class SeesTheFirstRanksSamples(Planted):
+    """The second rank trains on the samples of the first."""
+
+    def load(self, bundle: Path) -> LoadReport:
+        return super().load(bundle.parent.parent if os.environ["GOLOW_RANK"] == "1" else bundle)
+
+
+class DropsTheSame(Planted):
+    """All ranks have one seed."""
+
+    def _set_up(self, workload: Any) -> None:
+        super()._set_up(workload)
+        torch.manual_seed(workload.seed)
+
+
+class Dies(Planted):
+    """The second rank is killed in its first step."""
+
+    def iterate(self) -> None:
+        if self.is_second:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().iterate()
+
+
+class Hangs(Planted):
+    """The second rank never begins its first step."""
+
+    def iterate(self) -> None:
+        if self.is_second:
+            time.sleep(3600)
+        super().iterate()
+
+
+class Refuses(Planted):
+    """The second rank raises an error in its first step, for which the first one waits."""
+
+    def iterate(self) -> None:
+        if self.is_second:
+            raise RuntimeError("planted")
+        super().iterate()
+
+
+FAULTS: dict[str, type[Planted]] = {
+    "none": Planted,
+    "skips": SkipsItsReduction,
+    "sums": ReducesTheSum,
+    "one-bit": OneBit,
+    "skips-while-timed": SkipsWhileTimed,
+    "skips-late": SkipsLate,
+    "same-samples": SeesTheFirstRanksSamples,
+    "same-seed": DropsTheSame,
+    "dies": Dies,
+    "hangs": Hangs,
+    "refuses": Refuses,
+}
+
+if __name__ == "__main__":
+    run(FAULTS[sys.argv[1]])
