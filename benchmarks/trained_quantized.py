@@ -10,7 +10,7 @@ part of the page is printed. It needs MNIST and CIFAR-10 (`golow data list`); --
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
     rule: str
     record: golow.QuantizationResult
-    verdicts: dict[str, str]
+    verdicts: Mapping[str, str]
 
 
 def main() -> None:
@@ -58,6 +58,7 @@ def main() -> None:
     arguments = _arguments()
     parts = []
     for case in CASES:
+        case = case if arguments.epochs is None else case._replace(epochs=arguments.epochs)
         if arguments.only is None or arguments.only.lower() in case.name.lower():
             weights = trained(case, arguments)
             rows = [row(case, rule, weights, arguments) for rule in case.rules]
@@ -78,7 +79,7 @@ def trained(case: Case, arguments: argparse.Namespace) -> Path:
             levels=["eager"], batch=case.batch, data_root=arguments.data_root, out=folder,
         )  # fmt: skip
         found = sorted(folder.glob("**/eager/**/best.safetensors"))
-    return found[-1]
+    return Path(found[-1])
 
 
 def row(case: Case, rule: QuantizationRule, weights: Path, arguments: argparse.Namespace) -> Row:
@@ -88,9 +89,8 @@ def row(case: Case, rule: QuantizationRule, weights: Path, arguments: argparse.N
         case.model, calibrate=case.data, out=file, rule=rule, weights=weights, batch=8,
         data_root=arguments.data_root, samples=256, group=32,
     )  # fmt: skip
-    compared = golow.compare(
-        made.module(), made.request.example_inputs, levels=arguments.levels, time_limit=1.0
-    )
+    inputs = None if made.request is None else made.request.example_inputs
+    compared = golow.compare(made.module(), inputs, levels=arguments.levels, time_limit=1.0)
     verdicts = {run.level: run.check.verdict for run in compared.comparison.runs}
     return Row(rule, made, verdicts)
 
@@ -148,7 +148,7 @@ def _accuracy_cells(accuracy: TaskAccuracy | None) -> list[str]:
     return [text, f"{accuracy.lost:,}, {accuracy.gained:,}", accuracy.verdict]
 
 
-def _with(verdicts: dict[str, str], *wanted: str) -> str:
+def _with(verdicts: Mapping[str, str], *wanted: str) -> str:
     return ", ".join(f"`{level}`" for level, verdict in verdicts.items() if verdict in wanted)
 
 
@@ -157,6 +157,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/quantized"))
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--only", default=None, help="part of a network's name")
+    parser.add_argument("--epochs", type=int, default=None, help="instead of each network's own")
     parser.add_argument("--levels", type=lambda text: text.split(","), default=None)
     parser.add_argument("--page", type=Path, default=None)
     return parser.parse_args()

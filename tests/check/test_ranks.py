@@ -14,6 +14,7 @@ from torch.nn import functional
 from golow.check.reference import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
+from golow.records.workload import Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from support.workers.ranked_bundles import (
@@ -94,6 +95,21 @@ def test_ranks_that_drop_the_same_elements_are_refused(tmp_path: Path) -> None:
         with checked(planted("same-seed"), bundle, tmp_path, standard, starter) as found:
             assert found.check.verdict == "differs", found.check.words + found.log
             assert "rank 1 drops the same elements" in found.check.words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["ddp", "fsdp"])
+def test_gradients_are_clipped_once_they_are_reduced(level: str, tmp_path: Path) -> None:
+    """And three ranks are not two; Adam counts its steps."""
+    adamw = Optimizer("adamw", learning_rate=0.01, clip=0.1)
+    bundle = ranked_bundle(tmp_path, optimizer=adamw, ranks=3)
+    choice = ladder.choose(level, "train", "cpu", 3)
+    with (
+        standard_of_ranks(bundle, tmp_path) as (standard, starter),
+        checked(choice, bundle, tmp_path, standard, starter) as found,
+    ):
+        assert found.check.verdict == "match", found.check.words + found.log
+        assert "1/steps/steps" in {tensor.name for tensor in found.check.tensors}
 
 
 def test_parameters_without_gradients_are_left_alone(tmp_path: Path) -> None:

@@ -82,3 +82,25 @@ def test_caches_that_an_object_holds_are_state(precision: Precision) -> None:
         item = 4 if precision == "ieee" else 2
         assert made.memory()["cache"] == 2 * model.get_buffer("keys").numel() * item
         made.close()
+
+
+def test_the_device_chooses_the_likeliest_tokens_itself(generator: golow.Generator) -> None:
+    generator.reset()
+    ids, model = text(5), step()
+    found = generator.generate(ids, tokens=20)
+    generator.reset()
+    again = [token.clone() for token in generator.stream(ids, tokens=20)]
+    assert torch.equal(found, torch.stack(again, 1))
+    assert generator.position == 5 + 19
+    whole = ids
+    for _ in range(20):
+        whole = torch.cat([whole, whole_text(model, whole).argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, whole[:, 5:])
+    # What the device wrote is the text: it goes on as if it had been given.
+    more = generator.generate(found[:, -1:], tokens=3)
+    generator.reset()
+    assert torch.equal(more, generator.generate(whole, tokens=3))
+    generator.reset()
+    assert generator.generate(text(LONGEST), tokens=1).shape == (2, 1)
+    generator.reset()
+    assert generator.generate(text(LONGEST - 9), tokens=10).shape == (2, 10)

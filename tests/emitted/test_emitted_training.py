@@ -59,6 +59,24 @@ def test_the_program_trains_as_the_plan_does(name: str, tmp_path: Path) -> None:
     assert "--rate needs a number" in clean(*run, "--rate", "fast", status=2).stderr
 
 
+def test_the_program_evaluates_and_a_planted_output_is_found(tmp_path: Path) -> None:
+    folder, out = project("residual"), str(tmp_path / "out")
+    files = [folder / f"{file}.safetensors" for file in ("weights", "example")]
+    run = [str(folder / "build" / "residual_run"), *map(str, files), str(tmp_path / "made")]
+    evaluate = ["--evaluate", str(files[1]), out]
+    expected = load_file(folder / "expected.safetensors")
+    clean(*run, *evaluate)
+    found = load_file(out)
+    assert sorted(found) == sorted(f"{k}/output" for k in range(len(case("residual").batches)))
+    assert all(torch.equal(item, expected[key]) for key, item in found.items())
+    expected["2/output"][0, 0] += 1
+    save_file(expected, tmp_path / "planted")
+    planted = ["--expect", str(tmp_path / "planted")]
+    assert "different" in clean(*run, *evaluate, *planted, status=1).stdout
+    clean(*run, *planted)  # without outputs there is nothing to compare
+    assert "needs INPUTS and OUTPUTS" in clean(*run, "--evaluate", out, status=2).stderr
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_client_of_the_header_goes_on_where_python_stopped_and_back(
     name: str, tmp_path: Path
@@ -88,6 +106,32 @@ def test_a_client_of_the_header_goes_on_where_python_stopped_and_back(
     assert all(torch.equal(found[key], item) for key, item in last.items())
     weights = {key: item for key, item in found.items() if "/" not in key}
     copy.deepcopy(case(name).module).load_state_dict(weights)  # as PyTorch has them
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evaluation_has_the_weights_of_the_last_step(name: str, tmp_path: Path) -> None:
+    """In a size that is planned, in one that is padded, after steps, and after another state."""
+    batches = case(name).batches
+    rows = [batch.inputs[0] for batch in batches[:3]] + [batches[0].inputs[0][:5]]
+    with training(name) as made:
+        seen = []
+        for batch in (batches[0], batches[2]):
+            made(batch)
+            made.save(tmp_path / "state")
+            own = copy.deepcopy(case(name).module).eval()
+            own.load_state_dict(
+                {k: t for k, t in load_file(tmp_path / "state").items() if "/" not in k}
+            )
+            for x in rows:
+                wanted = own(x).detach()
+                found = made.evaluate(x, wanted)
+                assert torch.allclose(found, wanted, atol=1e-5, rtol=1e-4)
+                assert torch.equal(found, made.evaluate(x, wanted))
+            seen.append(made.evaluate(rows[0], own(rows[0]).detach()))
+        assert not torch.equal(*seen)
+        first = made.evaluate(rows[0], seen[0])
+        made.load(project(name) / "weights.safetensors")
+        assert not torch.equal(made.evaluate(rows[0], first), first)
 
 
 def test_two_trainings_are_apart_and_a_state_is_loaded_again(tmp_path: Path) -> None:
@@ -141,6 +185,11 @@ def test_a_call_that_does_not_fit_is_a_status() -> None:
             assert library.step(handle, 8, given, nothing, byref(loss)) == BAD_CALL
         assert library.step(None, 8, nothing, nothing, None) == BAD_CALL
         assert library.rate(handle, float("nan")) == BAD_CALL
+        x = case("lenet5").batches[0].inputs[0]
+        inputs, output = (c_void_p * 1)(x.data_ptr()), torch.empty(9, 10)
+        assert library.evaluate(handle, 9, inputs, (c_void_p * 1)(output.data_ptr())) == BAD_CALL
+        assert "a batch of 9 is not 1 to 8" in library.error().decode()
+        assert library.evaluate(handle, 8, inputs, nothing) == BAD_CALL
         memory = torch.empty(10)
         assert library.read(handle, b"nothing", memory.data_ptr(), 40) == BAD_CALL
         assert "changes no nothing" in library.error().decode()

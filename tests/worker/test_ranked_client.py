@@ -51,7 +51,7 @@ def test_a_block_has_the_times_of_every_rank_and_of_the_slowest(bundle: Bundle) 
         pids = worker.pids
         assert worker.resident_bytes()["resident"] > 0
     assert len(sample.rank_ns) == RANKS
-    assert sample.host_ns == tuple(map(max, *sample.rank_ns))
+    assert sample.host_ns == max(sample.rank_ns, key=sum)
     assert sample.results == again.results
     assert len(sample.results) == 6
     assert all_gone(*pids)
@@ -107,13 +107,13 @@ numbers = st.integers(1, 10**9)
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(numbers, min_size=n, max_size=n), min_size=2, max_size=5)))  # fmt: skip  # noqa: E501
-def test_the_slowest_rank_counts_in_each_iteration(times: list[list[int]]) -> None:
+def test_the_slowest_rank_counts(times: list[list[int]]) -> None:
     answers = [
         {"ok": True, "host_ns": each, "device_ns": None, "last": 1.0 * rank}
         for rank, each in enumerate(times)
     ]
     found = joined(answers)
-    assert found["host_ns"] == [max(each) for each in zip(*times, strict=True)]
+    assert found["host_ns"] == max(times, key=sum)
     assert found["rank_ns"] == times
     assert found["device_ns"] is None
     assert found["last"] == pytest.approx(np.mean(range(len(times))))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from golow.api.line import count, line
 from golow.api.progress import shown_progress
+from golow.programs.load.load_record import LoadTest
 from golow.programs.study.attempt import PROGRAM
 from golow.programs.study.cells import key
 from golow.programs.study.observer import StudyObserver
@@ -15,7 +16,7 @@ from golow.programs.study.run import run_study as measure_study
 from golow.programs.study.settings import StudySettings
 from golow.programs.study.state import StudyState, read_state
 from golow.programs.study.store import StudyFolder
-from golow.programs.study.study_record import CellRecord, Study
+from golow.programs.study.study_record import Cell, CellRecord, Study
 from golow.records.comparison import Comparison
 from golow.records.workload import Device
 
@@ -35,10 +36,14 @@ class StudyResult(StudyState):
 
     def _repr_html_(self) -> str:
         """HTML for a notebook."""
+        from golow.report.load.grid import grid_table
         from golow.report.notebook import as_html
         from golow.report.study.rows import Measured, rows_of
         from golow.report.study.table import render
 
+        if self.study.load is not None:
+            found = list(self.load_tests())
+            return as_html(lambda console: console.print(grid_table(found)))
         cells = [
             Measured(record, self.comparison(record) if record.is_measured else None)
             for record in self.records.values()
@@ -55,6 +60,14 @@ class StudyResult(StudyState):
     def comparison(self, record: CellRecord) -> Comparison:
         """The comparison of a cell that is done or unclear."""
         return StudyFolder(self.folder).comparison(record)
+
+    def load_tests(self) -> Iterator[tuple[Cell, LoadTest]]:
+        """Yield the load tests of all cells that are done, with their cells, in the order of the
+        study; nothing if its cells are comparisons."""
+        for cell in self.asked:
+            record = self.records.get(key(cell))
+            if cell.load is not None and record is not None and record.is_measured:
+                yield cell, StudyFolder(self.folder).load_test(record)
 
     def comparisons(self) -> Iterator[Comparison]:
         """Yield the comparisons of all cells that are done or unclear, in the order of the

@@ -23,8 +23,10 @@ LOSS = "loss/loss"
 
 
 def judge_masks(worker: Worker, bundle: Bundle, learning_rate: float, folder: Path) -> str:
-    """Why the random layers of two ranks drop the same elements; empty if they do not. The worker
-    has its own samples again afterwards. Raises WorkerFailure."""
+    """Why the random layers of two ranks drop the same elements; empty if they do not, or if there
+    are none of either. The worker has its own samples again afterwards. Raises WorkerFailure."""
+    if bundle.workload.ranks == 1 or not bundle.workload.random_layers:
+        return ""
     alike = folder / "alike"
     _write_alike(bundle, alike)
     try:

@@ -172,11 +172,7 @@ class Standard:
         return found
 
     def judge_masks(self, worker: Worker) -> str:
-        """Why ranks drop the same elements; empty if they do not, and without ranks or random
-        layers. Raises WorkerFailure."""
-        workload = self._bundle.workload
-        if workload.ranks == 1 or not workload.random_layers:
-            return ""
+        """Why two ranks drop the same elements; empty if none do. Raises WorkerFailure."""
         return judge_masks(worker, self._bundle, self.learning_rate, self._folder)
 
     def judge_steps(self, worker: Worker) -> StepsCheck | None:

@@ -44,7 +44,7 @@ def emit(
         typer.Option(
             "--level",
             help="Library that the program calls. libtorch: PyTorch's, on a CPU or a GPU; onednn: "
-            "only oneDNN, on a CPU; cudnn: cuDNN and cuBLASLt, on a GPU, for inference.",
+            "only oneDNN, on a CPU; cudnn: cuDNN and cuBLASLt, on a GPU.",
         ),
     ] = EmittedLevel.libtorch,
     inputs: SizesFlags,
@@ -65,11 +65,6 @@ def emit(
         raise GolowError(
             "the program of libtorch takes any batch; onednn and cudnn have a plan for each size",
             f"use --batch {sizes[-1]}, or add --level onednn.",
-        )
-    if level is EmittedLevel.cudnn and inputs.mode.value == "train":
-        raise GolowError(
-            "cudnn is written for inference alone",
-            "leave out --mode, or use --level onednn or libtorch.",
         )
     require_batches(model, sizes)
     options = workload_options(inputs.largest(), network, published, execution)
@@ -97,7 +92,7 @@ def _written(prepared: Prepared, level: EmittedLevel, sizes: list[int], out: Pat
     if prepared.workload.mode == "train":
         from golow.levels.called.training.emission import emit_training
 
-        return emit_training(prepared, sizes, out)
+        return emit_training(prepared, level.value, sizes, out)
     from golow.levels.called.emission import emit as of_direct
 
     return of_direct(prepared, level.value, sizes, out)

@@ -189,7 +189,8 @@ def show(
         typer.Option("--throughput", help="Show images, tokens or samples a second instead."),
     ] = False,
 ) -> None:
-    """Show each level's time relative to eager, for every cell of the grid."""
+    """Show each level's time relative to eager, or its latencies under load, for every cell of the
+    grid."""
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
     from golow.report.study.table import render as render_grid
@@ -197,6 +198,9 @@ def show(
     from golow.report.study.throughput import render_throughput
 
     result, console = load_study(_folder(study, out), environment), wide_console()
+    if result.study.load is not None:
+        _show_load(result)
+        return
     cells = [
         Measured(record, result.comparison(record) if record.is_measured else None)
         for record in result.records.values()
@@ -228,12 +232,18 @@ def export(
 
     docs/use/studies_export.md describes the columns.
     """
+    from golow.api import load_study
+    from golow.programs.study.state import stored_study
+    from golow.report.load.grid import export_grid
     from golow.report.study.export import export as write
 
     folder = _folder(study, out)
     file = to or Path(f"{folder.name}.{format.value}")
     require_place(file)
-    write(folder, format.value, file)
+    if stored_study(folder).load is not None:
+        export_grid(list(load_study(folder).load_tests()), format.value, file)
+    else:
+        write(folder, format.value, file)
     print(file)
 
 
@@ -292,6 +302,20 @@ def _run(asked: Study, measuring: MeasuringFlags) -> None:
     if measuring.report is not None and result.records:
         print(f"report: {result.report(measuring.report)}")
     raise typer.Exit(1 if result.waiting else 0)
+
+
+def _show_load(result: StudyResult) -> None:
+    """Show the latencies of a study under load, and the cells that failed."""
+    from golow.report.load.grid import grid_table
+
+    print(plain(_where(result)))
+    if cells := list(result.load_tests()):
+        wide_console().print(grid_table(cells))
+    for record in result.records.values():
+        if record.reason:
+            print(plain(f"{record.cell.model}, batch {record.cell.batch}: {record.reason}"))
+    if result.waiting:
+        print(f"{len(result.waiting)} of {len(result.asked)} cells have no record yet")
 
 
 def _say_what_became(result: StudyResult) -> None:

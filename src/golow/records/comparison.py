@@ -233,7 +233,7 @@ class Block(Record, frozen=True, kw_only=True):
     included; 0 in older records. wrote: bytes of weights that the request had the worker write
     before the first iteration. busy_ns: processor time of the worker's processes in the block and
     in the pause before it; None if the system does not report it. rank_ns: of a training by several
-    ranks, the quoted nanoseconds of each; host_ns and device_ns are then those of the slowest.
+    ranks, the quoted nanoseconds of each; host_ns and device_ns are then the slowest rank's.
     """
 
     round: int

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from golow.levels import ladder
 from golow.records.errors import GolowError
 from golow.report.console import fits, visible, wide_console
 from golow.report.record_kinds import COMPARISON, KINDS, kind_of
@@ -69,9 +70,10 @@ def _fastest(path: Path) -> str:
     from golow.programs.comparison.store import load
 
     try:
-        runs = load(path).runs
+        comparison = load(path)
     except GolowError:
         return "cannot be read"
+    runs, baseline = comparison.runs, ladder.baseline(comparison.workload.ranks)
     if not any(run.time for run in runs):
         return "nothing was timed"
     faster = [
@@ -81,5 +83,5 @@ def _fastest(path: Path) -> str:
     ]
     best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0, default=None)
     if best is None or best.ratio is None:
-        return "no level is clearly faster than eager"
-    return f"{best.level}, {best.ratio.value:.3f} of eager"
+        return f"no level is clearly faster than {baseline}"
+    return f"{best.level}, {best.ratio.value:.3f} of {baseline}"

@@ -357,11 +357,6 @@ class Worker(Conversation):
         self.require_written(file)
         return report
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids: one for each rank."""
-        return [self.pid]
-
     def resident_bytes(self) -> dict[str, int]:
         """The current resident set size and its peak, read from outside."""
         return process.resident_bytes(self.pid)

@@ -87,6 +87,11 @@ class Conversation:
         """Process id of the worker."""
         return self._process.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids: one for each rank."""
+        return [self.pid]
+
     def dismiss(self) -> None:
         """Ask the worker to exit, without waiting for it; `close` waits.
 

@@ -14,6 +14,7 @@ import msgspec
 
 from golow.records.comparison import Sample
 from golow.records.errors import Unsupported, WorkerFailure
+from golow.records.workload import Mode
 from golow.storage.scratch import scratch_folder
 from golow.worker import cores, process
 from golow.worker.awaited_answer import AwaitedAnswer
@@ -89,7 +90,7 @@ class RankedWorker(Worker):
 
     # ------------------------------------------------------------ as one process
 
-    def wake(self, mode: Any) -> None:
+    def wake(self, mode: Mode) -> None:
         super().wake(mode)
         for other in self._others:
             with suppress(OSError):  # it has died: `load` reports how

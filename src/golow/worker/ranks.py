@@ -50,8 +50,12 @@ def own_name(name: str, rank: int) -> str:
 
 
 def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The answer of all ranks: the slowest iteration of each number, the mean loss, the largest
-    memory; of what is the same everywhere that of rank 0."""
+    """The answer of all ranks: the times of the rank that took longest, the mean loss, the largest
+    memory; of what is the same everywhere that of rank 0.
+
+    The slowest rank of each iteration would be too slow: a rank that is late in one step is early
+    in the next, in which the others wait for it.
+    """
     found = dict(answers[0])
     for name, combine in _COMBINED.items():
         values = [answer.get(name) for answer in answers]
@@ -59,8 +63,10 @@ def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
             found[name] = combine(values)
     if all("digest" in answer for answer in answers):
         found["digests"] = [answer["digest"] for answer in answers]
-    times = [answer.get("device_ns") or answer.get("host_ns") for answer in answers]
+    times = [answer.get("device_ns") or answer.get("host_ns") or () for answer in answers]
     if all(times):
+        slowest = max(range(len(answers)), key=lambda rank: sum(times[rank]))
+        found |= {name: answers[slowest].get(name) for name in ("host_ns", "device_ns")}
         found["rank_ns"] = times
     return found
 
@@ -97,10 +103,6 @@ def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     )
 
 
-def _slowest(values: list[Any]) -> list[int]:
-    return [max(each) for each in zip(*values, strict=True)]
-
-
 def _means(values: list[Any]) -> list[float | None]:
     return [_mean(each) for each in zip(*values, strict=True)]
 
@@ -120,8 +122,6 @@ def _all_notes(values: list[list[str]]) -> list[str]:
 
 
 _COMBINED: dict[str, Callable[[list[Any]], Any]] = {
-    "host_ns": _slowest,
-    "device_ns": _slowest,
     "results": _means,
     "last": _mean,
     "phases": _longest,

@@ -37,6 +37,13 @@ def test_accuracy_mode_asks_for_every_sample_once(tmp_path: Path) -> None:
             assert all(content == struct.pack("<I", index) for index, content in answers)
 
 
+def test_the_temporary_folder_may_have_a_long_name(tmp_path: Path) -> None:
+    """The path of a socket has 107 bytes at most."""
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    assert offered("even", folder).answered
+
+
 def test_our_early_stopping_is_loadgens(tmp_path: Path) -> None:
     """In single stream LoadGen names its estimate of the percentile."""
     with planted("even", tmp_path, percentile=0.9) as level:

@@ -90,14 +90,15 @@ def case(name: str) -> Case:
     torch.manual_seed(0)
     sgd = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=1e-3)
     if name == "lenet5":
-        return Case(lenet5().train(), sgd, _batches((1, 28, 28)), (SMALLER, 8))
+        return Case(lenet5().train(), sgd, batches((1, 28, 28)), (SMALLER, 8))
     if name == "residual":
-        return Case(Residual().train(), sgd, _batches((3, 12, 12)), (SMALLER, 8))
+        return Case(Residual().train(), sgd, batches((3, 12, 12)), (SMALLER, 8))
     adamw = Optimizer("adamw", learning_rate=0.01, clip=0.5)
-    return Case(Tied().train(), adamw, _batches((4,), words=True), (SMALLER, 8))
+    return Case(Tied().train(), adamw, batches((4,), words=True), (SMALLER, 8))
 
 
-def _batches(shape: Sequence[int], words: bool = False) -> tuple[Batch, ...]:
+def batches(shape: Sequence[int], words: bool = False) -> tuple[Batch, ...]:
+    """Batches of two sizes, of numbers or of words."""
     drawn, found = torch.Generator().manual_seed(1), []
     for number in range(6):
         rows = SMALLER if number % 3 == 2 else 8
@@ -133,10 +134,10 @@ def project(name: str) -> Path:
 
 
 class Library:
-    """The library of a project."""
+    """The library of a project. folder: of another one than those of this file."""
 
-    def __init__(self, name: str) -> None:
-        loaded = ctypes.CDLL(str(project(name) / "build" / f"lib{name}.so"))
+    def __init__(self, name: str, folder: Path | None = None) -> None:
+        loaded = ctypes.CDLL(str((folder or project(name)) / "build" / f"lib{name}.so"))
 
         def function(what: str, *types: Any, result: Any = c_int) -> Any:
             found = getattr(loaded, f"{name}_{what}")
@@ -147,12 +148,17 @@ class Library:
         self.destroy = function("destroy", c_void_p, result=None)
         addresses = POINTER(c_void_p)
         self.step = function("step", c_void_p, c_int64, addresses, addresses, POINTER(c_float))
+        self.evaluate = function("evaluate", c_void_p, c_int64, addresses, addresses)
         self.rate = function("set_learning_rate", c_void_p, c_float)
         self.load = function("load", c_void_p, c_char_p)
         self.save = function("save", c_void_p, c_char_p)
         self.read = function("read", c_void_p, c_char_p, c_void_p, c_uint64)
         self.batch = function("batch", c_int, result=c_int64)
         self.error = function("error", result=c_char_p)
+        # Functions of projects for a GPU alone.
+        there = hasattr(loaded, f"{name}_enqueue")
+        ends = c_void_p, c_int64, addresses, addresses, c_void_p, c_void_p
+        self.enqueue = function("enqueue", *ends) if there else None
 
 
 class Training:
@@ -175,6 +181,20 @@ class Training:
         rows = len(batch.inputs[0]) if rows is None else rows
         return int(self.library.step(self.handle, rows, inputs, targets, byref(loss)))
 
+    def enqueued(self, batch: Batch, loss: Tensor, stream: int) -> int:
+        """Enqueue a step on memory of the GPU."""
+        assert self.library.enqueue is not None
+        inputs, targets = ((c_void_p * len(part))(*(t.data_ptr() for t in part)) for part in batch)
+        ends = len(batch.inputs[0]), inputs, targets, loss.data_ptr(), stream
+        return int(self.library.enqueue(self.handle, *ends))
+
+    def evaluate(self, x: Tensor, like: Tensor) -> Tensor:
+        """The output for an input, of the shape of another tensor."""
+        found = torch.full_like(like, torch.nan)
+        inputs, outputs = ((c_void_p * 1)(item.data_ptr()) for item in (x, found))
+        self.require(self.library.evaluate(self.handle, len(x), inputs, outputs))
+        return found
+
     def set_rate(self, rate: float) -> None:
         self.require(self.library.rate(self.handle, rate))
 
@@ -192,9 +212,11 @@ class Training:
 
 
 @contextmanager
-def training(name: str, state: Path | None = None) -> Iterator[Training]:
+def training(
+    name: str, state: Path | None = None, folder: Path | None = None
+) -> Iterator[Training]:
     """A training from a state, by default the project's own."""
-    library = Library(name)
-    made = Training(library, state or project(name) / "weights.safetensors")
+    library = Library(name, folder)
+    made = Training(library, state or (folder or project(name)) / "weights.safetensors")
     yield made
     library.destroy(made.handle)

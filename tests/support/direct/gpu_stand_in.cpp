@@ -143,6 +143,13 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char byte, size_t count) {
   return std::memset(reinterpret_cast<void*>(at), byte, count), with_context();
 }
+CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char byte, size_t count, CUstream) {
+  return std::memset(reinterpret_cast<void*>(at), byte, count), with_context();
+}
+CUresult cuMemsetD32Async(CUdeviceptr at, unsigned word, size_t count, CUstream) {
+  for (size_t i = 0; i < count; ++i) std::memcpy(reinterpret_cast<char*>(at) + 4 * i, &word, sizeof word);
+  return with_context();
+}
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
   return std::memcpy(reinterpret_cast<void*>(to), from, bytes), with_context();
 }

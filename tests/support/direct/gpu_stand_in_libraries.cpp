@@ -19,8 +19,29 @@
 struct LtDescription {
   cublasOperation_t turned[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
   unsigned epilogue = 1;
-  const float* bias = nullptr;
+  const void* bias = nullptr;
 };
+
+float number_at(const void* memory, cudaDataType_t type, int64_t place) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(memory)[place];
+  if (type == CUDA_R_16F) return static_cast<const _Float16*>(memory)[place];
+  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(memory)[place]) << 16;
+  float found = 0;
+  return std::memcpy(&found, &bits, sizeof found), found;
+}
+
+/// Rounded to the nearest, ties to even.
+void write_number(void* memory, cudaDataType_t type, int64_t place, float number) {
+  if (type == CUDA_R_32F) {
+    static_cast<float*>(memory)[place] = number;
+  } else if (type == CUDA_R_16F) {
+    static_cast<_Float16*>(memory)[place] = static_cast<_Float16>(number);
+  } else {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &number, sizeof bits);
+    static_cast<uint16_t*>(memory)[place] = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+  }
+}
 struct LtLayout {
   cudaDataType type;
   uint64_t rows, columns;
@@ -67,7 +88,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t made, cub
                                                                  : static_cast<void*>(&layout.stride);
   return std::memcpy(place, value, bytes), CUBLAS_STATUS_SUCCESS;
 }
-/// Of float32 alone. The algorithm is the test's.
+/// Of floats of 16 and 32 bits. The algorithm is the test's.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t la, const void* b, cublasLtMatrixLayout_t lb, const void* beta,
                               const void* c, cublasLtMatrixLayout_t lc, void* d, cublasLtMatrixLayout_t ld,
@@ -75,13 +96,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const v
   const LtDescription description = *reinterpret_cast<LtDescription*>(of);
   const auto layout = [](cublasLtMatrixLayout_t of) { return *reinterpret_cast<LtLayout*>(of); };
   const LtLayout A = layout(la), B = layout(lb), C = layout(lc), D = layout(ld);
-  if (algorithm->data[0] != 1 || algorithm->data[7] != 8 || A.type != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm->data[0] != 1 || algorithm->data[7] != 8) return CUBLAS_STATUS_INVALID_VALUE;
   if (bytes != 0) std::memset(workspace, 0xFF, bytes);
   const float factor = *static_cast<const float*>(alpha), added = *static_cast<const float*>(beta);
   enqueue(reinterpret_cast<CUstream>(stream), [=] {
     const auto at = [](const LtLayout& of, const void* memory, int batch, int64_t row, int64_t column, bool turned) {
       const int64_t place = turned ? row * of.column + column : row + column * of.column;
-      return static_cast<const float*>(memory)[batch * of.stride + place];
+      return number_at(memory, of.type, batch * of.stride + place);
     };
     const bool turned_a = description.turned[0] == CUBLAS_OP_T, turned_b = description.turned[1] == CUBLAS_OP_T;
     const int64_t inner = static_cast<int64_t>(turned_a ? A.rows : A.columns);
@@ -93,9 +114,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const v
             sum += static_cast<double>(at(A, a, batch, row, k, turned_a)) * at(B, b, batch, k, column, turned_b);
           sum *= factor;
           if (added != 0) sum += added * at(C, c, batch, row, column, false);
-          if (description.epilogue & 4) sum += description.bias[row];
+          if (description.epilogue & 4) sum += number_at(description.bias, D.type, row);
           if (description.epilogue & 2) sum = std::fmax(sum, 0);
-          static_cast<float*>(d)[batch * D.stride + row + column * D.column] = static_cast<float>(sum);
+          write_number(d, D.type, batch * D.stride + row + column * D.column, static_cast<float>(sum));
         }
   });
   return CUBLAS_STATUS_SUCCESS;

@@ -49,7 +49,12 @@ class Unused(Small):
         self.spare = nn.Linear(3, 3)
 
 
-def ranked_bundle(folder: Path, module: nn.Module | None = None, ranks: int = RANKS) -> Bundle:
+SGD = Optimizer(learning_rate=0.05, momentum=0.9)
+
+
+def ranked_bundle(
+    folder: Path, module: nn.Module | None = None, optimizer: Optimizer = SGD, ranks: int = RANKS
+) -> Bundle:
     """A training of the module, `Small` unless given, without a graph."""
     torch.manual_seed(0)
     request = Request(
@@ -58,7 +63,7 @@ def ranked_bundle(folder: Path, module: nn.Module | None = None, ranks: int = RA
         mode="train",
         loss="cross_entropy",
         targets=torch.arange(6) % 10,
-        optimizer=Optimizer(learning_rate=0.05, momentum=0.9),
+        optimizer=optimizer,
         ranks=ranks,
     )
     return write_bundle(prepare(request), folder / "bundle")[0]

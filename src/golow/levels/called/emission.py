@@ -45,7 +45,7 @@ def emit(prepared: Prepared, level: str, sizes: Sequence[int], folder: Path) -> 
     )
     module, example = prepared.module, prepared.batches[0].inputs
     if level == "cudnn":
-        _require_gpu()
+        require_gpu()
         module, example = module.cuda(), tuple(item.cuda() for item in example)
     with (
         built(CalledModule, module, example, wanted, Silent()) as called,
@@ -65,10 +65,11 @@ def write_called(
 
 def project(called: CalledModule, title: str, names: Sequence[str] = ()) -> Project:
     """The project of a module, before it is written."""
-    return project_of(called, _network(called, title, names))
+    return project_of(called, network_of(called, title, names))
 
 
-def _require_gpu() -> None:
+def require_gpu() -> None:
+    """Raise `GolowError` unless `cudnn` can run here."""
     from golow.levels.direct.cudnn.level import probe
 
     found = probe()
@@ -76,7 +77,9 @@ def _require_gpu() -> None:
         raise GolowError(f"cudnn: {found.missing}", found.fix)
 
 
-def _network(called: CalledModule, title: str, names: Sequence[str]) -> Network[Any]:
+def network_of(called: CalledModule, title: str, names: Sequence[str]) -> Network[Any]:
+    """Describe a module for what writes it. names: of the inputs, by default those of the forward
+    pass."""
     from golow.levels.direct.emit.network import Network, Sized
 
     inputs = called.inputs

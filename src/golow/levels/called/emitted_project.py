@@ -55,11 +55,10 @@ class OnGpu:
     """A project that calls cuDNN and cuBLASLt, for the GPU of its plans."""
 
     def __init__(self, target: OneGpu, network: Network[Any]) -> None:
-        from golow.levels.direct.cudnn.emit.machine import machine_of, written
+        from golow.levels.direct.cudnn.emit.machine import machine_of, written_network
 
         self._machine = machine_of(target.engines)
-        plans = {size: one._replace(plan=written(*one)) for size, one in network.plans.items()}
-        self._network: Network[Written] = network._replace(plans=plans)
+        self._network: Network[Written] = written_network(network)
 
     def texts(self) -> Mapping[str, str]:
         """As of `Project`."""

@@ -3,6 +3,8 @@ framework in them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from golow.levels.called.generation.building import built_generator
@@ -31,6 +33,11 @@ class Planned:
         """Logits after the tokens that texts begin with."""
         self._compiled.reset()
         return self._compiled.prefill(tokens)
+
+    def likeliest(self, tokens: Tensor, count: int) -> Iterator[Tensor]:
+        """Texts that begin with these tokens, by their likeliest tokens."""
+        self._compiled.reset()
+        return self._compiled.stream(tokens, count)
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next tokens."""

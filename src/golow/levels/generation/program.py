@@ -4,9 +4,9 @@ is alike."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from safetensors.torch import save_file
@@ -29,6 +29,15 @@ class Generator(Protocol):
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next token of each text, [batch, 1], behind ``position`` others."""
+
+
+@runtime_checkable
+class Feeding(Protocol):
+    """A generator whose device chooses the likeliest tokens and feeds them to its next step."""
+
+    def likeliest(self, tokens: Tensor, count: int) -> Iterator[Tensor]:
+        """Begin texts with these tokens, and yield so many next ones, int64 [batch] each, in memory
+        that the next one is written to."""
 
 
 class TextProgram:
@@ -63,13 +72,20 @@ class TextProgram:
         ]
         self._made = 0
         self._coming: Tensor | None = None
+        self._stream: Iterator[Tensor] | None = None
 
     def first(self) -> list[int]:
         """Compute the prompt and choose the first tokens."""
+        feeds = self._device.type == "cuda" and self._workload.sampling.is_greedy
+        if feeds and isinstance(self._generator, Feeding):
+            self._stream = self._generator.likeliest(self._prompt, self._workload.tokens)
+            return self._read_behind(next(self._stream))
         return self._chosen(self._generator.prefill(self._prompt))
 
     def following(self) -> list[int]:
         """Give the last tokens to the model and choose the next ones."""
+        if self._stream is not None:
+            return self._read_behind(next(self._stream) if self._coming is None else self._coming)
         return self._chosen(self._next() if self._coming is None else self._coming)
 
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
@@ -103,7 +119,10 @@ class TextProgram:
         there = chosen.to("cpu", non_blocking=True)
         read = torch.cuda.Event()  # type: ignore[no-untyped-call]
         read.record()
-        self._coming = self._next() if self._made < self._workload.tokens else None
+        if self._stream is not None:
+            self._coming = next(self._stream, None)
+        else:
+            self._coming = self._next() if self._made < self._workload.tokens else None
         read.synchronize()
         found: list[int] = there.tolist()
         return found

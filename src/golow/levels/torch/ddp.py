@@ -37,6 +37,7 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch.process_group import InRanks
     from golow.levels.torch.step import Lowered
     from golow.records.errors import Unsupported
+    from golow.workload.trial import give_back_memory
 
     class Ddp(InRanks):
         indivisible = "its layers run inside DistributedDataParallel"
@@ -51,6 +52,10 @@ def program(variant: str) -> TorchProgram:
                 find_unused_parameters=self._leaves_parameters_out(module),
             )
             return distributed
+
+        def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+            super().outputs(batches, learning_rate, file)
+            give_back_memory(self.workload.device)  # the reference runs on rank 0's GPU, too
 
         def _leaves_parameters_out(self, module: nn.Module) -> bool:
             """True if the loss does not depend on some parameters: without being told,

@@ -35,7 +35,7 @@ class InRanks(TorchProgram):
         found = hashlib.sha256()
         for parameter in self.module.parameters():
             held = parameter.detach().cpu().contiguous().view(-1)
-            found.update(memoryview(held.view(torch.uint8).numpy()))
+            found.update(held.view(torch.uint8).numpy().tobytes())
         return found.hexdigest()
 
     def _set_up(self, workload: Workload) -> None:

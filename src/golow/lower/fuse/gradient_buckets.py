@@ -18,7 +18,7 @@ from golow.lower.ir.rewriting import Links, Names
 from golow.lower.operators.all_reduce import AllReduce
 
 FIRST_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""Of float32 gradients. The first bucket is small, so that the exchange begins early."""
+"""Sizes of full buckets, as float32. The first one is small, so that the exchange begins early."""
 ITEM_BYTES = 4
 
 

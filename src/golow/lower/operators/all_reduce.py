@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class AllReduce(Operator, frozen=True, kw_only=True):
-    """Of each gradient, its mean over that many ranks. A pass adds these nodes; ATen has no name
-    for them.
+    """Each gradient's mean over that many ranks. A pass adds these nodes; ATen has no name for
+    them.
 
     Its meaning is that of ranks which all have the same gradients: a graph is of one rank and does
     not know the others' values. What the ranks' means are is checked where all of them are.

@@ -47,7 +47,7 @@ class LevelContext:
 
     @property
     def calls(self) -> list[Call]:
-        """What is called, by size."""
+        """The level's callables, one for each size."""
         return list(self._calls.values())
 
     def group(self, index: int) -> int:

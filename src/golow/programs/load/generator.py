@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from golow.programs.load.load_record import Scenario
-from golow.programs.load.wire import PIECE, Answers, Asked, requests
+from golow.programs.load.wire import PIECE, Answers, Asked, requests, short_path
 from golow.records.record import Record
 from golow.worker.protocol import line
 from golow.worker.refusals import refused
@@ -87,7 +87,8 @@ class Exchange:
     def __init__(self, asked: GeneratorRequest, loadgen: Any, end: End) -> None:
         self._asked, self._loadgen, self._end = asked, loadgen, end
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(asked.socket)
+        with short_path(asked.socket) as path:
+            self._connection.connect(path)
         self._identities: dict[int, int] = {}  # of requests without an answer, by number
         self._number = self.answered = 0
         self._lock = threading.Lock()

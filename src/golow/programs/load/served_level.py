@@ -23,7 +23,7 @@ from golow.observer import Silent
 from golow.programs.load.batcher import Batcher, Context
 from golow.programs.load.lengths import Lengths
 from golow.programs.load.load_record import ServedBatch
-from golow.programs.load.wire import Requests
+from golow.programs.load.wire import Requests, short_path
 from golow.records.record import Record
 from golow.worker.process import reset_resident_peak, resident_bytes
 from golow.worker.protocol import line
@@ -102,7 +102,8 @@ class ServedLevel:
         self._batcher = Batcher(contexts, asked.most, asked.delay)
         self._batcher.wait_ready()
         listening = socket.socket(socket.AF_UNIX)
-        listening.bind(asked.socket)
+        with short_path(asked.socket) as path:
+            listening.bind(path)
         listening.listen(1)
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
 

@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 
 
 class Answered(NamedTuple):
-    """What a service answered: classes, or rows of its output."""
+    """Answer of a service: classes, or rows of its output."""
 
     kind: bytes
     rows: Sequence[Any]

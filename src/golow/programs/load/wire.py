@@ -3,14 +3,29 @@ the other."""
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 REQUEST = struct.Struct("<II")  # number of the request; index of its sample
 ANSWER = struct.Struct("<II")  # number of the request; bytes of the answer, which follow
 PIECE = 1 << 18  # bytes read at a time
+
+
+@contextmanager
+def short_path(path: str) -> Iterator[str]:
+    """A path of a socket that the system takes, which is 107 bytes at most: by the descriptor of
+    its folder, which may have a longer name."""
+    place = Path(path)
+    folder = os.open(place.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{place.name}"
+    finally:
+        os.close(folder)
 
 
 class Asked(NamedTuple):

@@ -21,17 +21,26 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from golow.programs.study.family import MARK, end_family
 from golow.programs.study.places import TURNS
-from golow.programs.study.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
+from golow.programs.study.study_record import (
+    OUT_OF_MEMORY,
+    Cell,
+    StudyLoad,
+    ran_out_of_memory,
+)
 from golow.records.comparison import Comparison
 from golow.records.errors import GolowError, WorkerFailure
 from golow.records.record import Record, encode
 from golow.storage.files import write_whole
 from golow.storage.full_disk import FULL, causes, full_disk, tells_of_full_disk
+
+if TYPE_CHECKING:
+    from golow.workload.request import Request
 
 DISK_FULL = 28
 
@@ -70,11 +79,14 @@ def main() -> None:
 
 
 def measured(cell: Cell, folder: Path) -> Outcome:
-    """Run the cell's comparison and save it in the folder; an error in it becomes the outcome.
+    """Run the cell's comparison or load test and save it in the folder; an error in it becomes the
+    outcome.
 
     Raises `OSError` if the disk is full, because that states nothing about the cell.
     """
     try:
+        if cell.load is not None:
+            return Outcome(comparison=_loaded(cell, cell.load, folder))
         comparison = _compared(cell)
         folder_name = _saved(comparison, folder)
     except Exception as error:
@@ -120,17 +132,14 @@ class _Stages:
             self.stage("racing")
 
 
-def _compared(cell: Cell) -> Comparison:
-    from golow.programs.comparison.compare import compare
-    from golow.programs.comparison.settings import ComparisonSettings
+def _request(cell: Cell) -> Request:
     from golow.worker.cores import default_threads
-    from golow.worker.turn import Turn
     from golow.workload.request import Request
 
-    request = Request(
+    return Request(
         cell.model,
         mode=cell.mode,
-        batch=cell.batch,
+        batch=cell.batch if cell.load is None else None,
         resolution=cell.resolution,
         channels=cell.channels,
         classes=cell.classes,
@@ -140,6 +149,37 @@ def _compared(cell: Cell) -> Comparison:
         device=cell.device,
         precision=cell.precision,
     )
+
+
+def _loaded(cell: Cell, asked: StudyLoad, folder: Path) -> str:
+    """Run the cell's load test; returns the name of its folder."""
+    from golow.programs.load import store
+    from golow.programs.load.load import load_test
+    from golow.programs.load.settings import LoadSettings
+
+    settings = LoadSettings(
+        levels=cell.levels,
+        scenarios=["server"],
+        latency=asked.latency,
+        percentile=asked.percentile,
+        rates=asked.rate,
+        max_batch=cell.batch,
+        delay=asked.delay,
+        contexts=asked.contexts,
+        seconds=asked.seconds,
+        repeats=asked.repeats,
+    )
+    found = load_test(_request(cell), settings, _Stages())
+    if found.interrupted:
+        raise KeyboardInterrupt  # a part of a load test is not an outcome
+    return store.save(found, folder).name
+
+
+def _compared(cell: Cell) -> Comparison:
+    from golow.programs.comparison.compare import compare
+    from golow.programs.comparison.settings import ComparisonSettings
+    from golow.worker.turn import Turn
+
     settings = ComparisonSettings(
         levels=cell.levels,
         interval=cell.interval,
@@ -147,7 +187,7 @@ def _compared(cell: Cell) -> Comparison:
         brief=True,
         turn=Turn(Path(os.environ[TURNS])) if TURNS in os.environ else None,
     )
-    comparison = compare(request, settings, _Stages())
+    comparison = compare(_request(cell), settings, _Stages())
     if comparison.race.stopped_because == "interrupted":
         raise KeyboardInterrupt  # a part of a comparison is not an outcome
     return comparison

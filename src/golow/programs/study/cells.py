@@ -61,6 +61,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             source=sources[model],
             pretrained=pretrained_of(study, model),
             phase=phase_of(study, model),
+            load=study.load,
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
@@ -110,7 +111,7 @@ def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-LATER: dict[str, Any] = {"pretrained": None, "phase": ""}
+LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None}
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""
 

@@ -17,6 +17,7 @@ import math
 import re
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,9 +25,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from golow import models
+from golow.compiled.callable_levels import LEVELS, is_callable
 from golow.levels import ladder
+from golow.programs.load.settings import LoadSettings, plan_of
 from golow.programs.study.memory import limit_bytes
-from golow.programs.study.study_record import Study, StudyLimits
+from golow.programs.study.study_record import Study, StudyLimits, StudyLoad
 from golow.records.errors import GolowError
 from golow.records.workload import Device
 from golow.storage.files import is_file, read_text
@@ -53,6 +56,14 @@ ALLOWED = {
     "pretrained": "true or false, for hf: and timm: models: published weights, or random ones",
     "phase": "prefill or decode, for causal hf: models",
     "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
+    "load": "a table for cells under load: " + ", ".join(StudyLoad.__struct_fields__),
+    "load.rate": "requests a second, more than 0",
+    "load.contexts": "whole numbers from 1: batches that run at a time",
+    "load.latency": "seconds that must hold, such as 0.02",
+    "load.percentile": "the percentage of requests that must hold the latency, from 50",
+    "load.delay": "seconds that a request waits for others, at most",
+    "load.seconds": "seconds of each run, more than 0",
+    "load.repeats": "a whole number from 1: rounds of runs",
     "limits.interval": "a relative width between 0 and 1, such as 0.02",
     "limits.seconds": "seconds of racing per cell, more than 0",
     "limits.cell_seconds": "seconds, more than 0",
@@ -94,6 +105,10 @@ class _Reader:
         for axis in AXES:
             if axis in data and not isinstance(data[axis], list) and data[axis] != "doubling":
                 data[axis] = [data[axis]]
+        load = data.get("load")
+        for axis in ("rate", "contexts"):
+            if isinstance(load, dict) and axis in load and not isinstance(load[axis], list):
+                load[axis] = [load[axis]]
         for required in ("name", "model", "levels", "batch"):
             if not data.get(required):
                 self._fail(required, f"{required} is missing" + self._hint_of_empty(data, required))
@@ -107,9 +122,14 @@ class _Reader:
         return self._with_found_files(study)
 
     def _require_known(self, data: dict[str, Any]) -> None:
-        limits = data.get("limits")
-        within = limits if isinstance(limits, dict) else {}
-        names = [*data, *(f"limits.{name}" for name in within)]
+        tables = {name: data.get(name) for name in ("limits", "load")}
+        within = [
+            f"{table}.{name}"
+            for table, found in tables.items()
+            if isinstance(found, dict)
+            for name in found
+        ]
+        names = [*data, *within]
         for name in names:
             if name not in ALLOWED:
                 near = difflib.get_close_matches(name, ALLOWED, n=1)
@@ -142,6 +162,8 @@ class _Reader:
         self._require_models(study)
         self._require_levels(study)
         self._require_limits(study.limits)
+        if study.load is not None:
+            self._require_load(study, study.load)
 
     def _require_models(self, study: Study) -> None:
         for name in study.model:
@@ -171,6 +193,23 @@ class _Reader:
                 self._fail(f"limits.{name}", f"{name} is {getattr(limits, name)}")
         if limit_bytes(limits.memory, 1) is None:
             self._fail("limits.memory", f"{limits.memory!r} is not an amount of memory")
+
+    def _require_load(self, study: Study, load: StudyLoad) -> None:
+        if study.mode != ("infer",):
+            self._fail("mode", "a load test is of inference", 'mode: "infer" alone, with [load].')
+        for name in study.levels:
+            if not is_callable(ladder.choose(name, "infer", study.device).name, study.device):
+                allowed = f"levels for a load test are {', '.join(LEVELS)}."
+                self._fail("levels", f"{name} cannot be called from a program", allowed)
+        settings = LoadSettings(rates=load.rate, contexts=load.contexts, latency=load.latency)
+        settings = replace(settings, percentile=load.percentile, delay=load.delay)
+        settings = replace(settings, seconds=load.seconds, repeats=load.repeats)
+        if not load.rate:
+            self._fail("load.rate", "load.rate is empty")
+        try:
+            plan_of(replace(settings, max_batch=max(study.batch)), 0)
+        except GolowError as error:
+            self._fail("load", error.message, error.python_hint)
 
     def _with_found_files(self, study: Study) -> Study:
         """The study with absolute paths of model files, so that a resume finds them from any

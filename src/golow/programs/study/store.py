@@ -17,6 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ import msgspec
 from golow.measure.environment import unlike
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.comparison import store
+from golow.programs.load import store as load_store
+from golow.programs.load.load_record import LoadTest
 from golow.programs.study.study_record import FORMAT_VERSION, CellRecord, Study
 from golow.records.comparison import Comparison, Environment
 from golow.records.errors import GolowError
@@ -116,8 +119,18 @@ class StudyFolder:
         return found
 
     def comparison(self, record: CellRecord) -> Comparison:
-        """The comparison of a cell that is done."""
+        """The comparison of a cell that is done. Raises `GolowError` for a load test."""
+        if record.cell.load is not None:
+            raise GolowError(
+                f"the cells of {self.path.name} are load tests, not comparisons",
+                "golow study show and golow study export show them; golow report shows each "
+                "folder below cells/.",
+            )
         return store.load(self._place(record) / record.comparison)
+
+    def load_test(self, record: CellRecord) -> LoadTest:
+        """The load test of a cell that is done."""
+        return load_store.load(self._place(record) / record.comparison)
 
     def timed(self, record: CellRecord) -> store.Timed:
         """The rounds of a cell that has a comparison."""
@@ -146,7 +159,7 @@ class StudyFolder:
 
     def _judged(self, record: CellRecord) -> CellRecord:
         """The record with its state: unclear if a level was timed in too few rounds."""
-        if record.state != "done":
+        if record.state != "done" or record.cell.load is not None:
             return record
         try:
             rounds = self.timed(record).rounds.values()
@@ -180,8 +193,9 @@ class StudyFolder:
 def to_toml(study: Study) -> str:
     """The study as a study file, with every default written out."""
     fields = msgspec.to_builtins(study)
-    limits = fields.pop("limits")
-    return "\n".join([*_lines(fields), "", "[limits]", *_lines(limits), ""])
+    tables = {name: fields.pop(name) for name in ("load", "limits")}
+    parts = [["", f"[{name}]", *_lines(table)] for name, table in tables.items() if table]
+    return "\n".join([*_lines(fields), *chain(*parts), ""])
 
 
 def _lines(fields: dict[str, Any]) -> list[str]:

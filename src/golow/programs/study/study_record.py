@@ -42,13 +42,30 @@ class StudyLimits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     memory: str = "80%"
 
 
+class StudyLoad(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Levels under load: each cell is a `golow load` with its batch as the largest.
+
+    rate: requests a second. contexts: batches that run at a time. latency: seconds that must hold
+    at the percentile; None without one. delay: seconds that a request waits for others at most.
+    seconds, repeats: of each run; rounds in turn between levels.
+    """
+
+    rate: tuple[float, ...]
+    contexts: tuple[int, ...] = (1,)
+    latency: float | None = None
+    percentile: float = 99.0
+    delay: float = 0.002
+    seconds: float = 5.0
+    repeats: int = 3
+
+
 class Study(Record, frozen=True, kw_only=True):
     """The axes, and what is measured at each point of their grid.
 
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
     classes: for models of the zoo; None means their own. pretrained and phase: of published models,
-    as in `golow.workload.request.Request`.
+    as in `golow.workload.request.Request`. load: cells are load tests instead of comparisons.
     """
 
     name: str
@@ -64,11 +81,12 @@ class Study(Record, frozen=True, kw_only=True):
     classes: int | None = None
     pretrained: bool | None = None
     phase: Phase = ""
+    load: StudyLoad | None = None
     limits: StudyLimits = StudyLimits()
 
 
 class Cell(Record, frozen=True, kw_only=True):
-    """One point of the grid: the request for one `golow.compare`.
+    """One point of the grid: the request for one `golow.compare`, or one `golow.load_test`.
 
     levels: those of the study that can run in this mode on this device, by their own names (no
     alias), ``eager`` first. resolution, channels, classes: None means the model's own. threads:
@@ -91,6 +109,7 @@ class Cell(Record, frozen=True, kw_only=True):
     source: str = ""
     pretrained: bool | None = None
     phase: Phase = ""
+    load: StudyLoad | None = None
 
 
 def pretrained_of(study: Study, model: str) -> bool | None:
@@ -118,6 +137,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and (cell.channels, cell.classes) == (study.channels, study.classes)
         and cell.pretrained == pretrained_of(study, cell.model)
         and cell.phase == phase_of(study, cell.model)
+        and cell.load == study.load
         and (cell.interval, cell.seconds) == (study.limits.interval, study.limits.seconds)
     )
 
@@ -142,10 +162,10 @@ class CellRecord(Record, frozen=True, kw_only=True):
     cell is ``done``: the state follows from its comparison.
     environment: the name of the folder that holds all cells measured in the same environment.
     seconds: the cell's total time, mostly starts and checks. comparison: the name of the
-    comparison's folder beside this record, empty if there is none. out_of_memory: the levels that
-    ran out of memory. needed_bytes: the most that one iteration of eager holds; held_bytes: what
-    all levels held on the device together; None if not measured. log: the end of the cell's
-    standard error, if it failed.
+    comparison's or the load test's folder beside this record, empty if there is none.
+    out_of_memory: the levels that ran out of memory. needed_bytes: the most that one iteration of
+    eager holds; held_bytes: what all levels held on the device together; None if not measured. log:
+    the end of the cell's standard error, if it failed.
     """
 
     format_version: int

@@ -1,4 +1,4 @@
-"""What to do about a comparison that stayed unclear: give it more time, or quiet cores."""
+"""The remedy for a comparison that stayed unclear: more time, or quiet cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_busy(comparison: Comparison) -> bool:
 
 
 def remedy(comparison: Comparison) -> str:
-    """What makes an unclear comparison clear, as the end of a sentence."""
+    """The remedy for an unclear comparison, as the end of a sentence."""
     if not is_busy(comparison):
         return "allow a longer time limit."
     lost = _lost(comparison)

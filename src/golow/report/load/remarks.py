@@ -26,7 +26,7 @@ def remarks(found: LoadTest) -> Iterator[str]:
         least = ", ".join(f"p{100 * share:g} {needed(share):,}" for share in unclear)
         yield f"unclear: too few requests for LoadGen's early stopping; at least: {least}"
     yield from _late(found)
-    yield ("padding: tokens (or samples, if all have one size) that ran for nobody")
+    yield ("padding: tokens (or samples, if all have one size) that ran and belong to no request")
     yield (
         "wait: in the batcher's queue; batcher: transport, padding, and taking answers apart; "
         "both are medians"

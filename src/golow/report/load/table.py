@@ -113,7 +113,7 @@ def percentile_text(share: float) -> str:
 
 def level_table(found: LoadTest) -> Table:
     """A row a level: its verdict, and what it holds."""
-    table = _table("level")
+    table = framed("level")
     for name in ("verdict", "built in", "resident", "peak under load", "answers checked"):
         table.add_column(name, justify="right", no_wrap=True)
     for level in found.levels:
@@ -153,7 +153,7 @@ def _by_rate(
     cells: Callable[[Row], Iterator[str]],
 ) -> Table:
     server = scenario == "server"
-    table = _table("level")
+    table = framed("level")
     for name in [*(["rate\nasked"] if server else []), *names]:
         table.add_column(name, justify="right", no_wrap=True)
     before: float | None = None
@@ -170,7 +170,7 @@ def _outcome_cells(row: Row) -> Iterator[str]:
     if row.scenario == "server":
         yield row.outcome
     if row.scenario != "offline":
-        yield from (_percentile(row.percentiles[share]) for share in PERCENTILES)
+        yield from (percentile_cell(row.percentiles[share]) for share in PERCENTILES)
     yield rate_text(row.throughput) if row.throughput is not None else MISSING
     yield joules_text(row.joules)
 
@@ -185,7 +185,7 @@ def _served_cells(row: Row) -> Iterator[str]:
     yield milliseconds_text(row.overhead) if row.overhead is not None else MISSING
 
 
-def _percentile(found: Quoted | None) -> str:
+def percentile_cell(found: Quoted | None) -> str:
     """The percentile, if early stopping allows it."""
     if found is None:
         return MISSING
@@ -220,7 +220,7 @@ def peak_title(found: LoadTest) -> str:
 
 def peak_table(found: LoadTest) -> Table:
     """A row a level that was searched."""
-    table = _table("level")
+    table = framed("level")
     over = f"over\n{first_searched(found)}"
     names = ("requests\n/s", "(95%)", over, "", *(f"{percentile_text(p)}\nms" for p in SHOWN))
     for name in (*names, "batch"):
@@ -246,7 +246,7 @@ def _peak_cells(level: LevelLoad) -> Iterator[str]:
     yield ratio_text(peak.ratio.value) if peak.ratio else MISSING
     yield WORDS[peak.ratio.word] if peak.ratio else MISSING
     runs = best_runs(level)
-    yield from (_percentile(pooled(runs, share)) for share in SHOWN)
+    yield from (percentile_cell(pooled(runs, share)) for share in SHOWN)
     sizes = [batch.size for run in runs for batch in run.batches]
     yield f"{sum(sizes) / len(sizes):.1f}" if sizes else MISSING
 
@@ -267,7 +267,8 @@ def reasons(found: LoadTest) -> Iterator[str]:
             yield f"{level.label}: no rate: {level.peak.reason}"
 
 
-def _table(first: str) -> Table:
+def framed(first: str) -> Table:
+    """An empty table in the style of load tests, whose first column has names."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
     table.add_column(first, overflow="fold", min_width=LEVEL)
     return table

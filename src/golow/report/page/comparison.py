@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from golow.levels import ladder
 from golow.programs.comparison.recommended import recommended
 from golow.records.comparison import Comparison, Run, TensorError
 from golow.report.comparison.advice import advice, offers
@@ -60,7 +61,8 @@ def _interval(found: Comparison) -> str:
     if best is None or best.ratio is None:
         return ""
     low, high = ratio_text(best.ratio.low), ratio_text(best.ratio.high)
-    return f"{best.level} takes {low} to {high} of eager's time (95% interval)."
+    baseline = ladder.baseline(found.workload.ranks)
+    return f"{best.level} takes {low} to {high} of {baseline}'s time (95% interval)."
 
 
 def _proved(found: Comparison) -> str:
@@ -186,7 +188,8 @@ def _proof(found: Comparison) -> Iterator[Block]:
     ordered = sorted(tensors, key=lambda pair: -_share(pair[1]))
     columns = [blocks.column("level", number=False), blocks.column("tensor", number=False)]
     columns += [blocks.column("error against limit", number=False)]
-    columns += [blocks.column(t) for t in ("error", "limit", "eager's error", "size", "elements")]
+    eagers = f"{ladder.baseline(found.workload.ranks)}'s error"
+    columns += [blocks.column(t) for t in ("error", "limit", eagers, "size", "elements")]
     yield blocks.table(
         "Every tensor that was checked",
         [*columns, blocks.column("passed", number=False)],

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median, quantiles
 
 from golow.compiled.callable_levels import line_to_paste
+from golow.levels import ladder
 from golow.programs.comparison.figures import percentiles, used_blocks
 from golow.programs.comparison.repeat_command import again
 from golow.records.comparison import Block as Measured
@@ -39,7 +40,8 @@ def details(run: Run) -> Iterator[Block]:
         yield blocks.paragraph("How to call it: in a program that has the model and an input.")
         yield blocks.code(line)
     yield from getting(run.workload, run.level)
-    command = again("compare", run.workload, levels=list(dict.fromkeys(("eager", run.level))))
+    levels = dict.fromkeys((ladder.baseline(run.workload.ranks), run.level))
+    command = again("compare", run.workload, levels=list(levels))
     if command:
         yield blocks.paragraph("Measure it again:")
         yield blocks.code(command)

@@ -15,6 +15,7 @@ from golow.records.text import TextWorkload
 from golow.workload.generation.sources import PreparedText, with_digest
 from golow.workload.generation.step_modules import in_precision
 from golow.workload.source import build_module
+from golow.workload.undrawn import Undrawn
 from golow.workload.weights import load_weights
 
 WORKLOAD, WEIGHTS, MODULE = "text.json", "weights.safetensors", "module.pkl"
@@ -33,7 +34,8 @@ class TextBundle:
 
     def module(self) -> nn.Module:
         """The model with its weights, in the precision of the workload and on its device."""
-        module = build_module(self.workload.source, self.folder).eval()
+        with Undrawn():
+            module = build_module(self.workload.source, self.folder).eval()
         module = in_precision(module, self.workload.precision)
         load_weights(module, load_file(self.folder / WEIGHTS))
         module = module.to(self.workload.device)

@@ -15,7 +15,6 @@ from golow.workload.prepare import Prepared
 from support.direct.onednn_subjects import subject_of, written
 from support.direct.rank_networks import (
     CLIPPED,
-    NETWORKS,
     SGD,
     STEPS,
     assert_equal_parameters,
@@ -38,8 +37,17 @@ def outputs(worker: Conversation) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float32) for name, array in found.items()}
 
 
-@pytest.mark.parametrize("optimizer", [SGD, CLIPPED], ids=lambda found: found.name)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("network", "optimizer"),
+    [
+        ("lenet", SGD),
+        ("transformer", CLIPPED),
+        *(
+            pytest.param(network, optimizer, marks=pytest.mark.slow)
+            for network, optimizer in [("normed", SGD), ("lenet", CLIPPED), ("transformer", SGD)]
+        ),
+    ],
+)
 def test_gradients_are_the_means_of_all_ranks(
     network: str, optimizer: Optimizer, tmp_path: Path
 ) -> None:
@@ -64,7 +72,7 @@ def faulty(fault: str, tmp_path: Path, network: str = "lenet") -> tuple[Prepared
     return workload, subject._replace(command=command)
 
 
-@pytest.mark.parametrize("fault", ["skips", "sums"])
+@pytest.mark.parametrize("fault", ["skips", pytest.param("sums", marks=pytest.mark.slow)])
 def test_a_rank_that_averages_wrongly_is_found(fault: str, tmp_path: Path) -> None:
     workload, subject = faulty(fault, tmp_path)
     with rank_workers(subject) as ranks:
@@ -76,6 +84,7 @@ def test_a_rank_that_averages_wrongly_is_found(fault: str, tmp_path: Path) -> No
         assert_equal_parameters(found)
 
 
+@pytest.mark.slow
 def test_a_rank_that_sees_the_samples_of_another_one_is_found(tmp_path: Path) -> None:
     workload = prepared("lenet")
     bundle = written(workload, tmp_path / "bundle")

@@ -24,7 +24,6 @@ from golow.levels.called.target import (
     Target,
     device_of,
     explained,
-    over_one_arena,
     require_inferring,
     roomy,
 )
@@ -126,10 +125,11 @@ def _built(
         observer.stage(f"building the plan of {_in_words(count)}")
         with explained(target.level), roomy():
             plans[count] = made.add(one, weights, _sample(generation.batch, count, target))
-    runs = over_one_arena(target, plans)
+    vocabulary = _vocabulary(sizes[1].graph)
+    runs, likeliest = made.running(generation, vocabulary)
     return Generator(
         GeneratorParts(
-            name, target.level, generation, target.device, _vocabulary(sizes[1].graph), plans, runs,
+            name, target.level, generation, target.device, vocabulary, plans, runs, likeliest,
             made.clear, made.bytes, made.close,
         )
     )  # fmt: skip

@@ -25,7 +25,9 @@ GREEDY = Sampling()
 class GeneratorParts(NamedTuple):
     """name, level: of the module's class, and what runs it. plans: by the number of new tokens that
     each takes. runs: the same as functions of the addresses of tokens and position, and of the
-    logits. vocabulary: how many logits there are. clear: sets the caches to zero. bytes: of
+    logits. likeliest: that of one token, which chooses the next ones, or None: it writes them over
+    the tokens and into the text, whose address follows that of the logits, and moves the position.
+    vocabulary: how many logits there are. clear: sets the caches to zero. bytes: of
     weights, caches and iterations. close: gives all memory back."""
 
     name: str
@@ -35,6 +37,7 @@ class GeneratorParts(NamedTuple):
     vocabulary: int
     plans: Mapping[int, TargetPlan]
     runs: Mapping[int, Run]
+    likeliest: Run | None
     clear: Callable[[], None]
     bytes: Callable[[], dict[str, int]]
     close: Callable[[], None]
@@ -141,7 +144,23 @@ class Generator(Uncopied):
         if not isinstance(tokens, int) or tokens < 1:
             raise GolowError(f"tokens={tokens!r} writes nothing", "use tokens=1 or more.")
         self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1, beside=tokens - 1)
+        if sampling.is_greedy and not stop and self._parts.likeliest is not None:
+            return self._likeliest(ids, tokens, self._parts.likeliest)
         return self._written(ids, tokens, sampling, stop)
+
+    def _likeliest(self, ids: Tensor, tokens: int, run: Run) -> Iterator[Tensor]:
+        """The likeliest tokens, which the device chooses and feeds to the next step itself."""
+        given, (reads, logits) = self._given[1], self._at[1]
+        torch.argmax(self.prefill(ids), dim=-1, out=self._best)
+        given.copy_(self._best.unsqueeze(1))
+        yield self._best
+        self._position.fill_(self.position)
+        if tokens > 1:
+            self._text[:, self.position].copy_(self._best)
+        for _ in range(tokens - 1):
+            run(reads, [*logits, self._text.data_ptr()])
+            self.position += 1
+            yield given[:, 0]
 
     def _written(
         self, ids: Tensor, tokens: int, sampling: Sampling, stop: Collection[int]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from golow.levels.called.generation.generation import Generation
 from golow.levels.called.gpu import OneGpu, batch_bytes, type_name
 from golow.levels.called.one_size import OneSize
-from golow.levels.called.target import largest_arena
+from golow.levels.called.target import Run, largest_arena, roomy
 
 if TYPE_CHECKING:
     from golow.levels.direct.cudnn.run.called_plan import CalledPlan
@@ -25,7 +26,7 @@ class GeneratingGpu:
 
         self.target, self._engines = target, target.engines_for(cache, tune=False)
         self._kept, self._weights = KeptBuffers(), target.shared_weights()
-        self._plans: list[CalledPlan] = []
+        self._plans: dict[int, CalledPlan] = {}  # by the number of new tokens
 
     def add(
         self, one: OneSize, state: Mapping[str, Tensor], sample: Sequence[Tensor]
@@ -46,8 +47,19 @@ class GeneratingGpu:
             kept=self._kept,
         )
         plan.share(self._weights)
-        self._plans.append(plan)
+        self._plans[sample[0].shape[1]] = plan
         return plan
+
+    def running(self, generation: Generation, vocabulary: int) -> tuple[dict[int, Run], Run | None]:
+        """The plans over one memory for iterations, and that of one new token which chooses the
+        next ones itself."""
+        from golow.levels.direct.cudnn.run.called_plan import Moving
+
+        with roomy():
+            arena = self.target.arena(largest_arena(self._plans.values()), len(self._plans) + 1)
+            runs = {count: self.target.running(plan, arena) for count, plan in self._plans.items()}
+            texts = Moving(generation.batch, vocabulary, generation.longest)
+            return runs, self._plans[1].running(arena, self.target.current_stream, texts)
 
     def clear(self) -> None:
         """Set the caches to zero."""
@@ -59,12 +71,12 @@ class GeneratingGpu:
         return {
             "weights": self._weights.bytes,
             "cache": self._kept.bytes,
-            "iteration": largest_arena(self._plans),
+            "iteration": largest_arena(self._plans.values()),
         }
 
     def close(self) -> None:
         """Give all memory back."""
         self.target.wait()
-        self._plans = []
+        self._plans = {}
         self._weights.close()
         self._kept.close()

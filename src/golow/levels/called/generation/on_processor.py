@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from golow.levels.called.generation.generation import Generation
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.processor import Processor
-from golow.levels.called.target import largest_arena
+from golow.levels.called.target import Run, largest_arena, over_one_arena
 from golow.levels.compiler import find_compiler
 from golow.levels.direct.onednn.run.called_plan import CalledPlan
 from golow.levels.direct.onednn.run.kernel_compilation import Workshop
@@ -23,7 +24,7 @@ class GeneratingProcessor:
     def __init__(self, target: Processor, cache: Path) -> None:
         self.target = target
         self._state, self._weights = MutableState(), target.shared_weights()
-        self._plans: list[CalledPlan] = []
+        self._plans: dict[int, CalledPlan] = {}  # by the number of new tokens
         target.building()
         compiler = find_compiler()
         self._workshop = Workshop(compiler, cache / target.level) if compiler else None
@@ -36,8 +37,12 @@ class GeneratingProcessor:
         read = one.reading(state, self.target.array)
         plan = CalledPlan(one.graph, read, self._workshop, as_stored=True, state=self._state)
         plan.share(self._weights)
-        self._plans.append(plan)
+        self._plans[sample[0].shape[1]] = plan
         return plan
+
+    def running(self, generation: Generation, vocabulary: int) -> tuple[dict[int, Run], Run | None]:
+        """The plans over one memory for iterations; none of them chooses tokens."""
+        return over_one_arena(self.target, self._plans), None
 
     def clear(self) -> None:
         """Set the caches to zero."""
@@ -48,10 +53,10 @@ class GeneratingProcessor:
         return {
             "weights": self._weights.bytes,
             "cache": self._state.bytes,
-            "iteration": largest_arena(self._plans),
+            "iteration": largest_arena(self._plans.values()),
         }
 
     def close(self) -> None:
         """Give all memory back."""
-        self._plans, self._state = [], MutableState()
+        self._plans, self._state = {}, MutableState()
         self._weights.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class Evaluation:
             size = rows
             for smaller in [at for at, plan in self._plans.items() if plan.inputs.pads]:
                 self._plans.pop(smaller).close()
-            self._plans[size] = self._build(rows, given, named)
+            self._plans[size] = self.built([rows], given, named)
         elif self._version[size] != version:
             self._plans[size].load_state_dict(self._read())
         self._version[size] = version
@@ -57,12 +57,16 @@ class Evaluation:
         return next(padded, None)
 
     @torch.inference_mode(False)
-    def _build(self, rows: int, given: tuple[Any, ...], named: Mapping[str, Any]) -> CalledModule:
+    def built(
+        self, sizes: Sequence[int], given: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> CalledModule:
+        """Build plans of inference for these batches, with the present weights. One that mixes
+        samples has a plan for that of the example alone."""
         module = without_content(self._module, torch.device("cpu"))
         module.load_state_dict(self._read())
         module.eval().to(self._inputs.device)
         example = named or (given[0] if len(given) == 1 else given)
-        wanted = self._wanted._replace(batch=rows)
+        wanted = self._wanted._replace(batch=list(sizes))
         try:
             made = built(CalledModule, module, example, wanted, Silent())
         except GolowError:  # one that mixes samples, such as by a loss, has no padding

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from golow.levels.called.gpu import OneGpu, batch_bytes, on_cpu, tensors_of, type_name
 from golow.levels.called.one_size import OneSize
 from golow.levels.called.training.step_target import Key, Loss, Scale, Weights, rate_target
-from golow.lower.ir.graph import Graph
+from golow.lower.ir.graph import Graph, GraphInput
 from golow.lower.plan.plan import Plan
 from golow.records.errors import GolowError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from golow.levels.direct.cudnn.run.ranks import Ranks
     from golow.levels.direct.cudnn.run.training_plan import TrainingPlan, TrainingPlans
     from golow.levels.direct.cudnn.run.training_state import TrainingState
+    from golow.levels.direct.cudnn.steps.built_plan import Built
     from golow.levels.direct.ranks.meeting import Meeting
 
 FIRST_SCALE = 65536.0  # torch.amp.GradScaler's own
@@ -164,6 +165,21 @@ class GpuPlan:
         are of the loss as it is scaled."""
         self._target.wait()
         return self._run.observed(inputs, targets)
+
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._run.built
+
+    @property
+    def sources(self) -> dict[str, GraphInput]:
+        """The graph's inputs by the names of their values."""
+        return {item.value.name: item for item in self._one.graph.inputs}
+
+    def constant(self, kind: str, target: str) -> np.ndarray:
+        """A constant of the graph."""
+        found: np.ndarray = self._one.constants[target].detach().cpu().numpy()
+        return found
 
     def reload(self, frozen: Mapping[str, Tensor]) -> None:
         """Read weights that no step changes again."""

@@ -18,7 +18,7 @@ from golow.levels.direct.ranks.meeting import PATIENCE, Meeting
 from golow.records.errors import GolowError
 
 PART_BYTES = 4 << 20
-"""Of one message. TCPStore takes up to 8 MiB."""
+"""Size of one message. TCPStore takes up to 8 MiB."""
 
 _steps = itertools.count(1)  # compiled in this process; all ranks compile the same ones
 

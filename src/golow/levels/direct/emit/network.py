@@ -13,7 +13,7 @@ from golow.levels.direct.bundle_arrays import Read
 # Types of elements as safetensors files have them.
 FORMAT = {
     "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32",
-    "uint8": "U8", "bool": "BOOL", "complex64": "C64",
+    "uint8": "U8", "int8": "I8", "bool": "BOOL", "complex64": "C64",
 }  # fmt: skip
 Plan = TypeVar("Plan")
 

@@ -25,6 +25,7 @@ SUPPORT = (
     "weight_arithmetic.cpp",
     "weight_arithmetic.h",
 )
+PLAN, EVALUATION = "plan", "evaluation"  # prefixes of the functions and files of plans
 TENSORS = ("example.safetensors", "expected.safetensors", "weights.safetensors")
 
 
@@ -92,17 +93,13 @@ def shared_words(
     of an iteration."""
     batches = list(network.plans)
     about = ", ".join(f"{end.name} {_shape(end.shape)} {end.dtype}" for end in network.inputs)
-    weights = [_weight(network, name) for name in read]
     return _words(network, plans) | {
+        "@made@": "outputs.safetensors",
         "@about@": about,
         "@about_sentence@": f"Inference for {about}.",
-        "@pads@": "true" if network.pads else "false",
+        **_inference_words(network, read),
         "@batches@": _batches(network),
-        "@weights@": "\n".join(map(_form, weights)),
         "@inputs@": "\n".join(map(_form, network.inputs)),
-        "@outputs@": "\n".join(map(_form, network.outputs)),
-        "@changed@": ", ".join(map(str, network.changed)),
-        "@changes@": _changes(network),
         "@ends@": "\n".join(_rows(network.inputs, network.outputs)),
         "@example_inputs@": ", ".join(identifier(end.name) for end in network.inputs),
         "@example_outputs@": ", ".join(end.name for end in network.outputs),
@@ -112,12 +109,22 @@ def shared_words(
 
 
 def training_words(
-    network: TrainingNetwork[Any], plans: Sequence[str], memory: int
+    network: TrainingNetwork[Any], plans: Sequence[str], read: Iterable[str], memory: int
 ) -> dict[str, str]:
-    """Words of every project that trains. memory: bytes of state and step."""
+    """Words of every project that trains. plans: sources, of steps and of evaluation. read: the
+    weights that evaluation reads. memory: bytes of state and step."""
     about = ", ".join(f"{end.name} {_shape(end.shape)} {end.dtype}" for end in network.inputs)
-    sizes = list(network.plans)
+    sizes, evaluation = list(network.plans), network.evaluation
+    batches = list(evaluation.plans)
     return _words(network, plans) | {
+        "@made@": "trained.safetensors\n"
+        '  --evaluate "${CMAKE_CURRENT_SOURCE_DIR}/example.safetensors" outputs.safetensors',
+        "@evaluations@": declarations(EVALUATION, batches),
+        "@evaluation_list@": plan_list(EVALUATION, batches),
+        "@evaluation_inputs@": "\n".join(map(_form, evaluation.inputs)),
+        "@evaluation_batches@": _batches(evaluation),
+        "@example_outputs@": ", ".join(end.name for end in evaluation.outputs),
+        **_inference_words(evaluation, read),
         "@about@": about,
         "@about_sentence@": f"A training step for {about}, by {network.optimizer}.",
         "@optimizer@": network.optimizer,
@@ -128,12 +135,23 @@ def training_words(
         "@inputs@": "\n".join(map(_form, network.inputs)),
         "@targets@": "\n".join(map(_form, network.targets)),
         "@ends@": "\n".join(_rows(network.inputs, network.targets)),
+        "@output_ends@": "\n".join(_rows(evaluation.outputs)),
         "@example_inputs@": ", ".join(identifier(end.name) for end in network.inputs),
         "@example_targets@": ", ".join(identifier(end.name) for end in network.targets),
         "@largest@": str(sizes[-1]),
         "@rate@": f"{network.rate:g}",
         "@rate_literal@": single(network.rate),
         "@memory_bytes@": f"{memory / 2**20:.1f} MiB",
+    }
+
+
+def _inference_words(network: Network[Any], read: Iterable[str]) -> dict[str, str]:
+    return {
+        "@pads@": "true" if network.pads else "false",
+        "@weights@": "\n".join(_form(_weight(network, name)) for name in read),
+        "@outputs@": "\n".join(map(_form, network.outputs)),
+        "@changed@": ", ".join(map(str, network.changed)),
+        "@changes@": _changes(network),
     }
 
 
@@ -144,11 +162,21 @@ def _words(network: Network[Any] | TrainingNetwork[Any], plans: Sequence[str]) -
         "@name@": network.name,
         "@NAME@": network.name.upper(),
         "@title@": network.shown,
-        "@plans@": "\n".join(f"void plan_{batch}(Plan& plan);" for batch in batches),
-        "@plan_list@": ", ".join(f"{{{batch}, plan_{batch}}}" for batch in batches),
+        "@plans@": declarations(PLAN, batches),
+        "@plan_list@": plan_list(PLAN, batches),
         "@plan_files@": " ".join(plans),
         "@indent@": " " * (len(network.name.upper()) + len(network.name) + 12),
     }
+
+
+def declarations(prefix: str, batches: Iterable[int]) -> str:
+    """The functions of plans, for C++. prefix: of their names."""
+    return "\n".join(f"void {prefix}_{batch}(Plan& plan);" for batch in batches)
+
+
+def plan_list(prefix: str, batches: Iterable[int]) -> str:
+    """Batches and the functions of their plans, for C++."""
+    return ", ".join(f"{{{batch}, {prefix}_{batch}}}" for batch in batches)
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:
@@ -199,9 +227,9 @@ def _form(end: End) -> str:
 
 
 def _held(held: Held) -> str:
-    return f"        {listed((text(held.kind), _fields(held.end), held.bytes))},"
+    return f"        {listed((text(held.kind), _fields(held.end), held.place))},"
 
 
 def _fields(end: End) -> str:
-    fields = [text(end.name), text(end.dtype), listed(end.shape)]
-    return listed([*fields, *([listed(map(text, end.also))] if end.also else [])])
+    found = [text(end.name), text(end.dtype), listed(end.shape)]
+    return listed([*found, *([listed(map(text, end.also))] if end.also else [])])

@@ -1,4 +1,4 @@
-"""What the ranks of a training must have in common: the exchanges of their plans."""
+"""Compares the plans of the ranks of a training: all must exchange the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from golow.lower.operators.all_reduce import AllReduce
 from golow.records.errors import GolowError
 
 OPERATION = AllReduce.op().removeprefix(PREFIX)
-"""Of the steps of a plan that average over ranks."""
+"""Name of the steps of a plan that average over ranks."""
 
 
 class Exchanges:

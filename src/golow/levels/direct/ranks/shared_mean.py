@@ -15,7 +15,7 @@ from golow.levels.direct.ranks.meeting import Meeting
 from golow.levels.direct.ranks.shared_memory import Barrier, shared_memory
 
 SLOT_BYTES = 32 << 20
-"""Of one rank. Larger arrays are averaged in parts."""
+"""Memory of one rank. Larger arrays are averaged in parts."""
 
 
 class Piece(NamedTuple):

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from golow.levels.direct.bundle_arrays import STATE
 from golow.levels.direct.cudnn.problems.layouts import Layout, same_memory
 from golow.levels.direct.cudnn.problems.precision import Types
-from golow.levels.direct.cudnn.steps.built_plan import Tensor
+from golow.levels.direct.cudnn.steps.built_plan import POSITION, Built, Cell, Tensor
 from golow.levels.direct.node import CurrentNode
 from golow.lower.analysis.liveness import gradient_places
 from golow.lower.fuse.optimizer_updates import UPDATES
@@ -33,6 +34,7 @@ VECTORS: Group = "vectors"
 PART_BYTES, MOST_PARTS = 16 << 20, 8
 # Settings of an update that may be others for other parameters.
 DIFFERING = ("learning_rate", "weight_decay")
+RATE = "learning_rate"  # the kind of a graph's input
 
 
 class Held(NamedTuple):
@@ -154,6 +156,19 @@ class TrainingState:
             held[target] = self._new(value.name, value.shape, made, place_of(role, group))
             self.beside[held[target].buffer] = self.masters[target].buffer
         return self.masters[target]
+
+
+def is_shared(place: Place) -> bool:
+    """True if all plans of a training have the same offsets there."""
+    return place.partition(".")[0] in ("master", "copy", "counter", *KEPT)
+
+
+def changed(built: Built) -> dict[tuple[str, str] | Cell, Tensor]:
+    """The tensors of a plan that training changes, and the cells that its steps share."""
+    found: dict[tuple[str, str] | Cell, Tensor] = {
+        key: tensor for key, tensor in built.inputs.items() if key[0] in (*STATE, RATE)
+    }
+    return found | {cell: item for cell, item in built.cells.items() if cell != POSITION}
 
 
 def place_of(role: Role, group: Group) -> Place:

@@ -79,6 +79,8 @@ def _number(scalar: np.generic) -> str:
     name = scalar.dtype.name
     if name == "float32":
         return single(float(scalar))
+    if name == "float64":
+        return repr(float(scalar))
     if name in INTEGERS:
         return f"std::{name}_t{{{scalar}{'u' if name[0] == 'u' else ''}}}"
     raise ValueError(f"a kernel gets a {name} by value")

@@ -7,6 +7,7 @@ from golow.levels.direct.cudnn.emit.plan_source import Written
 from golow.levels.direct.cudnn.emit.project import Machine
 from golow.levels.direct.cudnn.engines.engines import Engines
 from golow.levels.direct.cudnn.run.called_plan import CalledPlan
+from golow.levels.direct.emit.network import Network, Sized
 
 
 def machine_of(engines: Engines) -> Machine:
@@ -23,6 +24,11 @@ def machine_of(engines: Engines) -> Machine:
     )
 
 
-def written(plan: CalledPlan, read: Read) -> Written:
-    """A plan in memory. read: its constants."""
-    return Written(plan.built, plan.sources, read, plan.output_types)
+def written_network(network: Network[CalledPlan]) -> Network[Written]:
+    """A network whose plans are in memory, with what of them is written."""
+
+    def written(plan: CalledPlan, read: Read) -> Written:
+        return Written(plan.built, plan.sources, read, plan.output_types)
+
+    plans = {size: Sized(written(*one), one.read) for size, one in network.plans.items()}
+    return network._replace(plans=plans)  # type: ignore[return-value, arg-type]

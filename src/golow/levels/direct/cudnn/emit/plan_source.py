@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.constant_keys import ConstantKey, constant_keys
-from golow.levels.direct.cudnn.build.branches import runs_beside
 from golow.levels.direct.cudnn.emit.contents import Contents, storage
 from golow.levels.direct.cudnn.emit.kernels import Kernels, numbers
 from golow.levels.direct.cudnn.emit.library_calls import LibraryCalls
@@ -26,11 +25,12 @@ from golow.levels.direct.cudnn.steps.built_plan import (
 )
 from golow.levels.direct.cudnn.steps.returned_values import copy_out, made_outputs
 from golow.levels.direct.emit.constants import Constants
-from golow.levels.direct.emit.network import identifier
+from golow.levels.direct.emit.network import Network, identifier
+from golow.levels.direct.emit.project import PLAN
 from golow.levels.direct.emit.spelling import listed, text
 from golow.lower.ir.graph import GraphInput
-from golow.lower.plan.plan import Step
-from golow.records.errors import GolowError
+from golow.lower.plan.plan import Place, Step
+from golow.records.errors import GolowError, Unsupported
 
 ALIGNMENT = 256  # bytes, of each place within what is kept
 ABSENT = "absent"
@@ -58,32 +58,36 @@ class Written(NamedTuple):
     outputs: Sequence[str]
 
 
-def plan_source(title: str, batch: int, written: Written, parts: Parts) -> str:
-    """Return the source of one plan."""
-    return _PlanSource(written, parts).source(title, batch)
+def plan_sources(network: Network[Written], parts: Parts, prefix: str = PLAN) -> dict[str, str]:
+    """Return the sources of a network's plans by their files. prefix: of the names of files and
+    functions."""
+    return {
+        f"{prefix}_{batch}.cpp": _InferenceSource(sized.plan, parts).source(
+            network.shown, batch, prefix
+        )
+        for batch, sized in network.plans.items()
+    }
 
 
 def require_emitted(title: str, built: Built) -> None:
     """Raise `GolowError` for a plan with a step that has no form in C++."""
     for call, step in zip(built.calls, built.plan.steps, strict=True):
-        network = isinstance(call, EngineCall) and isinstance(call.engine, NetworkEngine)
-        if network or isinstance(call, FlatCall) or runs_beside(call):
-            what = f"{step.operation} of {step.modules[0] or 'the model'}"
-            by = " by cuDNN's recurrent networks" if network else ""
+        if isinstance(call, EngineCall) and isinstance(call.engine, NetworkEngine):
             raise GolowError(
-                f"{title} cannot be written as C++: {what}{by}, which the program has not",
+                f"{title} cannot be written as C++: {step.operation} of "
+                f"{step.modules[0] or 'the model'} by cuDNN's recurrent networks, which the "
+                "program has not",
                 "--level libtorch writes it as calls of PyTorch's library.",
             )
 
 
-class _PlanSource:
-    def __init__(self, written: Written, parts: Parts) -> None:
+class PlanSource:
+    """inputs: the number of each value that calls bring, by its buffer. Steps that `Execution` runs
+    beside others run in their order."""
+
+    def __init__(self, written: Written, inputs: Mapping[int, int], parts: Parts) -> None:
         self._built, self._outputs, self._parts = written.built, written.outputs, parts
-        self._inputs = {
-            tensor.buffer: int(target)
-            for (kind, target), tensor in self._built.inputs.items()
-            if kind == "input"
-        }
+        self._inputs = inputs
         self._kept = dict[str, int]()  # where each further place begins
         total = 0
         for place, size in self._built.plan.sizes.items():
@@ -92,11 +96,13 @@ class _PlanSource:
                 total += -(-size // ALIGNMENT) * ALIGNMENT
         self._kept_bytes = total
         self._lines: list[str] = []
+        self._wholes: dict[Place, str] = {}  # names of places that steps work on as a whole
         self._contents = Contents(
             self._built, written.sources, written.read, parts.constants, self._value
         )
 
-    def source(self, title: str, batch: int) -> str:
+    def source(self, title: str, batch: int, prefix: str = PLAN) -> str:
+        """The plan's file. prefix: of the function's name."""
         steps = self._built.plan.steps
         loading = sum(step.once for step in steps)
         body = "".join(f"  {line}\n" if line else "\n" for line in self._body())
@@ -104,7 +110,7 @@ class _PlanSource:
             f"// {title} for a batch of {batch}: {len(steps) - loading} steps in each iteration, "
             f"{loading} while weights are loaded.\n\n"
             f'#include "kernels.h"\n#include "libraries.h"\n#include "support/plan.h"\n\n'
-            f"namespace golow {{\n\nvoid plan_{batch}(Plan& plan) {{\n{body}}}\n\n"
+            f"namespace golow {{\n\nvoid {prefix}_{batch}(Plan& plan) {{\n{body}}}\n\n"
             "}  // namespace golow\n"
         )
 
@@ -117,6 +123,7 @@ class _PlanSource:
             content = f"{storage(fill.tensor)}, {self._contents.of(fill.value)}"
             self._lines.append(f"plan.fill({self._value(fill.tensor)}, {content});")
         self._parts.weights.update(dict.fromkeys(self._contents.weights))
+        self._before()
         for call, step in zip(self._built.calls, self._built.plan.steps, strict=True):
             self._step(call, step)
         self._copies()
@@ -132,11 +139,26 @@ class _PlanSource:
             elif buffer.place == "constant":
                 key = self._parts.keys.setdefault(keys[index], len(self._parts.keys))
                 place = f"constant({key}, {buffer.offset}, {buffer.bytes})"
-            elif buffer.place in self._kept:
-                place = f"kept({self._kept[buffer.place] + buffer.offset}, {buffer.bytes})"
             else:
-                place = f"{buffer.place}({buffer.offset}, {buffer.bytes})"
+                place = self._placed(index, buffer.place, buffer.offset, buffer.bytes)
             self._lines.append(f"const Value {self._piece(index)} = plan.{place};")
+
+    def _placed(self, index: int | None, place: Place, offset: int, size: int) -> str:
+        """A piece of a place, in C++. index: of its buffer, if it is one."""
+        if place in self._kept:
+            return f"kept({self._kept[place] + offset}, {size})"
+        return f"{place}({offset}, {size})"
+
+    def _whole(self, place: Place) -> str:
+        if place not in self._wholes:
+            plan = self._built.plan
+            if place in plan.pieces:
+                found = self._placed(None, "arena", *plan.pieces[place])
+            else:
+                found = self._placed(None, place, 0, plan.sizes[place])
+            self._wholes[place] = f"whole_{identifier(place)}"
+            self._lines.append(f"const Value {self._wholes[place]} = plan.{found};")
+        return self._wholes[place]
 
     def _piece(self, index: int) -> str:
         name = identifier(self._built.plan.buffers[index].name)
@@ -159,6 +181,22 @@ class _PlanSource:
             self._launch(verb, call.kernel, map(self._value, call.arguments))
         elif isinstance(call, EngineCall):
             self._engine(verb, call)
+        elif isinstance(call, FlatCall):
+            self._flat(verb, call)
+        else:
+            raise Unsupported("cudnn", "C++ has no means over ranks")
+
+    def _flat(self, verb: str, call: FlatCall) -> None:
+        plan = self._built.plan
+        size = plan.pieces.get(call.first, (0, 0))[1] or plan.sizes[call.first]
+        pointers = [
+            self._whole(item) if isinstance(item, str) else self._value(item)
+            for item in (call.first, *call.arguments)
+        ]
+        self._launch(verb, call.make(size // ITEM_BYTES[call.dtype]), iter(pointers))
+
+    def _before(self) -> None:
+        """Add what each iteration begins with."""
 
     def _launch(self, verb: str, kernel: Kernel, pointers: Iterator[str]) -> None:
         launched = self._parts.kernels.call(kernel)
@@ -185,8 +223,7 @@ class _PlanSource:
 
     def _copies(self) -> None:
         """Copies of the results to the caller's memory."""
-        outputs = zip(made_outputs(self._built), self._outputs, strict=True)
-        for number, (tensor, dtype) in enumerate(outputs):
+        for number, (tensor, dtype) in enumerate(self._returned()):
             size = ITEM_BYTES[dtype] * math.prod(tensor.shape)
             name = f"output_{number}"
             self._lines += [
@@ -195,3 +232,17 @@ class _PlanSource:
                 f"const Value {name} = plan.output({number}, {size});",
             ]
             self._launch("plan.run", copy_out(tensor, dtype), iter([self._value(tensor), name]))
+
+    def _returned(self) -> Iterator[tuple[Tensor, str]]:
+        """Yield what callers get, and the type in which they do."""
+        raise NotImplementedError
+
+
+class _InferenceSource(PlanSource):
+    def __init__(self, written: Written, parts: Parts) -> None:
+        given = written.built.inputs.items()
+        inputs = {item.buffer: int(target) for (kind, target), item in given if kind == "input"}
+        super().__init__(written, inputs, parts)
+
+    def _returned(self) -> Iterator[tuple[Tensor, str]]:
+        return zip(made_outputs(self._built), self._outputs, strict=True)

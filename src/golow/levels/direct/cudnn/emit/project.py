@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from golow.levels.direct.cudnn.emit.library_calls import LibraryCalls
 from golow.levels.direct.cudnn.emit.plan_source import (
     Parts,
     Written,
-    plan_source,
+    plan_sources,
     require_emitted,
 )
 from golow.levels.direct.emit.constants import Constants
@@ -32,10 +32,19 @@ from golow.levels.direct.emit.spelling import listed, text
 SOURCES = Path(__file__).parent / "sources"
 SUPPORT = tuple(
     f"{name}.{kind}"
-    for name in ("device", "graph", "libraries", "loading", "network", "plan")
+    for name in (
+        "device",
+        "filling",
+        "graph",
+        "libraries",
+        "loading",
+        "network",
+        "plan",
+        "target",
+    )
     for kind in ("cpp", "h")
 )
-STALE = ("plan_*.cpp", "kernels/*.cu")
+STALE = ("plan_*.cpp", "evaluation_*.cpp", "kernels/*.cu")
 
 
 class Machine(NamedTuple):
@@ -71,10 +80,7 @@ def _texts(
         require_emitted(network.title, sized.plan.built)
     constants = Constants()
     parts = Parts(Kernels(), LibraryCalls(constants), constants, {}, {})
-    plans = {
-        f"plan_{batch}.cpp": plan_source(network.shown, batch, sized.plan, parts)
-        for batch, sized in network.plans.items()
-    }
+    plans = plan_sources(network, parts)
     generated = parts.kernels.files(constants, machine.compiled)
     words = _words(network, sorted(plans), parts, machine)
     texts = {
@@ -93,29 +99,36 @@ def _words(
 ) -> dict[str, str]:
     """Replacements of the words in templates."""
     arena = max(sized.plan.built.plan.sizes["arena"] for sized in network.plans.values())
+    words = shared_words(network, plans, parts.weights, arena)
+    return words | {
+        **library_words(parts, machine, SUPPORT),
+        "@memory@": ", in the host's memory",
+        "@further@": filled(SOURCES / "enqueue.h.in", words),
+        "@definitions@": filled(SOURCES / "enqueue.cpp.in", words),
+        "@files@": table(_files(network.name, plans)),
+    }
+
+
+def library_words(parts: Parts, machine: Machine, support: Sequence[str]) -> dict[str, str]:
+    """The words of every project of this level. support: the level's own sources."""
     libraries = parts.libraries
     major, minor = machine.capability
     target = (
         text(machine.gpu), major, minor, machine.multiprocessors,
         machine.cudnn if libraries.cudnn else 0, machine.cublas if libraries.cublas else 0,
     )  # fmt: skip
-    words = shared_words(network, plans, parts.weights, arena)
-    name = network.name
-    return words | {
+    return {
         "@device@": f"a GPU ({machine.gpu})",
         "@calls@": "",
         "@LIBRARY@": "GPU",
         "@library@": "the GPU, its driver or a library fails, or is another one than the program "
         "was written for",
-        "@memory@": ", in the host's memory",
-        "@further@": filled(SOURCES / "enqueue.h.in", words),
-        "@definitions@": filled(SOURCES / "enqueue.cpp.in", words),
+        "@support_files@": " ".join(f"support/{name}" for name in support if name.endswith(".cpp")),
         "@facts@": f"    {listed(target)},",
         "@gpu@": machine.gpu,
         "@capability@": f"{major}.{minor}",
         "@cudnn@": _dotted(machine.cudnn, 10000, 100),
         "@cublas@": _dotted(machine.cublas, 10000, 100),
-        "@files@": table(_files(name, plans)),
     }
 
 

@@ -32,7 +32,7 @@ STREAMING = (FOLDER / "streaming.cuh").read_text()
 THREADS, STEPS = 128, 4  # as in the file
 MOST_HEADS = 4  # of a block: their queries and sums are in registers
 MOST_SPLITS = 64
-ENOUGH_BLOCKS = 264  # two on each of 132 multiprocessors
+BLOCKS, LONG = 132, 4096  # one on each multiprocessor, beside a product; from this length on, two
 BYTES = 16  # that a thread loads at once
 BESIDE = 16
 """Bytes of shared memory that it asks for and does not use. Kernels that ask divide the memory of a
@@ -111,7 +111,7 @@ def kernel_of(
     taken = ceiling(sharing, ceiling(sharing, MOST_HEADS))
     tiles = ceiling(sharing, taken)
     keys = THREADS // lanes * STEPS
-    wanted = ceiling(ENOUGH_BLOCKS, images * groups * tiles)
+    wanted = ceiling(BLOCKS * (1 + (longest > LONG)), images * groups * tiles)
     splits = max(1, min(wanted, longest // keys, MOST_SPLITS))
     types = f"{C_TYPES[dtypes[0]]}, {C_TYPES[dtypes[1]]}"
     steps = [*(step for place in places[:3] for step in place.strides[:2])]

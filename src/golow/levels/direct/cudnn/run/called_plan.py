@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from golow.levels.direct.cudnn.run.engine_refinement import refine
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.run.kept_buffers import KeptBuffers
 from golow.levels.direct.cudnn.run.shared_weights import SharedWeights
+from golow.levels.direct.cudnn.shared_kernels.likeliest import likeliest
 from golow.levels.direct.cudnn.steps.built_plan import Built, Tensor
 from golow.levels.direct.cudnn.steps.returned_values import copy_out, made_outputs
 from golow.levels.nvidia.memory import Region
@@ -109,9 +111,11 @@ class CalledPlan:
         with building:
             self._weights.fill(read)
 
-    def running(self, arena: Arena, current_stream: Callable[[], int]) -> RunningPlan:
+    def running(
+        self, arena: Arena, current_stream: Callable[[], int], moving: Moving | None = None
+    ) -> RunningPlan:
         """The plan over an arena, which must be as large as `plan` states, and these weights.
-        current_stream: the stream of the caller."""
+        current_stream: the stream of the caller. moving: as of `RunningPlan`."""
         with building:
             self.gpu.make_current()
             execution = Execution(
@@ -125,13 +129,27 @@ class CalledPlan:
                 state=self._state,
             )
             return RunningPlan(
-                execution, self._example, self.output_types, arena.turns, current_stream
+                execution, self._example, self.output_types, arena.turns, current_stream, moving
             )
+
+
+class Moving(NamedTuple):
+    """Texts of a step that chooses its next tokens: their number, the size of the vocabulary, and
+    the tokens of the longest."""
+
+    texts: int
+    vocabulary: int
+    longest: int
 
 
 class RunningPlan:
     """A plan over one arena. Iterations follow one another: a call may be made before the one
-    before it has ended."""
+    before it has ended.
+
+    moving: an iteration is a step of a language model, of inputs tokens [texts, 1] and position and
+    one output, the logits, and ends with the likeliest tokens: it writes them over its input, and
+    into a text [texts, longest], its second output, and adds one to the position.
+    """
 
     def __init__(
         self,
@@ -140,6 +158,7 @@ class RunningPlan:
         outputs: Sequence[str],
         turns: Turns | None,
         current_stream: Callable[[], int],
+        moving: Moving | None = None,
     ) -> None:
         self._execution, self._gpu, self._stream = execution, execution.gpu, current_stream
         built = execution.built
@@ -154,14 +173,19 @@ class RunningPlan:
             for position in self._reads
         ]
         execution.take_batches([example])
+        at = dict(zip(self._reads, places, strict=True))
+        choice = None if moving is None else Choice(moving, at, landings)
 
         def enqueue() -> None:
             execution.enqueue()
-            for tensor, dtype, landing in zip(tensors, outputs, landings, strict=True):
+            for tensor, dtype, landing in zip(tensors, outputs, landings, strict=False):
                 self._copy_out(tensor, dtype, landing.address)
+            if choice is not None:
+                self._gpu.launch(choice.kernel, choice.addresses)
 
         enqueue()  # libraries load their kernels on first use, not inside a graph
         self._gpu.synchronize()
+        self._choice = choice  # the graph uses its memory
         self._graph = PointedGraph(self._gpu, enqueue, [*places, *landings], turns)
         require_pointed(self._graph, len(places) + len(landings))
         execution.memory.forget_inputs()
@@ -175,6 +199,20 @@ class RunningPlan:
         if math.prod(tensor.shape):
             kernel = copy_out(tensor, dtype)
             self._gpu.launch(kernel, [self._execution.address(tensor), address])
+
+
+class Choice:
+    """The end of a step that chooses its next tokens. inputs: where tokens (0) and position (1)
+    are. outputs: where the logits are; the text is added."""
+
+    def __init__(self, moving: Moving, inputs: Mapping[int, Region], outputs: list[Region]) -> None:
+        launch = likeliest(*moving)
+        outputs.append(Region(8 * moving.texts * moving.longest))
+        logits, text = outputs
+        self._kept = Region(4 * launch.partial), Region(4 * launch.arrivals)
+        self.kernel = launch.kernel
+        places = (logits, inputs[0], inputs[1], text, *self._kept)
+        self.addresses = [place.address for place in places]
 
 
 def require_pointed(graph: PointedGraph, number: int) -> None:

@@ -226,7 +226,7 @@ class Execution:
 
     @property
     def ranks(self) -> Ranks:
-        """What averages over the ranks. Raises LookupError if there is none."""
+        """Ranks that train together. Raises LookupError if there is none."""
         if self._ranks is None:
             raise LookupError("the plan averages over ranks, and there are none")
         return self._ranks

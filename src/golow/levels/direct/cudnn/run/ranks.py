@@ -1,4 +1,4 @@
-"""What a plan needs of those that train together: the mean of arrays on the device."""
+"""Ranks as a plan uses them: the mean of arrays on the device."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from golow.levels.direct.cudnn.run.training_state import TrainingState
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
 from golow.levels.direct.cudnn.shared_kernels.dropout import CONTROL
 from golow.levels.direct.cudnn.shared_kernels.loss_scale import SCALER
-from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE
+from golow.levels.direct.cudnn.steps.built_plan import LOSS_SCALE, Built
 from golow.levels.direct.kernel_views import View
 from golow.levels.direct.plan_program import SEEN, Key, clipped
 from golow.levels.direct.ranks.exchanges import Exchanges
@@ -222,6 +222,11 @@ class TrainingPlan:
 
     def _given(self, inputs: Sequence[int], targets: Sequence[int]) -> list[int]:
         return [*(inputs[k] for k in self._inputs), *(targets[k] for k in self._targets)]
+
+    @property
+    def built(self) -> Built:
+        """The plan with what executes it."""
+        return self._execution.built
 
     def close(self) -> None:
         """Destroy the graph. The plan cannot run any more."""

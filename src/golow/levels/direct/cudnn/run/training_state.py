@@ -6,22 +6,25 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from golow.levels.direct.bundle_arrays import STATE
-from golow.levels.direct.cudnn.build.training_state import KEPT, Held, is_of
+from golow.levels.direct.cudnn.build.training_state import (
+    KEPT,
+    RATE,
+    Held,
+    changed,
+    is_of,
+    is_shared,
+)
 from golow.levels.direct.cudnn.problems.layouts import Layout
 from golow.levels.direct.cudnn.run.device_array import DeviceArray
 from golow.levels.direct.cudnn.run.device_memory import NO_STATE, SharedState
 from golow.levels.direct.cudnn.run.execution import Execution
 from golow.levels.direct.cudnn.shared_kernels.copies import strided_copy
-from golow.levels.direct.cudnn.steps.built_plan import POSITION, Built, Cell, Tensor
+from golow.levels.direct.cudnn.steps.built_plan import Built, Cell, Tensor
 from golow.levels.direct.kernel_views import View
 from golow.lower.plan.plan import Place
 
 Key = tuple[str, str]  # kind and target
-RATE = "learning_rate"
 MASTER: Place = "master."
-# Places in which all plans have the same offsets; the roles of `TrainingState` in build/.
-WHOLE = ("master", "copy", "counter", *KEPT)
 
 
 class TrainingState:
@@ -64,7 +67,7 @@ class TrainingState:
                 if size != bytes_ or region is None:
                     raise LookupError(f"a plan has {size} bytes of {place}, another one {bytes_}")
                 places[place] = region
-        for key, tensor in _state(built).items():
+        for key, tensor in changed(built).items():
             if key not in self._held:
                 continue
             owner, other = self._held[key]
@@ -85,17 +88,17 @@ class TrainingState:
         had before; their content is to be written."""
         plan = execution.plan
         for place, size in plan.sizes.items():
-            if _is_whole(place) and place not in self._places:
+            if is_shared(place) and place not in self._places:
                 self._places[place] = execution, size
                 self.bytes += size
         new = []
-        for key, tensor in _state(execution.built).items():
+        for key, tensor in changed(execution.built).items():
             if key in self._held:
                 continue
             self._held[key] = execution, tensor
             if isinstance(key, Cell):
                 new.append(key)
-            if not _is_whole(plan.buffers[tensor.buffer].place):
+            if not is_shared(plan.buffers[tensor.buffer].place):
                 self.bytes += plan.buffers[tensor.buffer].bytes
         self._plans.append(execution)
         return new
@@ -183,15 +186,3 @@ class TrainingState:
         """The content of a cell."""
         execution, tensor = self._held[cell]
         return execution.gpu.download(execution.address(tensor), (1,), dtype).reshape(())
-
-
-def _is_whole(place: Place) -> bool:
-    return place.partition(".")[0] in WHOLE
-
-
-def _state(built: Built) -> dict[Key | Cell, Tensor]:
-    """State of a plan that training changes."""
-    found: dict[Key | Cell, Tensor] = {
-        key: tensor for key, tensor in built.inputs.items() if key[0] in (*STATE, RATE)
-    }
-    return found | {cell: item for cell, item in built.cells.items() if cell != POSITION}

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace golow {
@@ -31,6 +32,9 @@ class TensorFile {
   explicit TensorFile(const std::string& path);
   /// Of bytes that must outlive it. name: for messages.
   TensorFile(const char* data, std::size_t size, const std::string& name);
+  /// Of tensors whose data must outlive it.
+  TensorFile(std::vector<StoredTensor> tensors, const std::string& name)
+      : name_(name), tensors_(std::move(tensors)) {}
   TensorFile(const TensorFile&) = delete;
   TensorFile& operator=(const TensorFile&) = delete;
   ~TensorFile();

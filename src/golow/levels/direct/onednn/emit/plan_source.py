@@ -9,7 +9,8 @@ import numpy as np
 from golow.levels.direct.bundle_arrays import Read
 from golow.levels.direct.constant_keys import ConstantKey, constant_keys
 from golow.levels.direct.emit.constants import Constants
-from golow.levels.direct.emit.network import Sized, identifier
+from golow.levels.direct.emit.network import Network, Sized, identifier
+from golow.levels.direct.emit.project import PLAN
 from golow.levels.direct.emit.spelling import listed, text
 from golow.levels.direct.onednn.bindings.constants import DST, SCRATCHPAD, SRC
 from golow.levels.direct.onednn.bindings.library import Descriptor, Engine
@@ -45,11 +46,15 @@ Keys = dict[ConstantKey, int]
 """Numbers of the constants that plans may share."""
 
 
-def plan_source(
-    title: str, batch: int, sized: Sized[CalledPlan], parts: tuple[Kernels, Constants, Keys]
-) -> str:
-    """Return the source of one plan. parts: of the whole project, and are added to."""
-    return _InferenceSource(batch, sized, parts).source(title)
+def plan_sources(
+    network: Network[CalledPlan], parts: tuple[Kernels, Constants, Keys], prefix: str = PLAN
+) -> dict[str, str]:
+    """Return the sources of a network's plans by their files. parts: of the whole project, and are
+    added to. prefix: of the names of files and functions."""
+    return {
+        f"{prefix}_{batch}.cpp": _InferenceSource(batch, sized, parts).source(network.shown, prefix)
+        for batch, sized in network.plans.items()
+    }
 
 
 def require_emitted(title: str, built: Built) -> None:
@@ -86,14 +91,15 @@ class PlanSource:
         self._layouts = Layouts(self._lines)
         self._fixed = independent_of_weights(self._built)
 
-    def source(self, title: str) -> str:
+    def source(self, title: str, prefix: str = PLAN) -> str:
+        """The plan's file. prefix: of the function's name."""
         steps = self._built.plan.steps
         loading = sum(step.once for step in steps)
         return (
             f"// {title} for a batch of {self._batch}: {len(steps) - loading} steps in each "
             f"iteration, {loading} while weights are loaded.\n\n"
             f'#include "support/plan.h"\n#include "support/weight_arithmetic.h"\n\n'
-            f"namespace golow {{\n\nvoid plan_{self._batch}(Plan& plan) {{\n"
+            f"namespace golow {{\n\nvoid {prefix}_{self._batch}(Plan& plan) {{\n"
             + "".join(f"  {line}\n" if line else "\n" for line in self._body())
             + "}\n\n}  // namespace golow\n"
         )

@@ -22,12 +22,13 @@ from golow.levels.direct.emit.project import (
 )
 from golow.levels.direct.onednn.bindings.library import version
 from golow.levels.direct.onednn.emit.kernels import KERNEL_FLAGS, Kernels
-from golow.levels.direct.onednn.emit.plan_source import Keys, plan_source, require_emitted
+from golow.levels.direct.onednn.emit.plan_source import Keys, plan_sources, require_emitted
 from golow.levels.direct.onednn.run.called_plan import CalledPlan
 
 SOURCES = Path(__file__).parent / "sources"
 SUPPORT = ("bound.cpp", "bound.h", "memory.cpp", "memory.h", "plan.cpp", "plan.h")
 INFERENCE = ("network.cpp", "network.h")
+STALE = ("plan_*.cpp", "evaluation_*.cpp", "kernels_*.cpp")
 
 
 def write_project(network: Network[CalledPlan], folder: Path) -> list[Path]:
@@ -35,7 +36,7 @@ def write_project(network: Network[CalledPlan], folder: Path) -> list[Path]:
     a plan with a step that has no form in C++, and for a folder that holds something else."""
     texts, constants = _texts(network)
     tensors = {"constants.safetensors": constants}
-    return write_files(network, folder, texts, tensors, ("plan_*.cpp", "kernels_*.cpp"))
+    return write_files(network, folder, texts, tensors, STALE)
 
 
 def project_texts(network: Network[CalledPlan]) -> dict[str, str]:
@@ -49,10 +50,7 @@ def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, n
         require_emitted(network.title, sized.plan.built)
     kernels = Kernels(code for sized in network.plans.values() for code in sized.plan.built.codes)
     constants, keys = Constants(), Keys()
-    plans = {
-        f"plan_{batch}.cpp": plan_source(network.shown, batch, sized, (kernels, constants, keys))
-        for batch, sized in network.plans.items()
-    }
+    plans = plan_sources(network, (kernels, constants, keys))
     generated = kernels.files()
     words = _words(network, sorted(plans), [n for n in generated if n.endswith(".cpp")])
     texts = {
@@ -68,17 +66,17 @@ def _texts(network: Network[CalledPlan]) -> tuple[dict[str, str], Mapping[str, n
 def _words(network: Network[CalledPlan], plans: list[str], kernels: list[str]) -> dict[str, str]:
     """Replacements of the words in templates."""
     built = [sized.plan.built for sized in network.plans.values()]
-    read = dict.fromkeys(
-        target for one in built for kind, target in one.inputs if kind in ("parameter", "buffer")
-    )
     arena = max(one.plan.sizes["arena"] for one in built)
-    return shared_words(network, plans, read, arena) | {
+    return shared_words(network, plans, weights_read(network), arena) | {
         **library_words(network.threads, kernels, (*SUPPORT, *INFERENCE)),
-        "@memory@": "",
-        "@further@": "",
-        "@definitions@": "",
         "@files@": table(_files(network, plans)),
     }
+
+
+def weights_read(network: Network[CalledPlan]) -> list[str]:
+    """Names of the weights that plans read."""
+    keys = (key for sized in network.plans.values() for key in sized.plan.built.inputs)
+    return list(dict.fromkeys(target for kind, target in keys if kind in ("parameter", "buffer")))
 
 
 def library_words(threads: int, kernels: Sequence[str], support: Sequence[str]) -> dict[str, str]:
@@ -87,6 +85,10 @@ def library_words(threads: int, kernels: Sequence[str], support: Sequence[str]) 
     compiled = (f"support/{name}" for name in support if name.endswith(".cpp"))
     return {
         "@device@": "a CPU",
+        "@memory@": "",
+        "@further@": "",
+        "@definitions@": "",
+        "@anew@": "",
         "@calls@": f" Every call computes with {threads} OpenMP threads.",
         "@LIBRARY@": "ONEDNN",
         "@library@": "oneDNN, or the CPU, is another one than the program was written for",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from golow.levels.direct.emit.constants import Constants
-from golow.levels.direct.emit.project import SOURCES as SHARED
 from golow.levels.direct.emit.project import (
+    EVALUATION,
     filled,
     supporting,
     table,
@@ -15,11 +15,19 @@ from golow.levels.direct.emit.project import (
     training_words,
     write_files,
 )
+from golow.levels.direct.emit.project import SOURCES as SHARED
 from golow.levels.direct.emit.training import TrainingNetwork
 from golow.levels.direct.onednn.build.inputs import Key
 from golow.levels.direct.onednn.emit.kernels import Kernels
-from golow.levels.direct.onednn.emit.plan_source import Keys, require_emitted
-from golow.levels.direct.onednn.emit.project import SOURCES, SUPPORT, library_words
+from golow.levels.direct.onednn.emit.plan_source import Keys, plan_sources, require_emitted
+from golow.levels.direct.onednn.emit.project import (
+    INFERENCE,
+    SOURCES,
+    STALE,
+    SUPPORT,
+    library_words,
+    weights_read,
+)
 from golow.levels.direct.onednn.emit.training_source import TrainingSource
 from golow.levels.direct.onednn.steps.built_plan import Built
 
@@ -33,9 +41,11 @@ def write_training(
     the network's state. Raises `GolowError`, before anything is written, for a plan with a step
     that has no form in C++, and for a folder that holds something else."""
     built = [sized.plan for sized in network.plans.values()]
-    for one in built:
+    evaluation = network.evaluation
+    inferring = [sized.plan.built for sized in evaluation.plans.values()]
+    for one in (*built, *inferring):
         require_emitted(network.title, one)
-    parts = Kernels(code for one in built for code in one.codes), Constants(), Keys()
+    parts = Kernels(code for one in (*built, *inferring) for code in one.codes), Constants(), Keys()
     kernels, constants, _ = parts
     plans = {
         f"plan_{batch}.cpp": TrainingSource(
@@ -43,11 +53,12 @@ def write_training(
         ).source(network.shown)
         for batch, sized in network.plans.items()
     }
+    plans |= plan_sources(evaluation, parts, EVALUATION)
     generated = kernels.files()
     arena = max(one.plan.sizes["arena"] for one in built)
     memory = arena + sum(held.bytes for held in network.state)
-    support = (*SUPPORT, *TRAINING)
-    words = training_words(network, sorted(plans), memory) | {
+    support = (*SUPPORT, *INFERENCE, *TRAINING)
+    words = training_words(network, sorted(plans), weights_read(evaluation), memory) | {
         **library_words(network.threads, [n for n in generated if n.endswith(".cpp")], support),
         "@files@": table(_files(network.name, sorted(plans))),
     }
@@ -58,7 +69,7 @@ def write_training(
     }
     texts |= training_texts(network, words) | plans | generated | supporting(SOURCES, support)
     tensors = {"constants.safetensors": constants.arrays}
-    return write_files(network, folder, texts, tensors, ("plan_*.cpp", "kernels_*.cpp"))
+    return write_files(network, folder, texts, tensors, STALE)
 
 
 def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
@@ -73,5 +84,5 @@ def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
     yield "constants.safetensors", "constants that are not weights; compiled into the library"
     yield (
         "example.safetensors, expected.safetensors",
-        "batches, and the losses and the state that golow's plan computes from them",
+        "batches; the losses and the state that golow's plans make of them, and the outputs then",
     )

@@ -1,7 +1,8 @@
 #include "network.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "filling.h"
 
 namespace golow {
 namespace {
@@ -11,59 +12,13 @@ constexpr std::size_t kCompared = std::size_t{64} << 20;  // bytes that are on t
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-void require_gpu(const Facts& facts, const Device& device) {
-  const Target& target = facts.target;
-  const int major = device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-  const int minor = device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-  const int multiprocessors = device.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  if (major == target.major && minor == target.minor && multiprocessors >= target.multiprocessors) return;
-  const auto words = [](const std::string& name, int major, int minor, int count) {
-    return name + " (sm_" + std::to_string(major) + std::to_string(minor) + ", " + std::to_string(count) +
-           " multiprocessors)";
-  };
-  throw Failure(Status::library, "the GPU is " + words(device.name(), major, minor, multiprocessors) + "; " +
-                                     facts.name + " was written for " +
-                                     words(target.gpu, target.major, target.minor, target.multiprocessors) +
-                                     ": write it again here with golow emit");
-}
-
-/// What a plan reads while it is loaded.
-class LoadingSources : public Sources {
- public:
-  LoadingSources(const Facts& facts, const TensorFile& weights, const TensorFile& constants,
-                 const Machine& machine, const Addresses& at)
-      : facts_(facts), weights_(weights), constants_(constants), machine_(machine), at_(at) {}
-
-  const StoredTensor& weight(const char* name) const override {
-    for (const Form& form : facts_.weights)
-      if (std::strcmp(form.name, name) == 0) return *find(weights_, form);
-    throw Failure(Status::internal, std::string("there is no weight ") + name);
-  }
-  const StoredTensor& constant(const char* name) const override { return require(constants_, name); }
-  Array made(int piece, std::int64_t offset, const Storage& storage) const override {
-    std::vector<char> bytes(storage.bytes());
-    const CUdeviceptr from = at_[static_cast<std::size_t>(piece)] + static_cast<CUdeviceptr>(offset);
-    machine_.stream.download(bytes.data(), from, bytes.size());
-    return unstored(bytes, storage);
-  }
-
- private:
-  const Facts& facts_;
-  const TensorFile& weights_;
-  const TensorFile& constants_;
-  const Machine& machine_;
-  const Addresses& at_;
-};
-
 }  // namespace
 
-Network::Network(const Facts& facts, const std::string& weights)
+Network::Network(const Facts& facts, const TensorFile& weights)
     : facts(facts), constants_(facts.constants, facts.constants_bytes, "constants") {
   const Current current(device);
-  require_gpu(facts, device);
-  require_versions(facts.name, facts.target.cudnn, facts.target.cublas);
-  const TensorFile file(weights);
-  require_weights(facts.name, facts.weights, file);
+  require_target(facts.name, facts.target, device);
+  require_weights(facts.name, facts.weights, weights);
   Known known;
   try {
     machine_ = std::make_unique<Machine>(device, constants_);
@@ -75,7 +30,7 @@ Network::Network(const Facts& facts, const std::string& weights)
       for (const Piece& piece : loaded.plan->pieces)
         loaded.at.push_back(piece.place == Place::constant ? region->address() + static_cast<CUdeviceptr>(piece.offset)
                                                            : 0);
-      load(loaded, file);
+      fill(*loaded.plan, loaded.at, facts.weights, weights, constants_, *machine_);
       if (facts.plans.size() > 1)
         share(loaded, known);  // its own memory is given back
       else
@@ -98,35 +53,10 @@ void Network::release() {
   machine_.reset();
 }
 
-/// Fills what iterations do not change: step by step what is computed from weights, where each is
-/// read when it is first needed; then what iterations read as it is.
-void Network::load(Loaded& loaded, const TensorFile& weights) {
-  const Plan& plan = *loaded.plan;
-  const Region once(plan.once_bytes), kept(plan.kept_bytes);
-  Addresses at = loaded.at;
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    const auto offset = static_cast<CUdeviceptr>(plan.pieces[i].offset);
-    if (plan.pieces[i].place == Place::once) at[i] = once.address() + offset;
-    if (plan.pieces[i].place == Place::kept) at[i] = kept.address() + offset;
-  }
-  const LoadingSources sources(facts, weights, constants_, *machine_, at);
-  std::vector<const Fill*> waiting(plan.pieces.size(), nullptr);
-  for (const Fill& fill : plan.fills) waiting[static_cast<std::size_t>(fill.piece)] = &fill;
-  const auto write = [&](std::size_t piece) {
-    const Fill* const fill = std::exchange(waiting[piece], nullptr);
-    if (fill == nullptr) return;
-    const std::vector<char> bytes = stored(fill->host(sources), fill->storage);
-    if (bytes.size() > plan.pieces[piece].bytes)
-      throw Failure(Status::internal, "a weight is larger than its place");
-    machine_->stream.upload(at[piece], bytes.data(), bytes.size());
-  };
-  for (const Step& step : plan.loading) {
-    for (const Value value : step.values)
-      if (value.piece >= 0) write(static_cast<std::size_t>(value.piece));
-    golow::enqueue(step, *machine_, at);
-  }
-  for (std::size_t piece = 0; piece < waiting.size(); ++piece) write(piece);
-  machine_->stream.wait();
+void Network::reload(const TensorFile& weights) {
+  const Current current(device);
+  require_weights(facts.name, facts.weights, weights);
+  for (const Loaded& loaded : plans_) fill(*loaded.plan, loaded.at, facts.weights, weights, constants_, *machine_);
 }
 
 /// Moves the constants of a plan to memory that it shares with those before it: what has the same key

@@ -12,6 +12,7 @@
 #include "forms.h"
 #include "graph.h"
 #include "plan.h"
+#include "target.h"
 #include "tensor_file.h"
 
 namespace golow {
@@ -19,14 +20,6 @@ namespace golow {
 struct PlanSource {
   int batch;
   void (*build)(Plan&);
-};
-
-/// For what the plans were chosen: a GPU, its compute capability and multiprocessors, and versions of
-/// the libraries, 0 for one that no plan needs.
-struct Target {
-  const char* gpu;
-  int major, minor, multiprocessors;
-  std::size_t cudnn, cublas;
 };
 
 /// What network.cpp says. pads: whether a batch between sizes runs in the larger one. changed: inputs
@@ -47,10 +40,14 @@ class Network {
  public:
   /// Throws Failure for a file that is damaged or has not the network's weights, and for another GPU or
   /// another version of a library.
-  Network(const Facts& facts, const std::string& weights);
+  Network(const Facts& facts, const TensorFile& weights);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   ~Network();
+
+  /// Takes other weights, in the memory of the present ones. No context may run. Throws Failure, before
+  /// anything changes, if they are not the network's.
+  void reload(const TensorFile& weights);
 
   const Facts& facts;
   const Device device;
@@ -66,7 +63,6 @@ class Network {
 
  private:
   using Known = std::vector<std::vector<std::pair<std::size_t, CUdeviceptr>>>;
-  void load(Loaded& loaded, const TensorFile& weights);
   void share(Loaded& loaded, Known& known);
   bool is_same(CUdeviceptr one, CUdeviceptr other, std::size_t bytes) const;
   void release();

@@ -44,10 +44,12 @@ inline Host made(Value value, Storage storage) {
   };
 }
 
-/// kept: zero at first, and as an iteration leaves it in the next one of the same context.
-enum class Place { input, output, arena, once, constant, kept };
+/// kept: zero at first, and as an iteration leaves it in the next one of the same context. state: what
+/// training changes, in memory that all plans of it share.
+enum class Place { input, output, arena, once, constant, kept, state };
 
-/// key: of a constant, which other plans of the network may have, too.
+/// key: of a constant, which other plans of the network may have, too; of the state, the number of its
+/// memory.
 struct Piece {
   Place place;
   std::int64_t offset;
@@ -89,6 +91,9 @@ class Plan {
   Value constant(int key, std::int64_t offset, std::size_t bytes) {
     return piece(Place::constant, offset, bytes, key);
   }
+  Value state(int memory, std::int64_t offset, std::size_t bytes) {
+    return piece(Place::state, offset, bytes, memory);
+  }
   /// A piece holds this from the first step on that reads it.
   void fill(Value piece, Storage storage, Host host) {
     fills.push_back({piece.piece, std::move(storage), std::move(host)});
@@ -117,11 +122,19 @@ class Plan {
     move_to_loading();
   }
 
+  /// What follows when a state was loaded: copies of parameters in half precision.
+  void renew(const Kernel& kernel, const Launch& launch, std::initializer_list<Value> pointers,
+             std::initializer_list<Scalar> numbers) {
+    run(kernel, launch, pointers, numbers);
+    renewing.push_back(std::move(steps.back()));
+    steps.pop_back();
+  }
+
   const int batch;
   std::size_t arena_bytes = 0, once_bytes = 0, constant_bytes = 0, kept_bytes = 0;
   std::vector<Piece> pieces;
   std::vector<Fill> fills;
-  std::vector<Step> loading, steps;
+  std::vector<Step> loading, renewing, steps;
 
  private:
   Value piece(Place place, std::int64_t offset, std::size_t bytes, int key = -1);

@@ -10,12 +10,11 @@ namespace golow {
 
 // ---------------------------------------------------------------- weights
 
-Network::Network(const Facts& facts, const std::string& weights) : facts(facts) {
+Network::Network(const Facts& facts, const TensorFile& weights) : facts(facts) {
   require_machine();
   const Threads threads(facts.threads);
-  const TensorFile file(weights);
   const TensorFile constants(facts.constants, facts.constants_bytes, "constants");
-  require_weights(facts.name, facts.weights, file);
+  require_weights(facts.name, facts.weights, weights);
   check(dnnl_engine_create(&engine_, dnnl_cpu, 0), "the CPU");
   Known known;
   try {
@@ -26,7 +25,7 @@ Network::Network(const Facts& facts, const std::string& weights) : facts(facts) 
       auto region = std::make_unique<Region>(loaded.plan->constant_bytes);
       for (const Piece& piece : loaded.plan->pieces)
         loaded.at.push_back(piece.place == Place::constant ? region->data() + piece.offset : nullptr);
-      load(loaded, file, constants);
+      load(loaded, weights, constants);
       if (facts.plans.size() > 1)
         share(loaded, known);  // its own memory is given back
       else

@@ -34,7 +34,7 @@ struct Facts {
 class Network {
  public:
   /// Throws Failure for a file that is damaged or has not the network's weights.
-  Network(const Facts& facts, const std::string& weights);
+  Network(const Facts& facts, const TensorFile& weights);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   ~Network();

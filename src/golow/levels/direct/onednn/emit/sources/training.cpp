@@ -43,7 +43,8 @@ void reorder(dnnl_engine_t engine, Layout from, char* source, Layout to, char* t
 
 // ---------------------------------------------------------------- building
 
-Training::Training(const TrainingFacts& facts, const std::string& file) : facts_(facts), rate_(facts.rate) {
+Training::Training(const TrainingFacts& facts, const Facts& evaluation, const std::string& file)
+    : facts_(facts), evaluation_(evaluation), rate_(facts.rate) {
   require_machine();
   const Threads threads(facts.threads);
   std::size_t bytes = 0;
@@ -125,6 +126,7 @@ float Training::step(std::int64_t batch, const void* const* inputs, const void* 
     for (const OneBatch& each : batches_) there += (there.empty() ? "" : ", ") + std::to_string(each.plan->batch);
     throw Failure(Status::call, "there is no plan for a batch of " + std::to_string(batch) + "; there are " + there);
   }
+  evaluated_.reset();
   const Threads threads(facts_.threads);
   std::vector<const void*> given(inputs, inputs + facts_.inputs.size());
   given.insert(given.end(), targets, targets + facts_.targets.size());
@@ -133,6 +135,17 @@ float Training::step(std::int64_t batch, const void* const* inputs, const void* 
   one->bound->point(given.data(), made);
   one->bound->run();
   return loss;
+}
+
+/// Its weights are folded and packed for inference once between steps.
+void Training::evaluate(std::int64_t batch, const void* const* inputs, void* const* outputs) {
+  if (evaluated_ == nullptr) {
+    const Threads threads(facts_.threads);
+    const Saved present = saved();
+    const auto network = std::make_shared<const Network>(evaluation_, TensorFile(present.tensors, "the training"));
+    evaluated_ = std::make_unique<Context>(network);
+  }
+  evaluated_->run(batch, inputs, outputs);
 }
 
 /// It is stored with its sign reversed: a step adds.
@@ -162,6 +175,7 @@ void Training::load(const std::string& path) {
   for (const State& state : facts_.state)
     if (is_weight(state) || (is_saved(state) && find(file, state.form) != nullptr)) needed.push_back(state.form);
   require_weights(facts_.name, needed, file);
+  evaluated_.reset();
   beside_.clear();
   for (const Form& form : facts_.beside) {
     const StoredTensor& from = *find(file, form);
@@ -180,23 +194,26 @@ void Training::load(const std::string& path) {
 
 void Training::save(const std::string& path) {
   const Threads threads(facts_.threads);
-  std::vector<std::vector<char>> memory;
-  std::vector<StoredTensor> tensors;
+  write_tensors(path, saved().tensors);
+}
+
+Training::Saved Training::saved() {
+  Saved made;
   const auto add = [&](const Form& form, const char* data) {
     std::vector<const char*> names = {form.name};
     names.insert(names.end(), form.also.begin(), form.also.end());
-    for (const char* const name : names) tensors.push_back({name, form.dtype, form.shape, data, bytes_of(form, 1)});
+    for (const char* const name : names) made.tensors.push_back({name, form.dtype, form.shape, data, bytes_of(form, 1)});
   };
-  memory.reserve(held_.size());
+  made.memory.reserve(held_.size());
   for (std::size_t i = 0; i < held_.size(); ++i) {
     const State& state = facts_.state[i];
     if (!is_saved(state)) continue;
-    memory.emplace_back(std::max<std::size_t>(plain_bytes(state), 1));
-    copy(held_[i], state, memory.back().data(), false);
-    add(state.form, memory.back().data());
+    std::vector<char>& data = made.memory.emplace_back(std::max<std::size_t>(plain_bytes(state), 1));
+    copy(held_[i], state, data.data(), false);
+    add(state.form, data.data());
   }
   for (std::size_t i = 0; i < beside_.size(); ++i) add(facts_.beside[i], beside_[i].data());
-  write_tensors(path, tensors);
+  return made;
 }
 
 void Training::read(const std::string& name, void* into, std::size_t bytes) {

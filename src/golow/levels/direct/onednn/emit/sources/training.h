@@ -13,6 +13,7 @@
 #include "bound.h"
 #include "forms.h"
 #include "memory.h"
+#include "network.h"
 #include "plan.h"
 #include "tensor_file.h"
 
@@ -44,8 +45,8 @@ struct TrainingFacts {
 /// One call may run at a time.
 class Training {
  public:
-  /// As `load`.
-  Training(const TrainingFacts& facts, const std::string& file);
+  /// As `load`. evaluation: the network in inference, with the same weights.
+  Training(const TrainingFacts& facts, const Facts& evaluation, const std::string& file);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
   ~Training();
@@ -53,7 +54,10 @@ class Training {
   /// The loss of a batch, before the update that follows. Throws Failure for a batch without a plan.
   float step(std::int64_t batch, const void* const* inputs, const void* const* targets);
 
-  float learning_rate() const { return rate_; }
+  /// Runs the network in inference with the present weights. Throws Failure for a batch that it does
+  /// not take.
+  void evaluate(std::int64_t batch, const void* const* inputs, void* const* outputs);
+
   void set_learning_rate(float rate);
 
   /// Takes the weights of a file, and of the optimizer what it has; the rest of that is zero. Throws
@@ -75,18 +79,26 @@ class Training {
     char* at;
     Layout layout, plain;
   };
+  /// A copy of the state as files have it.
+  struct Saved {
+    std::vector<std::vector<char>> memory;
+    std::vector<StoredTensor> tensors;
+  };
   void build(const PlanSource& source, const TensorFile& constants);
   void bind();
   void copy(const Held& held, const State& state, char* row_major, bool write);
+  Saved saved();
   std::size_t plain_bytes(const State& state) const { return bytes_of(state.form, 1); }
 
   const TrainingFacts& facts_;
+  const Facts& evaluation_;
   float rate_;
   dnnl_engine_t engine_ = nullptr;
   std::vector<OneBatch> batches_;
   std::unique_ptr<Region> state_, arena_, scratch_;
   std::vector<Held> held_;                 // by the numbers of the state
   std::vector<std::vector<char>> beside_;  // as `TrainingFacts::beside`
+  std::unique_ptr<Context> evaluated_;     // of the present weights; none if they have changed
 };
 
 }  // namespace golow

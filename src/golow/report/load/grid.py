@@ -1,0 +1,94 @@
+"""A study under load: a row for each cell, level and rate, as a table or as a file of flat rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from golow.programs.load.load_record import LoadTest
+from golow.programs.study.study_record import Cell
+from golow.records.errors import GolowError
+from golow.report.console import level_text
+from golow.report.load.export import rows as exported
+from golow.report.load.facts import Row
+from golow.report.load.facts import rows as fact_rows
+from golow.report.load.table import framed, percentile_cell, percentile_text
+from golow.report.units import MISSING, joules_text, rate_text
+from golow.storage.files import write_whole, writing
+from golow.storage.spreadsheet import to_csv
+
+SHARES = (0.5, 0.99)
+AXES = {"model": "model", "batch": "largest\nbatch", "resolution": "resolution"}
+AXES |= {"precision": "precision", "threads": "threads"}
+"""Axes of cells, and the titles of their columns."""
+
+Measured = tuple[Cell, LoadTest]
+
+
+def grid_table(cells: Sequence[Measured]) -> Table:
+    """The percentiles of every level at every rate, with the axes on which cells differ."""
+    table, shown = framed("level"), _shown(cells)
+    names = [AXES[axis] for axis in shown]
+    names += ["rate\nasked", "result", *(f"{percentile_text(share)}\nms" for share in SHARES)]
+    for name in (*names, "samples\n/s", "batch", "energy a\nrequest"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell, found in cells:
+        rate: float | None = None
+        for row in fact_rows(found, "server"):
+            if row.rate != rate and table.row_count:
+                table.add_section()
+            rate = row.rate
+            places = (str(getattr(cell, axis)) for axis in shown)
+            table.add_row(level_text(row.level), *places, *_cells(row))
+    return table
+
+
+def grid_rows(cells: Sequence[Measured]) -> list[dict[str, Any]]:
+    """The rows of `golow load` with the axes of their cells. ``batch`` is the mean of what ran, and
+    ``max_batch`` the axis."""
+    return [
+        {
+            **row,
+            "max_batch": cell.batch,
+            "resolution": cell.resolution,
+            "precision": cell.precision,
+            "threads": cell.threads,
+        }
+        for cell, found in cells
+        for row in exported(found)
+    ]
+
+
+def export_grid(cells: Sequence[Measured], format: str, file: Path) -> None:
+    """Write the rows into the file, whole or not at all. Raises `GolowError` for a format other
+    than csv or json, and if the file cannot be written."""
+    rows = grid_rows(cells)
+    if format == "csv":
+        data = to_csv(rows, list(rows[0]) if rows else []).encode()
+    elif format == "json":
+        data = msgspec.json.format(msgspec.json.encode(rows)) + b"\n"
+    else:
+        raise GolowError(f"load tests cannot be exported as {format}", "use csv or json.")
+    with writing(file, "free some space or name another file."):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, data)
+
+
+def _shown(cells: Sequence[Measured]) -> list[str]:
+    """The axes on which cells differ; always the largest batch."""
+    return [
+        axis for axis in AXES if axis == "batch" or len({getattr(c, axis) for c, _ in cells}) > 1
+    ]
+
+
+def _cells(row: Row) -> Iterator[str]:
+    yield rate_text(row.rate or 0.0)
+    yield row.outcome
+    yield from (percentile_cell(row.percentiles[share]) for share in SHARES)
+    yield rate_text(row.throughput) if row.throughput is not None else MISSING
+    yield f"{row.batch:.1f}" if row.batch is not None else MISSING
+    yield joules_text(row.joules)
