@@ -63,7 +63,7 @@ WORDS = {
     "capturing the graph": "preparing",
     "computing the float64 reference": "reference",
     "calibrating the race": "race",
-    "checking what the race left": "after",
+    "checking the state after the race": "after",
     "measuring memory, energy and layers": "after",
 }
 

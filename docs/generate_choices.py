@@ -40,9 +40,9 @@ while it times, its LibTorch program keeps freed memory, and its level `torchscr
 
 ## Add a choice
 
-Add a file with a tuple `CHOICES` to `src/golow/levels/choices/`; golow scans the folder. `choice.py`
-there describes the fields. `read` runs in the Python worker and gets its program; after an
-alternative was set it must return that alternative's `value`. For LibTorch, add a reader and a
+Add a file with a tuple `CHOICES` to `src/golow/levels/choices/`; golow scans the folder.
+`choice.py` there describes the fields. `read` runs in the Python worker and gets its program; after
+an alternative was set it must return that alternative's `value`. For LibTorch, add a reader and a
 setter of the same names to `levels/libtorch/sources/cpu_choices.h`. Then generate this page again
 with `python docs/generate_choices.py > docs/use/choices.md`.
 

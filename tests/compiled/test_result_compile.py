@@ -87,9 +87,9 @@ def test_another_level_that_matched_may_be_named(
     [
         (FASTEST, "libtorch", "libtorch did not match: differs: output 0 is off"),
         (FASTEST, "compile", "compile was not compared\n.*one of eager, torchscript, onednn"),
-        ((run("jax", ratio(0.5, "faster")),), None, "jax runs in golow's worker alone, and is the"),
-        ((run("jax", ratio(0.5, "faster")),), "jax", "jax runs in golow's worker alone\n.* eager"),
-        ((run("mine", ratio(0.5, "faster")),), "mine", "mine runs in golow's worker alone"),
+        ((run("jax", ratio(0.5, "faster")),), None, "jax runs only in golow's worker, and is the"),
+        ((run("jax", ratio(0.5, "faster")),), "jax", "jax runs only in golow's worker\n.* eager"),
+        ((run("mine", ratio(0.5, "faster")),), "mine", "mine runs only in golow's worker"),
     ],
 )
 def test_a_level_that_cannot_be_had_names_those_that_can(
@@ -102,7 +102,7 @@ def test_a_level_that_cannot_be_had_names_those_that_can(
 
 def test_a_comparison_of_training_steps_is_refused() -> None:
     trained = Result(compared(mode="train"))
-    with pytest.raises(GolowError, match="of training steps") as raised:
+    with pytest.raises(GolowError, match="timed training steps") as raised:
         trained.compile(network(), X)
     assert "golow.compile_step(" in raised.value.hint
     assert 'without mode="train"' in raised.value.hint

@@ -193,7 +193,7 @@ def test_a_scale_of_the_callers_stays(gpu: HostGpu) -> None:
     step(X, Y)
     assert step.loss_scale == 256.0
     assert step.scaler_state()["growth_factor"] == 1.0
-    with pytest.raises(GolowError, match="a loss is scaled in float16 alone"):
+    with pytest.raises(GolowError, match="only a loss in float16 is scaled"):
         stepped(perceptron(), SGD, (X, Y), loss_scale=256.0)
 
 

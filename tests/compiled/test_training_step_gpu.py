@@ -377,5 +377,5 @@ def test_half_precision_weights_are_refused_and_so_are_other_places() -> None:
         exact(perceptron_there().bfloat16(), SGD, (X.bfloat16(), Y))
     with pytest.raises(GolowError, match="is on cpu; this was compiled for cuda:0"):
         exact(perceptron_there(), SGD, (X.cpu(), Y))
-    with pytest.raises(GolowError, match="a loss is scaled in float16 alone"):
+    with pytest.raises(GolowError, match="only a loss in float16 is scaled"):
         stepped(perceptron_there(), SGD, (X, Y), loss_scale=8.0)

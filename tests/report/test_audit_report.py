@@ -197,7 +197,8 @@ def test_only_what_is_faster_and_right_is_to_be_set() -> None:
 
 def test_what_it_costs_elsewhere_is_said_where_it_is_notable() -> None:
     costly = words(audit([level(prices=[price(resident=900 * 2**20, ready=7.0)])]))
-    assert "It holds 400 MiB more than 500 MiB. It is ready 2.00 s later than in 5.00 s." in costly
+    assert "It holds 400 MiB more (default: 500 MiB)." in costly
+    assert "It is ready 2.00 s later (default: 5.00 s)." in costly
     assert "It may cost memory: memory freed by an iteration stays in the process." in costly
     cheap = words(audit([level(prices=[price(resident=510 * 2**20, ready=5.1)])]))
     assert "It holds" not in cheap and "later" not in cheap

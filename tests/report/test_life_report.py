@@ -23,10 +23,17 @@ from support.pages.figure_checks import defects, said
 from support.records.lives import cycle, cycles, level, life, whole
 
 
-def printed(found: LifeCycle) -> str:
+def printed(found: LifeCycle, width: int = 100) -> str:
     text = io.StringIO()
-    render(found, PlainConsole(file=text, width=100, markup=False))
+    render(found, PlainConsole(file=text, width=width, markup=False))
     return text.getvalue()
+
+
+def test_titles_are_whole_words_at_80_columns() -> None:
+    text = printed(whole(), 80)
+    for word in ("process", "capture", "build", "start", "steady", "until"):
+        assert f" {word} " in text, word
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_table_shows_stages_uses_failures_and_changes() -> None:

@@ -23,7 +23,7 @@ class DeviceTensors:
             where = f"on {item.device}" if is_tensor(item) else f"{type(item).__name__}"
             raise GolowError(
                 f"{label} is {where}; this runs on {self._device}",
-                "call it with tensors there, or with arrays of NumPy's alone.",
+                "call it with tensors there, or only with NumPy arrays.",
             )
         return item.detach()
 

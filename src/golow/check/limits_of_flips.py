@@ -21,7 +21,7 @@ def with_limits_of_flips(check: Check, flipped: Reference) -> tuple[Check, str]:
     flipped: the reference widened by one such activation at least in each layer and sample.
     """
     note = (
-        "in a race a rounding may move an activation by a unit, and that the results by "
+        "in a race, rounding may move an activation by one unit and thereby the results by "
         f"{flipped.rounding:.1%}; the race cannot see smaller errors"
     )
     return msgspec.structs.replace(check, tensors=recheck(flipped, check).tensors), note

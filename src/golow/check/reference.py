@@ -110,7 +110,7 @@ class Standard:
         if not self._references[BATCHES].trusts_eager:
             notes.append(
                 "eager is farther from float64 than rounding explains: before and after the race, "
-                "levels are compared with the float64 reference alone; during the race, none is "
+                "levels are compared only with the float64 reference; during the race, none is "
                 "compared with eager"
             )
         if self._untold:

@@ -73,7 +73,7 @@ MANY = 1000  # times a limit, beyond which the number states nothing more
 
 UNPROVABLE = Check(
     verdict="failed",
-    reason="roundings alone make the float64 reference overflow, so nothing can be proved",
+    reason="rounding alone makes the float64 reference overflow, so nothing can be checked",
 )
 
 

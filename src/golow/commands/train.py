@@ -186,7 +186,9 @@ def train(
             return api.resume(resume, trust=trust, observer=observer)
         return api.train(
             _required(model, "a model", "golow train lenet5 --dataset digits"),
-            dataset=_required(dataset, "a data set", "--dataset digits; `golow data list`"),
+            dataset=_required(
+                dataset, "a data set", "--dataset digits; `golow data list` lists all."
+            ),
             levels=names(levels),
             workers=workers(worker or []),
             epochs=epochs,

@@ -67,7 +67,7 @@ def program_inputs(path: Path) -> list[tuple[tuple[int | None, ...], torch.dtype
     found = [values.get(name) for name in wanted if isinstance(name, str)]
     if len(found) != len(wanted) or not all(isinstance(item, torch.Tensor) for item in found):
         raise GolowError(
-            f"{path} takes inputs that are not tensors", "export it for tensors alone."
+            f"{path} takes inputs that are not tensors", "export it with only tensors as inputs."
         )
 
     def shape(tensor: torch.Tensor) -> tuple[int | None, ...]:

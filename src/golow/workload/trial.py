@@ -35,7 +35,8 @@ def require_device(device: Device, precision: Precision, count: int = 1) -> None
     if torch.version.cuda is None:
         raise GolowError(
             f"torch {torch.__version__} is built without CUDA and cannot use a GPU",
-            "install a CUDA build of torch; `golow doctor` shows what else is missing.",
+            "on a machine with an NVIDIA GPU, install a CUDA build of torch; `golow doctor` shows "
+            "what is missing.",
         )
     if not torch.cuda.is_available():
         raise GolowError(

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from golow.lower.analysis.arithmetic import FASTEST_CONVOLUTION, least_operations, work_by_layer
 from golow.measure import peak
-from golow.measure.peak import SLACK, Peak, impossible, measured_peak
+from golow.measure.peak import IN_8_BITS, IN_TILES, SLACK, Peak, impossible, measured_peak
+from golow.records.quantization import QuantizedLayer
 from golow.records.workload import Mode
 from golow.storage.cache import write_sealed
 from golow.workload.graph_capture import capture
@@ -149,6 +150,26 @@ def test_what_the_peak_does_not_allow_is_impossible(
     least = 1e9 / measured.operations / SLACK
     assert impossible(1e9, 1.01 * least, workload, tmp_path) == ""
     assert "its time is impossible" in impossible(1e9, 0.01 * least, workload, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "gain"), [(("avx512_vnni",), IN_8_BITS), (("amx_int8",), IN_TILES)]
+)
+def test_8_bits_may_exceed_the_peak_of_floats(
+    flags: tuple[str, ...], gain: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peak is planted: no machine of a test has all kinds of arithmetic."""
+    machine = msgspec.structs.replace(peak.environment(), cpu_flags=flags)
+    monkeypatch.setattr(peak, "environment", lambda: machine)
+    monkeypatch.setattr(peak, "measured_peak", lambda *_: Peak(operations=1e9, bytes=1e9))
+    workload = prepare(Request(nn.Linear(4, 4), torch.randn(2, 4), threads=1)).workload
+    layers = (QuantizedLayer(path="", rule="int8"),)
+    source = msgspec.structs.replace(workload.source, quantized=layers)
+    quantized = msgspec.structs.replace(workload, source=source)
+    least = 1 / SLACK / gain
+    assert impossible(1e9, 1.01 * least, quantized, tmp_path) == ""
+    assert "its time is impossible" in impossible(1e9, 0.99 * least, quantized, tmp_path)
+    assert "its time is impossible" in impossible(1e9, 1.01 * least, workload, tmp_path)
 
 
 class Two(nn.Module):

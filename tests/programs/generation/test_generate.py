@@ -142,7 +142,7 @@ def test_what_cannot_be_generated_is_said_at_once(given: dict[str, object], said
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("lenet5", "is not a step module"),
+        ("lenet5", "cannot generate text with lenet5"),
         ("gpt3", "no model 'gpt3'"),
         (nn.Linear(3, 3), "is not a step module"),
     ],

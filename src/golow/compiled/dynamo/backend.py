@@ -33,7 +33,7 @@ def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Call
     if options:
         raise GolowError(
             f"the backend golow has no {next(iter(options))}=",
-            'call torch.compile(model, backend="golow"), with dynamic= or fullgraph= alone.',
+            'call torch.compile(model, backend="golow"), with only dynamic= or fullgraph=.',
         )
     found = probed(device_of(inputs))
     why = "" if found.available else f"{found.missing}: {found.fix}"

@@ -114,7 +114,7 @@ class _Form:
         self.shape, self.stride, self.dtype = tuple(value.shape), value.stride(), value.dtype
         self.device = value.device
         if not all(isinstance(size, int) for size in (*self.shape, *self.stride)):
-            raise Unsupported("onednn", "random numbers in sizes that are left open")
+            raise Unsupported("onednn", "random numbers of dynamic sizes")
 
     def __call__(self, dtype: torch.dtype | None = None) -> Tensor:
         kind = dtype or self.dtype

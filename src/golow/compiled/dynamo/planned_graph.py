@@ -211,7 +211,7 @@ def why_not_taken(item: Any, device: torch.device) -> str:
     if isinstance(item, Tensor):
         if why := why_not_read(item, device):
             return why
-        return "an input is to be negated" if item.is_neg() else ""
+        return "an input is a negated view" if item.is_neg() else ""
     if item is None or isinstance(item, bool | int | float):
         return ""
     return f"an input is {type(item).__name__}"

@@ -103,7 +103,7 @@ def returned(traced: fx.GraphModule, inputs: Mapping[fx.Node, int]) -> Returned:
         return OfMade(_view(item, made[place], numbers[made[place]]))
 
     if asked - set(made):
-        raise Unsupported("onednn", "an output is a part of memory that nothing fills")
+        raise Unsupported("onednn", "an output contains memory that is never written")
     outputs = [output(item) for item in listed]
     return Returned(list(numbers), outputs, [_value(node) for node in numbers])
 

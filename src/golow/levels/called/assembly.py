@@ -188,5 +188,5 @@ def _require_tensors(leaves: Sequence[Any]) -> None:
     if other:
         raise GolowError(
             f"the module returns {other[0]}, which is not a tensor",
-            "wrap the module in one that returns tensors alone.",
+            "wrap the module in one that returns only tensors.",
         )

@@ -33,7 +33,7 @@ def batch_of(module: nn.Module, tensors: Sequence[Tensor]) -> int:
     raise GolowError(
         f"the inputs are {shapes}, and {which} the batch",
         "give an example in which all inputs of a batch have the same first axis, and no other "
-        "input has it; or leave batch= out, and compile for each size alone.",
+        "input has it; or leave batch= out, and compile for each size separately.",
     )
 
 

@@ -286,7 +286,7 @@ def listed_example(module: nn.Module, example: Any) -> Mapping[str, Any] | list[
     if isinstance(example, str) or not isinstance(example, Iterable):
         raise GolowError(
             f"the example is {type(example).__name__}, not tensors",
-            "give a tensor, a sequence of tensors, or tensors by the names of the forward pass.",
+            "give a tensor, a sequence of tensors, or a mapping from argument names to tensors.",
         )
     return list(example)
 

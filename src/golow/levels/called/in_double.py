@@ -42,7 +42,7 @@ class InDouble:
         except Exception as error:  # of the module's own code, or of what Python cannot copy
             raise GolowError(
                 f"padding cannot be tried out on a copy of the module: {error}",
-                "leave sequence= out, and compile for each length alone.",
+                "leave sequence= out, and compile for each length separately.",
             ) from error
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:

@@ -16,7 +16,7 @@ from golow.records.errors import GolowError
 
 # Share of an output's largest element that roundings of float64 explain.
 LIMIT = 1e-10
-ALONE = "leave sequence= out, and compile for each length alone."
+ALONE = "leave sequence= out, and compile for each length separately."
 
 Axes = tuple[int, ...]
 

@@ -39,7 +39,7 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
         if not one.dim() or larger[place].shape[0] != 2 * one.shape[0] or not one.shape[0]:
             raise GolowError(
                 f"{name} has no batch in its first axis, so that padding cannot be cut off",
-                "leave batch= out, and compile for each size alone.",
+                "leave batch= out, and compile for each size separately.",
             )
         if not _same_row(one, other):
             layer = first_difference(before, seen, _agree)
@@ -47,7 +47,7 @@ def require_independent_rows(module: nn.Module, inputs: CallInputs) -> None:
                 f"{name} of a sample depends on the other samples of its batch"
                 + (f": {layer} mixes them" if layer else "")
                 + "; rows of padding would change it",
-                "leave batch= out, and compile for each size alone.",
+                "leave batch= out, and compile for each size separately.",
             )
     _require_any_number(module, inputs)
 
@@ -65,7 +65,7 @@ def _require_any_number(module: nn.Module, inputs: CallInputs) -> None:
                 raise GolowError(
                     f"{inputs.name_of(place, len(alone))} of {rows} samples changes when they "
                     f"are padded to {size[0]}: the module depends on how many there are",
-                    "leave batch= out, and compile for each size alone.",
+                    "leave batch= out, and compile for each size separately.",
                 )
 
 
@@ -78,7 +78,7 @@ def _outputs(module: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
         raise GolowError(
             f"the module does not run on {inputs[0].shape[0]} rows, so that padding cannot be "
             f"tried: {type(error).__name__}: {first}",
-            "leave batch= out, and compile for each size alone.",
+            "leave batch= out, and compile for each size separately.",
         ) from error
 
 

@@ -98,7 +98,7 @@ def _built(
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
     made = _find_artifact(folder)
     if made is None:
-        raise GolowError(f"{folder} was built, and is not as it was built")
+        raise GolowError(f"{folder} has changed since it was built")
     return made._replace(cached=False, notes=tuple(notes))
 
 

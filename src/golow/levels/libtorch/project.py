@@ -176,4 +176,4 @@ tensors `input/0`, `input/1`, ..., and writes `output/0`, `output/1`, ..."""
 def _batch(workload: Workload, any_batch: bool) -> str:
     if any_batch:
         return "any number of samples; the numbers in the calls are read from the batch."
-    return f"{workload.batch} samples, as it was captured; write the project again for others."
+    return f"{workload.batch} samples, as it was captured; generate the project again for others."

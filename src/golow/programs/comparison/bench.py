@@ -249,7 +249,7 @@ class Bench:
             return race
         if race.cut is not None:
             self._tell_cut(race.cut, group, race)
-        self.observer.stage("checking what the race left")
+        self.observer.stage("checking the state after the race")
         differing = self._left_otherwise(group, standard, proof, race)
         for entrant in group:
             racing = entrant.name in race.racing and entrant.name not in differing

@@ -123,11 +123,11 @@ def _changes(level: AuditedLevel, run: Run) -> Iterator[str]:
         own = level.run.quantity(name) or 0.0
         if abs(size) > max(NOTABLE_BYTES, NOTABLE * own):
             more = "more" if size > 0 else "less"
-            yield f"It holds {bytes_text(abs(size))} {more} than {bytes_text(own)}."
+            yield f"It holds {bytes_text(abs(size))} {more} (default: {bytes_text(own)})."
     later, ready = change(level, run, "ready"), level.run.quantity("ready") or 0.0
     if later is not None and abs(later) > max(NOTABLE_SECONDS, NOTABLE * ready):
         word = "later" if later > 0 else "sooner"
-        yield f"It is ready {seconds_text(abs(later))} {word} than in {seconds_text(ready)}."
+        yield f"It is ready {seconds_text(abs(later))} {word} (default: {seconds_text(ready)})."
 
 
 def _labelled(label: str, text: str, width: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -197,8 +197,8 @@ def change_table(levels: Sequence[LevelLife]) -> Table:
         "build",
         "start",
         "first",
-        "until first",
-        "until steady",
+        "until\nfirst",
+        "until\nsteady",
     )
     for level in levels:
         if not level.changes:
@@ -249,7 +249,7 @@ def _table(*names: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(names):
         numbers = position > 1 and name not in ("may be as fast", "level", "tried")
-        table.add_column(
-            name, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold"
-        )
+        side: JustifyMethod = "right" if numbers else "left"
+        whole = max(map(len, name.split()), default=0)
+        table.add_column(name, justify=side, no_wrap=numbers, min_width=whole, overflow="fold")
     return table

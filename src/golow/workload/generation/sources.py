@@ -18,6 +18,7 @@ from golow.workload.generation.alphabet import alphabet_of, tokens_of
 from golow.workload.generation.request import PROMPT, TextRequest, require_sense
 from golow.workload.generation.step_modules import (
     in_precision,
+    is_own_step,
     longest_text,
     step_of,
     tried_step,
@@ -71,7 +72,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
     module, source = _in_precision(module.eval(), source, request.precision)
     module = module.to(request.device)
     name = source.attribute or Path(source.name).stem
-    _require_text_model(module, name)
+    _require_text_model(module, source, name)
     alphabet = alphabet_of(source, module)
     prompt = () if request.text is None else tuple(tokens_of(request.text, alphabet, source))
     length = len(prompt) or request.prompt or PROMPT
@@ -153,7 +154,12 @@ def _require_threads(threads: int) -> None:
         )
 
 
-def _require_text_model(module: nn.Module, name: str) -> None:
+def _require_text_model(module: nn.Module, source: ModelSource, name: str) -> None:
+    if source.kind == "zoo" and is_own_step(module):
+        raise GolowError(
+            f"golow cannot generate text with {name}",
+            "use gpt2_small, a causal model as hf:NAME, or your own step module as file.py:Name.",
+        )
     config = getattr(module, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         raise GolowError(

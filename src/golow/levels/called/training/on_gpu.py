@@ -47,7 +47,7 @@ class OnGpu:
         self.target, self.scaled = target, target.precision == "fp16"
         if scale is not None and not self.scaled:
             raise GolowError(
-                f"a loss is scaled in float16 alone, and this step computes in {target.precision}",
+                f"only a loss in float16 is scaled, and this step computes in {target.precision}",
                 'leave loss_scale= out, or use precision="fp16".',
             )
         self._seed, self._cache, self._tune, self._meeting = seed, cache, tune, meeting

@@ -108,7 +108,7 @@ def record_of(name: OptimizerName, groups: list[dict[str, Any]], level: str) -> 
             if value != first[field] and field not in APART:
                 raise GolowError(
                     f"groups of parameters differ in {field}: {first[field]} and {value}",
-                    "they may differ in weight_decay and lr alone.",
+                    "only weight_decay and lr may differ.",
                 )
     return Optimizer(name, **first)
 
