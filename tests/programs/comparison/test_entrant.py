@@ -45,7 +45,7 @@ def test_no_ratio_is_to_a_baseline_that_was_refuted(tmp_path: Path) -> None:
     for name in names:
         choice = ladder.choose(name, "infer", "cpu")
         entrants.append(Entrant(CheckedLevel(choice, bundle, tmp_path, Starter())))
-        entrants[-1].finish(race, names)
+        entrants[-1].keep(race, names)
     eager, other = entrants
     assert other.race is not None
     assert other.race.ratio("torchscript") is not None

@@ -134,9 +134,8 @@ class Bench:
             try:
                 standard = self._standard(levels[0], len(levels))
                 for group in self._resident_groups(entrants, standard, against or {}):
-                    race = self._race_group(group, standard, against or {}, necessary)
-                    races.append(race)
-                    if race.stopped_because == "interrupted":
+                    self._race_group(group, standard, against or {}, necessary, races)
+                    if races[-1].stopped_because == "interrupted":
                         return Raced(entrants, races, True)
                 if self.settings.locate:
                     self._locate(levels)
@@ -194,29 +193,34 @@ class Bench:
         standard: Standard,
         against: Mapping[str, str],
         necessary: int,
-    ) -> Race:
-        """Race the group, then take each one's other figures."""
+        races: list[Race],
+    ) -> None:
+        """Race the group, add the race to the others, then take each one's other figures. An
+        interrupt meanwhile loses those, not the race."""
         with self.starter.turn.alone(), self.starter.paused():
             self.observer.stage("calibrating the race")
-            race = self._raced(group, standard, against, necessary)
-            self.observer.stage("measuring memory, energy and layers")
-            self._finish(group, race)
-            reasons = {entrant.name: entrant.device_refutes(group[0]) for entrant in group}
-            refuted = {name: reason for name, reason in reasons.items() if reason}
+            races.append(self._raced(group, standard, against, necessary))
             for entrant in group:
-                entrant.refute(refuted)
-        return race.without(refuted, "clock")
+                entrant.keep(races[-1], [other.name for other in group])
+            try:
+                self.observer.stage("measuring memory, energy and layers")
+                self._finish(group, races[-1])
+            finally:
+                reasons = {entrant.name: entrant.device_refutes(group[0]) for entrant in group}
+                refuted = {name: reason for name, reason in reasons.items() if reason}
+                for entrant in group:
+                    entrant.refute(refuted)
+                races[-1] = races[-1].without(refuted, "clock")
 
     def _finish(self, group: Sequence[Entrant], race: Race) -> None:
         """Take each one's other figures: at once where they are memory alone, of which a process
         takes no other's."""
-        names = [entrant.name for entrant in group]
         if self.card is not None or self.settings.by_layer:
             for entrant in group:
-                entrant.finish(race, names)
+                entrant.finish(race)
             return
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            list(pool.map(lambda entrant: entrant.finish(race, names), group))
+            list(pool.map(lambda entrant: entrant.finish(race), group))
 
     def _raced(
         self,

@@ -45,18 +45,21 @@ class Entrant:
         """The level's name."""
         return self.level.name
 
-    def finish(self, race: Race, group: Sequence[str]) -> None:
-        """Take the race's figures and the worker's memory. group: all levels of the race."""
-        first = self.race is None  # the baseline is in every group; its first race counts
-        if first:
+    def keep(self, race: Race, group: Sequence[str]) -> None:
+        """Take the race's figures. group: all levels of the race. The baseline is in every group;
+        its first race counts."""
+        if self.race is None:
             self.race = race
             self.resident_with = tuple(name for name in group if name != self.name)
+
+    def finish(self, race: Race) -> None:
+        """Take the worker's memory and what else is measured after its race."""
         worker, failure = self.level.worker, race.failures.get(self.name)
         if failure is not None:
             self.level.fail(failure)
             if failure.kind in REFUTED:
                 self.level.close()
-        elif first and worker is not None and race.stopped_because != "interrupted":
+        elif self.race is race and worker is not None and race.stopped_because != "interrupted":
             if worker.last is None:
                 self.level.notes.append("its numbers were not finite at the end of the race")
             with self.level.recorded():
