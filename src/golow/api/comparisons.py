@@ -247,7 +247,7 @@ def compare(
         model,
         example_inputs,
         optimizer=optimizer or Optimizer(),
-        threads=max(1, default_threads() // max(1, ranks)) if threads is None else threads,
+        threads=_share_of_cores(ranks) if threads is None else threads,
         ranks=ranks,
         precision="default" if precision in RULES else cast(Precision, precision),
         **workload,
@@ -277,6 +277,8 @@ def compare(
     )
     if life:
         require_rounds(life_rounds)
+        if ranks != 1:
+            raise GolowError("--life measures one process", "leave it out, or --ranks and --gpus.")
         if turn is not None and turn.is_shared:
             raise GolowError("life=True needs an exclusive GPU", "drop turn=.")
     with shown_progress("comparison", observer, quiet) as display:
@@ -294,6 +296,12 @@ def compare(
         if cycle.interrupted:
             raise Interrupted(result)
     return result
+
+
+def _share_of_cores(ranks: int) -> int:
+    """The threads of each rank: one a physical core of its share."""
+    several = isinstance(ranks, int) and ranks > 1  # other values are refused later
+    return max(1, default_threads() // ranks) if several else default_threads()
 
 
 def choices(

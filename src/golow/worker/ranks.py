@@ -1,5 +1,5 @@
-"""What the ranks of one training share: how each is told its number, and what their answers and
-files are together. Imports no framework."""
+"""Ranks of one training: how each is told its number, and how their answers and files are joined.
+Imports no framework."""
 
 from __future__ import annotations
 

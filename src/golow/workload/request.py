@@ -114,6 +114,7 @@ def require_whole_numbers(request: Request) -> None:
 
 def require_ranks(request: Request) -> None:
     """Raise `GolowError` for a number of ranks that no workload of this kind has."""
+    require_whole_numbers(request)
     option = "--gpus" if request.device == "cuda" else "--ranks"
     if request.ranks < 1:
         raise GolowError(

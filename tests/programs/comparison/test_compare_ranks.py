@@ -41,6 +41,8 @@ NETWORK = f"{NETWORKS}:Network"
     [
         ({"ranks": 2}, "2 ranks are for training"),
         ({"ranks": 0, "mode": "train"}, "0 ranks train nothing"),
+        ({"ranks": "2", "mode": "train"}, "the ranks '2' is not a whole number"),
+        ({"ranks": 2, "mode": "train", "life": True}, "--life measures one process"),
         ({"ranks": 2, "mode": "train", "levels": ["eager"]}, "eager runs in one process"),
         ({"ranks": 2, "mode": "train", "levels": ["compile"]}, "use ddp"),
         ({"mode": "train", "levels": ["ddp"]}, "ddp is for training in several ranks"),
@@ -79,7 +81,7 @@ def test_the_levels_of_ranks_are_others() -> None:
 def comparison(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Comparison:
-    """A race in which one level loses a rank at its first step, and one skips a reduction late."""
+    """A race in which one level loses a rank at its first step, and one skips reductions."""
     request.getfixturevalue("forked")
     cache = tmp_path_factory.mktemp("cache")
     wanted = Request(
@@ -87,7 +89,7 @@ def comparison(
     )
     settings = ComparisonSettings(cache=cache, time_limit=3.0, limits=QUICK)
     levels = choices(["ddp", "fsdp"], {}, "train", "cpu", RANKS)
-    levels[1:1] = [planted("dies"), planted("skips-late")]
+    levels[1:1] = [planted("dies"), planted("skips-in-the-race")]
     with (
         Starter(QUICK, ranks=RANKS) as starter,
         open_bench(wanted, settings, Silent(), starter) as bench,
@@ -107,7 +109,7 @@ def test_a_rank_that_dies_ends_its_level_alone(comparison: Comparison) -> None:
 
 
 def test_a_reduction_that_is_skipped_in_the_race_is_found_out(comparison: Comparison) -> None:
-    found = next(run for run in comparison.runs if run.level == "skips-late")
+    found = next(run for run in comparison.runs if run.level == "skips-in-the-race")
     assert found.check.verdict == "differs"
     assert "ranks 0 and 1 do not hold the same" in found.check.reason
 

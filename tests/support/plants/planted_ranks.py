@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from golow.levels.torch import ddp
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
 
-LATE = 25  # steps, more than the check makes
 Reduced = torch.futures.Future[Tensor]
 
 
@@ -92,15 +92,21 @@ class SkipsWhileTimed(Planted):
         return _mean(bucket, lambda mean: own if self.is_second and not self.checked else mean)
 
 
-class SkipsLate(Planted):
-    """The second rank keeps its own gradients once, in the race."""
+class SkipsInTheRace(Planted):
+    """The second rank keeps its own gradients in blocks whose inputs are marked."""
 
-    buckets = 0
+    is_marked = False
+
+    @contextmanager
+    def marked(self, marks: Any) -> Iterator[Any]:
+        self.is_marked = True
+        with super().marked(marks) as write:
+            yield write
+        self.is_marked = False
 
     def reduced(self, bucket: dist.GradBucket) -> Reduced:
-        own, self.buckets = bucket.buffer(), self.buckets + 1
-        late = self.is_second and self.buckets > LATE and self.buckets % LATE == 0
-        return _mean(bucket, lambda mean: own if late else mean)
+        own = bucket.buffer()
+        return _mean(bucket, lambda mean: own if self.is_second and self.is_marked else mean)
 
 
 class SeesTheFirstRanksSamples(Planted):
@@ -151,7 +157,7 @@ FAULTS: dict[str, type[Planted]] = {
     "sums": ReducesTheSum,
     "one-bit": OneBit,
     "skips-while-timed": SkipsWhileTimed,
-    "skips-late": SkipsLate,
+    "skips-in-the-race": SkipsInTheRace,
     "same-samples": SeesTheFirstRanksSamples,
     "same-seed": DropsTheSame,
     "dies": Dies,

@@ -13,7 +13,7 @@ from golow.levels.torch.batches import Batch
 
 
 class Result(NamedTuple):
-    """What a rank's forward pass left."""
+    """Loss and output of a rank's forward pass."""
 
     loss: Tensor
     output: Any

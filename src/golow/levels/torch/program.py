@@ -280,7 +280,7 @@ class TorchProgram(TorchStep):
     def _own_tensors(
         self, step: int, loss: Tensor, output: Any, before: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """What a step leaves that depends on the samples of a rank alone."""
+        """Tensors of a step that depend on the samples of one rank alone."""
         tensors = {f"{step}/loss/loss": _copy_for_check(loss)}
         for position, leaf in enumerate(leaves_of(output)):
             tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)

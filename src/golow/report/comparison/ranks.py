@@ -9,7 +9,7 @@ from golow.records.comparison import Comparison, Run
 
 
 def ranks_text(comparison: Comparison) -> str:
-    """What the times are of, and by how much the slowest rank's median is above the fastest's."""
+    """Say which rank the times are of, and by how much the slowest's is above the fastest's."""
     text = "times are those of the slowest rank, throughput and resident memory of all together"
     found = {run.level: spread for run in comparison.runs if (spread := spread_of(run)) is not None}
     if not found:
