@@ -1,4 +1,4 @@
-"""How much of a step's communication is exposed at `cudnn`, and how does it depend on NCCL's blocks?
+"""How much of a step's communication is exposed at `cudnn`, by the limit of NCCL's thread blocks?
 
     python benchmarks/exposed_communication.py [MODEL [BATCH [PRECISION [GPUS]]]]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.lowering import BUILT
+from golow.records.errors import Unsupported
 from golow.records.workload import Mode
 from golow.workload.bundle import Bundle
 
@@ -27,6 +28,8 @@ def with_called(level: Level) -> Level:
     def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         if not variant.startswith(CALLED):
             return level.prepare(bundle, variant, cache)
+        if bundle.workload.ranks > 1:
+            raise Unsupported(level.name, f"{variant} trains in one process here")
         # The digest covers the whole workload, including device and precision.
         key = f"{level.name} {variant} {bundle.workload.digest} {bundle.workload.threads}"
         folder = cache / CALLED / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -4,7 +4,9 @@ is in test_ranks_gpu.py."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ from support.direct.rank_networks import (
     prepared,
 )
 from support.direct.ranks_on_host import HostRanks, RanksGpu
+from support.direct.step_checks import steps_check
 
 
 class Trained(NamedTuple):
@@ -130,6 +133,24 @@ def test_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.Monkey
     found = all_trained(prepared("lenet"), tmp_path, ranks=Faulty)
     with pytest.raises(AssertionError, match="differs between ranks"):
         assert_equal_parameters([one.parameters for one in found])
+
+
+@pytest.mark.parametrize("network", ["lenet", "normed"])
+def test_each_operation_is_right_for_what_it_read(network: str, tmp_path: Path) -> None:
+    """Updates read means of whole groups, which are there after the bucket of their last member."""
+    lowered = Lowered(prepared(network))
+
+    def checked(meeting: Any) -> Any:
+        rank = RankOnHost(lowered, meeting)
+        own = lowered.prepared.batches[meeting.rank]
+        network = SimpleNamespace(
+            prepared=lowered.prepared._replace(batches=(own,)), constants=lowered.constants
+        )
+        return steps_check(network, rank.execution, partial(rank.execution.run_watched, 0))  # type: ignore[arg-type]
+
+    for found in on_every_rank(tmp_path, checked):
+        assert found.count > 20
+        assert not found.failed, "; ".join(item.words for item in found.wrong)
 
 
 def test_the_exchange_ends_after_the_graphs(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golow.levels import ladder
 from golow.levels.direct.onednn import level as onednn
+from golow.records.errors import Unsupported
 from golow.records.workload import Optimizer
 from golow.workload.prepare import Prepared
 from support.direct.onednn_subjects import subject_of, written
@@ -82,6 +84,14 @@ def test_a_rank_that_averages_wrongly_is_found(fault: str, tmp_path: Path) -> No
         assert_ranks_right(workload, found)
     with pytest.raises(AssertionError, match="differs between ranks"):
         assert_equal_parameters(found)
+
+
+def test_the_called_variant_trains_in_one_process(tmp_path: Path) -> None:
+    """Instead of in several that know nothing of one another."""
+    bundle = written(prepared("lenet"), tmp_path / "bundle")
+    chosen = ladder.choose("onednn:called", "train", "cpu", 2)
+    with pytest.raises(Unsupported, match="called trains in one process"):
+        chosen.prepare(bundle, tmp_path / "cache")
 
 
 @pytest.mark.slow

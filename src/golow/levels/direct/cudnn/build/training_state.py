@@ -108,6 +108,10 @@ class TrainingState:
         """The parameter whose gradient the graph returns under this name."""
         return self._targets[gradient]
 
+    def gradient_name(self, target: str) -> str:
+        """The name under which the graph returns a parameter's gradient."""
+        return next(name for name, found in self._targets.items() if found == target)
+
     def _allocate(self, target: str) -> None:
         if target not in self.masters:
             sources = self._current.sources.values()

@@ -4,7 +4,7 @@ readers need."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.direct.buffers import UNDECIDED
@@ -149,6 +149,11 @@ class Values:
         for value in self._current.node.outputs:
             if value is not None and value.name in self._made:
                 self._made_at[value.name] = self._build.steps.last()
+
+    def changed(self, names: Collection[str]) -> None:
+        """Note that the last step gave the memory of these values the content that they stand
+        for."""
+        self._made_at |= dict.fromkeys(names, self._build.steps.last())
 
     def look(self, reference: Ref, strides: Sequence[int], start: int = 0) -> None:
         """Define the current node's value as a view of another one: its elements, with these

@@ -19,10 +19,12 @@ def all_reduce(build: Builder, arguments: AllReduce) -> None:
             values.copy(made, place)
         values.define(index, place)
     if groups := build.updating.averaged(build, targets):
+        members = [target for group in groups for target in training.members(group)]
         build.steps.average(
             [(group, training.gradient_type(group)) for group in groups],
-            [training.gradients[t] for group in groups for t in training.members(group)],
+            [training.gradients[target] for target in members],
         )
+        values.changed([training.gradient_name(target) for target in members])
 
 
 IMPLEMENTATIONS = (Implementation(AllReduce, all_reduce),)
