@@ -197,6 +197,7 @@ CUresult cuModuleGetFunction(CUfunction* found, CUmodule module, const char* nam
   if (at == module->functions.end()) return CUDA_ERROR_NOT_FOUND;
   return *found = at->second.get(), CUDA_SUCCESS;
 }
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) { return *value = 0, CUDA_SUCCESS; }
 CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
   *value = 0;

@@ -109,7 +109,7 @@ def _norm_before(links: Links, layer: Linear, layers: Iterable[int]) -> int | No
 
 
 def _seen_through(links: Links, x: Ref, layers: Iterable[int]) -> Ref | None:
-    """What only such layers read, directly or through views of the same rows."""
+    """The value that only such layers read, directly or through views of the same rows."""
     readers = {*layers}
     while x.name not in links.returned and {*links.readers[x.name]} <= readers:
         at = links.maker.get(x.name)

@@ -70,7 +70,7 @@ def _written(links: Links, attention: CachedAttention, cache: Ref) -> _Written |
 
 
 def _rotations(links: Links, query: Ref, key: Ref) -> tuple[Rotation, Rotation] | None:
-    """What turns both by the same angles, which are one row's."""
+    """Rotations of both by the same angles, which are one row's."""
     one, other = rotation(links, query), rotation(links, key)
     if one is None or other is None or one[1:] != other[1:]:
         return None

@@ -150,19 +150,18 @@ class Gpu(Stream):
                 self._reserve_shared(self._functions[(kernel.source, kernel.expression)])
 
     def _reserve_shared(self, function: Any) -> None:
-        """Let a kernel have more than 48 KiB of shared memory, and all that a multiprocessor has,
-        so that two such kernels run side by side whatever each of them needs. What its code
-        reserves by itself counts, too."""
+        """Let a kernel have more than 48 KiB of shared memory, and all that a multiprocessor has
+        beside what its code declares, so that two such kernels run side by side whatever each of
+        them needs."""
         attribute = driver.CUfunction_attribute
         most = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         answer = driver.cuDeviceGetAttribute(most, self._ordinal)
         largest = int(checked(answer, "cuDeviceGetAttribute"))
-        answer = driver.cuKernelGetAttribute(
-            attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function.handle, self._ordinal
-        )
-        reserved = int(checked(answer, "cuKernelGetAttribute"))
+        size = attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        answer = driver.cuKernelGetAttribute(size, function.handle, self._ordinal)
+        declared = int(checked(answer, "cuKernelGetAttribute"))
         wanted = {
-            attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: largest - reserved,
+            attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: largest - declared,
             attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: 100,  # percent
         }
         for name, value in wanted.items():

@@ -61,7 +61,7 @@ class Tiling(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Of a block at once."""
+        """Outputs that a block has at once."""
         return WARPS // self.shares * self.together
 
 

@@ -77,7 +77,7 @@ def _row(build: Builder, reference: Ref) -> Tensor:
 
 
 def _part(cache: Tensor, rows: Tensor) -> Tensor:
-    """What a step writes of a cache."""
+    """Part of a cache that a step writes."""
     strides = cache.layout.strides(cache.shape)
     layout = layout_of(cache.dtype, rows.shape, strides)
     return cache._replace(shape=rows.shape, layout=layout)

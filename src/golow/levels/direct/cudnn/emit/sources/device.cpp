@@ -96,10 +96,10 @@ CUfunction Kernels::load(const Kernel& kernel, bool shares) {
   CUfunction function = nullptr;
   check(cuModuleGetFunction(&function, module, kernel.symbol), what);
   if (shares) {
-    // All that a multiprocessor has, so that two such kernels run side by side, but for what the code reserves.
-    int reserved = 0;
-    check(cuFuncGetAttribute(&reserved, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function), what);
-    const int most = most_shared_ - reserved;
+    // All that a multiprocessor has beside what the code declares, so that two such kernels run side by side.
+    int declared = 0;
+    check(cuFuncGetAttribute(&declared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function), what);
+    const int most = most_shared_ - declared;
     check(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most), what);
     check(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100), what);
   }
