@@ -127,6 +127,8 @@ REFUSED = {
     "another name": (["--out", "q.bin"], "q.bin is not the name of a .safetensors file"),
     "a percentile of 0": (["--clipping-percentile", "0"], "not between 50% and 100%"),
     "a gate of 2": (["--gate", "2"], "the gate 2.0 is not a share"),
+    "a group of 48": (["--group", "48"], "--group 48 is no size of a group"),
+    "a layer to keep": (["--keep", "conv9"], "did you mean conv2 or conv1?"),
     "no samples": (["--samples", "0"], "--samples 0 is no sample"),
     "training": (["--mode", "train"], "a quantised network cannot be trained"),
 }

@@ -75,7 +75,7 @@ class TaskAccuracy(Record, frozen=True, kw_only=True):
 
 
 class LayerGain(Record, frozen=True, kw_only=True):
-    """What keeping one layer in float32 brings back. left: the distance that is left then.
+    """Gain of keeping one layer in float32. left: the distance that is left then.
     multiplications: of the layer, for a sample."""
 
     path: str

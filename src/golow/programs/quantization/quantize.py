@@ -223,8 +223,8 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         )
     if settings.group not in GROUPS:
         raise GolowError(
-            f"groups of {settings.group} inputs",
-            f"--group is one of {', '.join(map(str, GROUPS))}.",
+            f"--group {settings.group} is no size of a group",
+            f"use one of {', '.join(map(str, GROUPS))}.",
         )
     if not 0.5 <= settings.share <= 1:
         raise GolowError(

@@ -16,10 +16,11 @@ def title(found: Generation) -> str:
     """The model, the sizes of its texts, and how its tokens are chosen."""
     work = found.cases[0].workload
     batches = ", ".join(str(case.workload.batch) for case in found.cases)
+    rules = ", ".join(sorted({layer.rule for layer in work.source.quantized}))
     parts = [
         f"{work.model}, {work.tokens} tokens behind {work.prompt}",
         f"batch {batches}",
-        "float32" if work.precision == "default" else work.precision,
+        rules or ("float32" if work.precision == "default" else work.precision),
     ]
     sampling = work.sampling
     if not sampling.is_greedy:
