@@ -7,6 +7,7 @@ import gc
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,14 +131,18 @@ class Gpu(Stream):
 
     def compile(self, kernels: Iterable[Kernel]) -> None:
         """Make these kernels ready to launch. Each source that the cache does not have is compiled
-        once."""
+        once, several at a time."""
         wanted: dict[str, set[str]] = defaultdict(set)
         asked = list(kernels)
         for kernel in asked:
             if (kernel.source, kernel.expression) not in self._functions:
                 wanted[kernel.source].add(kernel.expression)
-        for source, expressions in wanted.items():
-            code = self._object_code(source, sorted(expressions))
+        sources = list(wanted)
+        with ThreadPoolExecutor() as pool:  # the compiler runs beside Python
+            codes = pool.map(self._object_code, sources, map(sorted, wanted.values()))
+            made = list(codes)
+        for source, code in zip(sources, made, strict=True):
+            expressions = wanted[source]
             self._loaded.append(code)
             for expression in expressions:
                 self._functions[(source, expression)] = code.get_kernel(expression)

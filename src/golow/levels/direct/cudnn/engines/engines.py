@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -30,6 +30,7 @@ from golow.levels.direct.cudnn.engines.golow_convolution import OwnConvolution
 from golow.levels.direct.cudnn.engines.golow_recurrence import Shares
 from golow.levels.direct.cudnn.engines.golow_recurrence_timing import own_time_of
 from golow.levels.direct.cudnn.engines.one_pixel import as_convolution, as_product
+from golow.levels.direct.cudnn.engines.own_engine import OwnEngine
 from golow.levels.direct.cudnn.problems.epilogue import takes_activation
 from golow.levels.direct.cudnn.problems.gemm import Problem
 from golow.levels.direct.cudnn.problems.products import (
@@ -274,6 +275,10 @@ class Engines:
         if not candidates:
             return None
         timed: dict[Engine, float] = {}
+        own = [engine for engine in candidates if isinstance(engine, OwnEngine)]
+        count = len(operation.operand_bytes)
+        with suppress(RuntimeError):  # the one that fails does so again when it is timed
+            self.gpu.compile(kernel for engine in own for kernel in engine.kernels(count))
         with self._operands(operation, candidates) as operands:
             for engine in candidates:
                 fastest = min(timed.values(), default=float("inf"))

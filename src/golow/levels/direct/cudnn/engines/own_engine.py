@@ -26,6 +26,10 @@ class OwnEngine(ABC):
         """The kernels in their order, each with its pointers: these addresses, or 0 for what is
         absent. An address may be anything that stands for one."""
 
+    def kernels(self, operands: int) -> Iterable[Kernel]:
+        """The kernels that it launches for so many operands."""
+        return (kernel for kernel, _ in self.launches([0] * operands, 0))
+
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it on the operands, in the order that the operation documents."""
         for kernel, pointers in self.launches(addresses, workspace):
