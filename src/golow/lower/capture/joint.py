@@ -13,7 +13,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback
 
-from golow.lower.aten.dropout_calls import dropped_attention_whole
+from golow.lower.aten.dropped_attention_calls import dropped_attention_whole
 from golow.lower.aten.recurrence_calls import recurrences_whole
 from golow.lower.aten.resizing_calls import resizing_whole
 from golow.lower.aten.scan_calls import linear_scans_whole

@@ -10,7 +10,7 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
-# Calls of `golow.lower.aten.dropout_calls`.
+# Calls of `golow.lower.aten.dropped_attention_calls`.
 DROPPED = "golow_called.dropped_attention.default"
 DROPPED_BACKWARD = "golow_called.dropped_attention_backward.default"
 

@@ -18,7 +18,7 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.linear_recurrence import LinearRecurrence
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.slice import Slice
-from golow.lower.views.stacked_steps import FEWEST, Stack
+from golow.lower.recognise.stacked_steps import FEWEST, Stack
 
 VIEWS = ("golow.reshape", "golow.expand", "golow.permute", "golow.slice")
 

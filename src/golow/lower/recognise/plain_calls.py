@@ -1,4 +1,4 @@
-"""What capture keeps whole, for levels without a kernel for it: as calls of PyTorch."""
+"""Calls that capture keeps whole, as calls of PyTorch for levels without a kernel for them."""
 
 from __future__ import annotations
 

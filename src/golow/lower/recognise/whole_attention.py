@@ -10,7 +10,7 @@ import msgspec
 
 from golow.lower.aten.attention_calls import BACKWARD, FORWARD, WHOLE
 from golow.lower.aten.decomposition import lenient
-from golow.lower.aten.dropout_calls import KEPT
+from golow.lower.aten.dropped_attention_calls import KEPT
 from golow.lower.decompositions.attention import DROPPED, DROPPED_BACKWARD
 from golow.lower.ir.graph import Argument, Graph, Node, Pass, Ref, Value
 from golow.lower.ir.operator import Operator, written

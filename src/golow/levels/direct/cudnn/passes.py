@@ -70,6 +70,7 @@ from golow.lower.recognise.linear_recurrences import name_linear_recurrences
 from golow.lower.recognise.resampling import keep_resampling
 from golow.lower.recognise.rms_norm import name_rms_norm
 from golow.lower.recognise.rolls import name_rolls
+from golow.lower.recognise.stacked_steps import compute_steps_at_once
 from golow.lower.recognise.step_attention import attend_in_steps
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.unit_norm import name_unit_norm
@@ -87,7 +88,6 @@ from golow.lower.views.joined_functions import compute_before_joining
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
-from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.lower.views.view_sinking import (
     activate_before_views,
     norm_before_views,

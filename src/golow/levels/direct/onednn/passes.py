@@ -44,6 +44,7 @@ from golow.lower.recognise.linear_recurrences import name_linear_recurrences
 from golow.lower.recognise.narrow_layers import name_narrow_layers
 from golow.lower.recognise.quantized_layers import name_quantized_layers
 from golow.lower.recognise.resampling import keep_resampling
+from golow.lower.recognise.stacked_steps import compute_steps_at_once
 from golow.lower.recognise.training_idioms import name_global_pooling, take_gradients_from_results
 from golow.lower.recognise.whole_attention import Kernels, keep_attention
 from golow.lower.recognise.written_activations import name_written_activations
@@ -51,7 +52,6 @@ from golow.lower.views.cut_padding import cut_before_padding
 from golow.lower.views.joined_views import join_as_read
 from golow.lower.views.padded_sums import join_padded_parts
 from golow.lower.views.row_permutations import order_rows_first
-from golow.lower.views.stacked_steps import compute_steps_at_once
 from golow.records.workload import Workload
 
 # Attention that golow's kernel computes sooner than products around a softmax: not that of a few

@@ -113,7 +113,7 @@ def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
 
 
 def _included(problem: AttentionProblem) -> str:
-    """What comes before flash_attention.cu."""
+    """Text before that of flash_attention.cu."""
     return f"#define DROPS\n{INCLUDED}" if problem.kept else INCLUDED
 
 

@@ -145,7 +145,7 @@ def _ordered(stack: Stack, stacked: Ref, order: Sequence[int]) -> tuple[int, ...
 
 
 def _views(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> Ref | None:
-    """Of a reshape, or an expansion, to the same shape."""
+    """Stack reshapes, or expansions, to the same shape."""
     source = stack.of([record.x.name for record in records])
     if source is None:
         return None
@@ -166,7 +166,7 @@ def _permuted(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) ->
 
 
 def _sliced(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> Ref | None:
-    """Of parts of one value, one after the other; or of the same range of each step's value."""
+    """Stack parts of one value, one after the other; or the same range of each step's value."""
     first = records[0]
     axis, width = first.axis, first.stop - first.start
     if len({(record.axis, record.stop - record.start, record.step) for record in records}) > 1:
@@ -190,7 +190,7 @@ def _sliced(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> R
 
 
 def _elementwise(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> Ref | None:
-    """Of a function of elements, whose operands broadcast."""
+    """Stack a function of elements, whose operands broadcast."""
     fields = [msgspec.structs.asdict(record) for record in records]
     changed: dict[str, Any] = {}
     for name, item in fields[0].items():
@@ -234,7 +234,7 @@ def _reduced(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> 
 
 
 def _linear(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> Ref | None:
-    """Of a layer that all steps share."""
+    """Stack a layer that all steps share."""
     first = records[0]
     others = {msgspec.structs.replace(record, x=first.x) for record in records}
     if len(others) > 1 or first.residual is not None:
@@ -246,7 +246,7 @@ def _linear(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> R
 
 
 def _product(stack: Stack, records: Any, shape: tuple[int, ...], dtype: str) -> Ref | None:
-    """Of products of matrices: more matrices, or more rows for a shared right one."""
+    """Stack products of matrices: more matrices, or more rows for a shared right one."""
     first = records[0]
     if any(record.added is not None or record.factor != first.factor for record in records):
         return None
