@@ -22,6 +22,8 @@ def text(value: str) -> str:
 
 def single(value: float) -> str:
     """A float32."""
+    if math.isnan(value):
+        return '__builtin_nanf("")'
     if math.isinf(value):
         return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
     return f"{value!r}f"
