@@ -76,9 +76,7 @@ LLAMA = {
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_llama_whose_products_are_read_at_the_speed_of_memory(
-    precision: TextPrecision, tmp_path: Path
-) -> None:
+def test_a_llama_of_five_kernels_a_layer(precision: TextPrecision, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     file = tmp_path / "config.json"
     file.write_text(json.dumps(LLAMA))
