@@ -4,8 +4,8 @@ statements of docs/use/quantization.md, side by side.
     python benchmarks/trained_quantized.py --data-root data --page PAGE.md
 
 The trainings and results are kept in --out: a second run takes up what is there. Without --page the
-part of the page is printed; a page has the marks of `put_into`. It needs MNIST and CIFAR-10
-(`golow data list`); --only names networks.
+part of the page is printed; a page has the marks of `put_into`. It needs MNIST and CIFAR-10 (`golow
+data list`); --only names networks.
 """
 
 from __future__ import annotations
