@@ -15,7 +15,7 @@ OPTIONS = {
     "Training": "optimizer learning_rate momentum nesterov weight_decay betas smoothing epsilon "
     "clip schedule warm_up step_epochs factor flip crop",
     "Quantisation": "calibrate rule clipping_percentile samples test_samples gate rivals",
-    "Levels": "levels level worker device precision threads",
+    "Levels": "levels level worker device ranks gpus precision threads",
     "Race": "cold interval time_limit allow_differs locate by_layer life life_rounds life_cold",
     "Load": "scenario latency percentile rate max_batch delay contexts repeats patience url",
     "Output": "out json report columns format against fail_above figures tensorboard save",

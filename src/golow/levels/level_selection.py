@@ -56,10 +56,10 @@ def choices(
 def require_any(named: Sequence[str] | None, chosen: Sequence[ChosenLevel], device: Device) -> None:
     """Raise `GolowError` if none of the named levels can run here, so that only the baseline, which
     the user did not name, would be left. Default levels are not asked for."""
-    baseline = chosen[0].name
-    if named is None or baseline in named:
+    baselines = {ladder.BASELINE, ladder.BASELINE_OF_RANKS}
+    if named is None or not baselines.isdisjoint(named):
         return
-    asked = chosen[1:]
+    asked = [choice for choice in chosen if choice.name not in baselines]
     probes = {choice.level.name: choice.level.probe_on(device) for choice in asked}
     if not probes or any(probe.available for probe in probes.values()):
         return

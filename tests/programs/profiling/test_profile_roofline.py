@@ -245,7 +245,7 @@ def test_several_precisions_are_shown_and_a_difference_is_refused(by: str) -> No
     text = io.StringIO()
     render(shown, by=by, console=Console(file=text, width=100))
     assert "precision, side by side" in text.getvalue()
-    with pytest.raises(GolowError, match=f"has no {by!r}"):
+    with pytest.raises(GolowError, match=f"cannot be compared by {by!r}"):
         render_difference(difference(shown[:1], shown[:1]), by=by)
 
 

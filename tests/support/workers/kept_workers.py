@@ -43,9 +43,11 @@ class KeptWorkers:
     def __init__(self) -> None:
         self._workers: list[tuple[object, KeptWorker]] = []
 
-    def starter(self, limits: Limits | None = None, turn: Turn | None = None) -> Starter:
+    def starter(
+        self, limits: Limits | None = None, turn: Turn | None = None, ranks: int = 1
+    ) -> Starter:
         """A starter of these workers."""
-        return _KeptStarter(self, limits, turn)
+        return _KeptStarter(self, limits, turn, ranks)
 
     def worker(self, starter: Starter, name: str, launch: Launch, threads: int) -> Worker:
         """A free worker of that kind, or a new one."""
@@ -72,8 +74,10 @@ class KeptWorkers:
 
 
 class _KeptStarter(Starter):
-    def __init__(self, kept: KeptWorkers, limits: Limits | None, turn: Turn | None) -> None:
-        super().__init__(limits, turn)
+    def __init__(
+        self, kept: KeptWorkers, limits: Limits | None, turn: Turn | None, ranks: int
+    ) -> None:
+        super().__init__(limits, turn, ranks)
         self._kept = kept
 
     def ahead(self, *given: object) -> None:
