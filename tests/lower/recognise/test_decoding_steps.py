@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from golow.levels.direct.cudnn.passes import passes
 from golow.lower.capture.capture import capture_step
@@ -22,6 +23,7 @@ from golow.lower.operators.rms_norm import RmsNorm
 from golow.lower.operators.row_product import RowProduct
 from golow.lower.operators.step_attention import StepAttention
 from golow.records.workload import Workload
+from support.direct.cudnn_plans import lowered as lowered_network
 from support.graphs.lowering import count, records
 from support.models.rotating_steps import SMALL, RotatingStep, Turn
 
@@ -101,3 +103,8 @@ def test_a_norm_that_others_read_stays() -> None:
     graph = lowered(Shared())
     assert count(graph, RmsNorm) == 1
     assert count(graph, RowProduct) == 4 * LAYERS + 2
+
+
+def test_other_networks_keep_the_librarys_products() -> None:
+    graph = lowered_network(nn.Linear(64, 64), "infer", (1, 64))
+    assert (count(graph, RowProduct), count(graph, Linear)) == (0, 1)

@@ -14,21 +14,28 @@ from golow.lower.ir.operator import written
 from golow.lower.ir.rewriting import Links, Names, absorbing, result, rewritten
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.cache_update import CacheUpdate
+from golow.lower.operators.cached_attention import CachedAttention
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.rms_norm import RmsNorm
 from golow.lower.operators.row_product import RowProduct
 from golow.lower.operators.slice import Slice
+from golow.lower.operators.step_attention import StepAttention
 
 MOST_ROWS = 4  # with more, tensor cores read the weight as fast
 LEAST_WEIGHT = 1 << 19  # elements: a library's launch of a smaller one takes as long
+WITH_CACHES = (CacheUpdate.op(), CachedAttention.op(), StepAttention.op())
 STEP, LONGEST = 8, 16384  # the width: whole pieces of 16 bytes, and x fits into registers
 
 
 def multiply_few_rows(graph: Graph) -> Graph:
-    """Make linear layers of a few rows and large weights `RowProduct`s, in inference, with an RMS
-    norm that only such layers read, and with the gate of SwiGLU and its kin."""
+    """Make linear layers of a few rows and large weights `RowProduct`s, in steps that generate
+    text, with an RMS norm that only such layers read, and with the gate of SwiGLU and its kin.
+    Other networks were not measured with it: they keep the library's products."""
+    if all(node.op not in WITH_CACHES for node in graph.nodes):
+        return graph
     links, names = Links(graph), Names(graph)
     weights = {item.value.name for item in graph.inputs if item.kind in ("parameter", "constant")}
     layers = {
