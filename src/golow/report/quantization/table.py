@@ -33,6 +33,10 @@ PROGRAM, NETWORK, TASK = (
     "3. What does it cost in the task?",
 )
 LAYERS = "Which layers lose most?"
+RANDOM = (
+    "the weights are random: these figures say nothing about a trained network, whose weights "
+    "--weights names"
+)
 
 
 def render(record: Quantization, console: Console | None = None) -> None:
@@ -45,7 +49,8 @@ def render(record: Quantization, console: Console | None = None) -> None:
         console.print()
         console.print(Text(title, style="bold"))
         for line in lines:
-            console.print(Text(line), soft_wrap=True)
+            # What one pastes begins with spaces, and is not folded.
+            console.print(Text(line), soft_wrap=line.startswith("  ") or "\n  " in line)
 
 
 def heading(record: Quantization) -> str:
@@ -88,7 +93,8 @@ def statements(record: Quantization) -> Iterator[tuple[str, list[str]]]:
     """The three statements, each with its title."""
     yield PROGRAM, [_program(record)]
     yield NETWORK, list(_moved(record.movement))
-    yield TASK, list(_cost(record.accuracy))
+    random = [RANDOM] if record.accuracy is not None and _draws_weights(record) else []
+    yield TASK, [*random, *_cost(record.accuracy)]
     if record.ranking is not None:
         yield LAYERS, list(ranking_lines(record.ranking))
     for other in record.others:
@@ -122,6 +128,10 @@ def command(record: Quantization) -> str:
         shape = record.workload.inputs[0].shape[1:]
         words += ["--input", "x".join(map(str, shape))]
     return shlex.join(words)
+
+
+def _draws_weights(record: Quantization) -> bool:
+    return f"seed {record.workload.seed}" in record.workload.initialisation
 
 
 def _moved(movement: Movement) -> Iterator[str]:
