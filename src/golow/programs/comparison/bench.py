@@ -254,6 +254,7 @@ class Bench:
         if race.cut is not None:
             self._tell_cut(race.cut, group, race)
         self.observer.stage("checking the state after the race")
+        race = race.without(self._unchecked(group, proof, race), "clock")
         differing = self._left_otherwise(group, standard, proof, race)
         for entrant in group:
             racing = entrant.name in race.racing and entrant.name not in differing
@@ -276,28 +277,40 @@ class Bench:
         self.notes.append(text)
         notice(self.observer, text)
 
+    def _trained(self, group: Sequence[Entrant], race: Race) -> Sequence[Entrant]:
+        """Those whose state after a training is compared with that of the group's first level. A
+        wrong eager proves nothing of the others."""
+        first = group[0].level
+        proves = first.name in race.racing and first.check.verdict == "match"
+        if self.workload.mode != "train" or not proves:
+            return ()
+        return [entrant for entrant in group[1:] if entrant.name in race.racing]
+
+    def _unchecked(self, group: Sequence[Entrant], proof: Verifier, race: Race) -> dict[str, str]:
+        """Levels whose state tells nothing, since the race was cut in the middle of a block: they
+        have no time, or a worker that stalls would not be checked."""
+        cut = race.cut.level if race.cut is not None else ""
+        reason = (
+            "the race ended before what this level trained could be checked; allow a longer time "
+            "limit"
+        )
+        return {
+            entrant.name: reason
+            for entrant in self._trained(group, race)
+            if cut in (group[0].name, entrant.name)
+            or not (proof.steps_since_reset(race.blocks[entrant.name]) or race.is_whole)
+        }
+
     def _left_otherwise(
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
     ) -> dict[str, str]:
         """Why levels have not trained as long as they say, by name. It comes before anything else
-        is asked of them, and nothing told them that the race would end here. A wrong eager proves
-        nothing of the others. A race that was cut leaves levels whose state tells nothing: they
-        have no time, or a worker that stalls would not be checked."""
-        first = group[0].level
-        if self.workload.mode != "train" or first.name not in race.racing:
-            return {}
-        if first.check.verdict != "match":
-            return {}
-        cut = race.cut.level if race.cut is not None else ""
-        reasons = {}
-        for entrant in group[1:]:
-            if entrant.name not in race.racing:
-                continue
-            steps = proof.steps_since_reset(race.blocks[entrant.name])
-            if cut in (first.name, entrant.name) or not (steps or race.is_whole):
-                reasons[entrant.name] = "it ended before what this level trained could be checked"
-            elif first.worker is not None:
-                reasons[entrant.name] = entrant.level.judge_left(standard, first.worker, steps)
+        is asked of them, and nothing told them that the race would end here."""
+        reasons, first = {}, group[0].level.worker
+        for entrant in self._trained(group, race):
+            if first is not None:
+                steps = proof.steps_since_reset(race.blocks[entrant.name])
+                reasons[entrant.name] = entrant.level.judge_left(standard, first, steps)
         return {name: reason for name, reason in reasons.items() if reason}
 
     def _beyond_the_peak(self, race: Race) -> dict[str, str]:
