@@ -158,7 +158,8 @@ def test_an_entrant_on_a_device(bundle: Bundle, tmp_path: Path, card: Card) -> N
             block_seconds=0.05,
             card=card,
         )
-        entrant.finish(race, ["eager"])
+        entrant.keep(race, ["eager"])
+        entrant.finish(race)
         assert level.check.verdict == "match", level.check.reason
         assert (level.device_bytes() > 0) == (card.used_bytes() is not None)
     assert level.device_bytes() == 0
