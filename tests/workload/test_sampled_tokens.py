@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from golow.records.text import Sampling
@@ -31,12 +31,14 @@ def drawn(draw: float) -> torch.Tensor:
     return torch.tensor([draw], dtype=torch.float64)
 
 
+@example([0.0, 0.0, 0.0, 0.0], Sampling(temperature=1.0, top_p=0.5, seed=0), 0.0)
 @given(LOGITS, ANY, DRAWS)
 def test_no_error_is_needed_for_the_token_that_is_chosen(
     logits: list[float], sampling: Sampling, draw: float
 ) -> None:
+    """Candidates with equal logits may be taken in any order, which the smallest error explains."""
     token = choose(rows(logits), sampling, drawn(draw))
-    assert float(explaining_errors(rows(logits), token, sampling, drawn(draw))) <= 1e-9
+    assert float(explaining_errors(rows(logits), token, sampling, drawn(draw))) <= 1e-7
 
 
 @given(LOGITS, ANY, DRAWS, st.floats(1e-4, 0.5), st.integers(0, 2**32))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from golow.lower.analysis.liveness import state_outputs
+from golow.lower.ir.float64_default import float64_by_default
 from golow.lower.ir.graph import Argument, Graph, Node, Scalar, Symbol
 from golow.lower.ir.verify import run_node
 from golow.lower.operators.all_reduce import AllReduce
@@ -92,14 +93,9 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
 
 def evaluated(node: Node, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """The results of a node in float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # for operations that make a tensor and name no dtype
-    try:
-        with torch.no_grad():
-            found = run_node(node, dict(given))
-            return tuple(item if item is None else doubled(item) for item in found)
-    finally:
-        torch.set_default_dtype(before)
+    with float64_by_default(), torch.no_grad():
+        found = run_node(node, dict(given))
+        return tuple(item if item is None else doubled(item) for item in found)
 
 
 def doubled(tensor: Tensor) -> Tensor:

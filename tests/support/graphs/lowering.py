@@ -13,6 +13,7 @@ from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.lower.aten.translation import Captured
 from golow.lower.ir.clean_up import CLEAN_UP
+from golow.lower.ir.float64_default import float64_by_default
 from golow.lower.ir.graph import Argument, Graph, Node, Pass, Scalar, Symbol
 from golow.lower.ir.operator import Kind, Operator
 from golow.lower.ir.pass_runner import apply, content, stages
@@ -109,12 +110,8 @@ def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor
             tensor = torch.view_as_real(tensor)
         given[item.value.name] = tensor.double() if tensor.is_floating_point() else tensor
     torch.manual_seed(0)  # for dropout
-    torch.set_default_dtype(torch.float64)  # for operations that make a tensor and name no dtype
-    try:
-        with torch.no_grad():
-            found = interpret(in_double(graph), given)
-    finally:
-        torch.set_default_dtype(torch.float32)
+    with float64_by_default(), torch.no_grad():
+        found = interpret(in_double(graph), given)
     return {name: tensor.clone() for name, tensor in found.items()}
 
 

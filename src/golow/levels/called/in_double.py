@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from golow.lower.ir.float64_default import float64_by_default
 from golow.records.errors import GolowError
 
 LOWER = (torch.float32, torch.bfloat16, torch.float16)
@@ -48,13 +49,8 @@ class InDouble:
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         """Run it on copies of the inputs."""
         given = [item.clone() if (new := doubled(item)) is item else new for item in inputs]
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
-            with torch.no_grad(), _Doubled():
-                return self.module(*given)
-        finally:
-            torch.set_default_dtype(before)
+        with float64_by_default(), torch.no_grad(), _Doubled():
+            return self.module(*given)
 
 
 class _Doubled(TorchFunctionMode):
