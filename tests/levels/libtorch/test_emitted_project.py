@@ -61,6 +61,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_writing_a_project_leaves_the_threads_of_the_process(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    emit(prepare(Request(words(), tokens(1), threads=2 if before == 1 else 1)), tmp_path / "words")
+    assert torch.get_num_threads() == before
+
+
 @pytest.fixture
 def project(built: Path) -> Iterator[Path]:
     """The project, with its own weights again afterwards."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +22,19 @@ from support.models import optimizers
 RANKS, STEPS = 2, 2
 SGD = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 CLIPPED = Optimizer("adamw", learning_rate=0.01, clip=0.3)
+
+each_training = pytest.mark.parametrize(
+    ("network", "optimizer"),
+    [
+        ("lenet", SGD),
+        ("transformer", CLIPPED),
+        *(
+            pytest.param(network, optimizer, marks=pytest.mark.slow)
+            for network, optimizer in [("normed", SGD), ("lenet", CLIPPED), ("transformer", SGD)]
+        ),
+    ],
+)
+"""A test of every network, with both optimizers where the parts are trained in other orders."""
 
 
 def lenet() -> nn.Module:

@@ -19,7 +19,7 @@ from golow.records.errors import GolowError, Unsupported
 from golow.storage.files import writing
 from golow.storage.scratch import scratch_folder
 from golow.workload.batch import Batch
-from golow.workload.bundle import write_bundle
+from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.graph_capture import capture
 from golow.workload.prepare import Prepared
 
@@ -37,9 +37,7 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
     with scratch_folder() as scratch:
         bundle, prepared = write_bundle(prepared, scratch / "bundle")
         expected = scratch / "expected.safetensors"
-        eager = TorchProgram()
-        eager.load(bundle.folder)
-        eager.outputs([0], prepared.workload.optimizer.learning_rate, expected)
+        _write_results(bundle, expected)
         with writing(folder, "free some space, or name another folder with --out."):
             return write_project(
                 for_any or graph,
@@ -59,6 +57,17 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
                 folder,
                 any_batch=for_any is not None,
             )
+
+
+def _write_results(bundle: Bundle, file: Path) -> None:
+    """Write eager's results. Eager sets PyTorch's threads as in a worker, which this process is
+    not: they are put back."""
+    threads, eager = torch.get_num_threads(), TorchProgram()
+    try:
+        eager.load(bundle.folder)
+        eager.outputs([0], bundle.workload.optimizer.learning_rate, file)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _cleaned(graph: Graph) -> Graph:

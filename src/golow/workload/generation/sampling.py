@@ -68,16 +68,18 @@ def _least_error(logits: Tensor, tokens: Tensor, sampling: Sampling, draws: Tens
 
 
 def _kept(scaled: Tensor, sampling: Sampling) -> Tensor:
-    """The candidates, bool [batch, vocabulary]."""
+    """The candidates, bool [batch, vocabulary]. Of equal ones, the first."""
     size = scaled.shape[-1]
     count = min(sampling.top_k, size) or size
     if count == size and sampling.top_p == 1:
         return torch.ones_like(scaled, dtype=torch.bool)
-    values, order = scaled.topk(count, dim=-1)
+    values = scaled.topk(count, dim=-1).values
     chances = values.softmax(-1)
     before = chances.cumsum(-1) - chances
-    kept = torch.zeros_like(scaled, dtype=torch.bool)
-    return kept.scatter_(-1, order, before < sampling.top_p)
+    kept = (before < sampling.top_p).sum(-1, keepdim=True)
+    last = values.gather(-1, kept - 1)
+    above, equal = scaled > last, scaled == last
+    return above | (equal & (equal.cumsum(-1) <= kept - above.sum(-1, keepdim=True)))
 
 
 def _candidates(scaled: Tensor, sampling: Sampling, error: float) -> tuple[Tensor, Tensor]:

@@ -24,10 +24,9 @@ from support.direct.cudnn_ranks import Lowered, RankOnHost, on_every_rank
 from support.direct.gpu_on_host import HostEngines, gpu_on_host
 from support.direct.in_process import Tensors
 from support.direct.rank_networks import (
-    CLIPPED,
-    SGD,
     assert_equal_parameters,
     assert_ranks_right,
+    each_training,
     prepared,
 )
 from support.direct.ranks_on_host import HostRanks, RanksGpu
@@ -65,17 +64,7 @@ def all_trained(workload: Prepared, folder: Path, **options: Any) -> list[Traine
     return on_every_rank(folder, lambda meeting: trained(lowered, meeting, **options))
 
 
-@pytest.mark.parametrize(
-    ("network", "optimizer"),
-    [
-        ("lenet", SGD),
-        ("transformer", CLIPPED),
-        *(
-            pytest.param(network, optimizer, marks=pytest.mark.slow)
-            for network, optimizer in [("normed", SGD), ("lenet", CLIPPED), ("transformer", SGD)]
-        ),
-    ],
-)
+@each_training
 def test_gradients_are_the_means_of_all_ranks(
     network: str, optimizer: Optimizer, tmp_path: Path
 ) -> None:

@@ -16,11 +16,10 @@ from golow.records.workload import Optimizer
 from golow.workload.prepare import Prepared
 from support.direct.onednn_subjects import subject_of, written
 from support.direct.rank_networks import (
-    CLIPPED,
-    SGD,
     STEPS,
     assert_equal_parameters,
     assert_ranks_right,
+    each_training,
     prepared,
 )
 from support.places import WORKERS
@@ -39,17 +38,7 @@ def outputs(worker: Conversation) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float32) for name, array in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("network", "optimizer"),
-    [
-        ("lenet", SGD),
-        ("transformer", CLIPPED),
-        *(
-            pytest.param(network, optimizer, marks=pytest.mark.slow)
-            for network, optimizer in [("normed", SGD), ("lenet", CLIPPED), ("transformer", SGD)]
-        ),
-    ],
-)
+@each_training
 def test_gradients_are_the_means_of_all_ranks(
     network: str, optimizer: Optimizer, tmp_path: Path
 ) -> None:

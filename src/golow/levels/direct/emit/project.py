@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -179,9 +179,47 @@ def plan_list(prefix: str, batches: Iterable[int]) -> str:
     return ", ".join(f"{{{batch}, {prefix}_{batch}}}" for batch in batches)
 
 
-def table(rows: Iterable[tuple[str, str]]) -> str:
-    """Files and what they are, as rows of a table."""
-    return "\n".join(f"| `{name}` | {what} |" for name, what in rows)
+class OwnFiles(NamedTuple):
+    """Files that only one level's projects have. generated: its sources besides plans, and further:
+    others, each with its content in words. support and constants: what these hold beside what every
+    project has there."""
+
+    generated: tuple[tuple[str, str], ...]
+    support: str
+    constants: str = ""
+    further: tuple[tuple[str, str], ...] = ()
+
+
+def files_table(
+    network: Network[Any] | TrainingNetwork[Any], plans: Sequence[str], own: OwnFiles
+) -> str:
+    """The project's files and what they are, as rows of a table."""
+    return "\n".join(f"| `{name}` | {what} |" for name, what in _files(network, plans, own))
+
+
+def _files(
+    network: Network[Any] | TrainingNetwork[Any], plans: Sequence[str], own: OwnFiles
+) -> Iterator[tuple[str, str]]:
+    trains = isinstance(network, TrainingNetwork)
+    ends = "inputs, targets and state" if trains else "inputs, outputs and weights"
+    yield f"{network.name}.h", "the interface, in C"
+    yield "network.cpp", f"its functions, and the names and shapes of {ends}"
+    for plan in plans:
+        yield plan, "the place of each value, and every step with its layer"
+    yield from own.generated
+    kept = "state" if trains else "contexts"
+    yield "support/", f"{own.support}, {kept} and files; the same for every network"
+    yield "main.cpp", "the program"
+    yield from own.further
+    begins = " that the training begins with" if trains else ""
+    yield "weights.safetensors", f"the state dict{begins}"
+    constants = f"constants that are not weights{own.constants}; compiled into the library"
+    yield "constants.safetensors", constants
+    trained = (
+        "batches; the losses and the state that golow's plans make of them, and the outputs then"
+    )
+    given = "inputs, and the outputs of golow's plan"
+    yield "example.safetensors, expected.safetensors", trained if trains else given
 
 
 def _batches(network: Network[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +20,12 @@ from golow.levels.direct.emit.constants import Constants
 from golow.levels.direct.emit.network import Network
 from golow.levels.direct.emit.project import SOURCES as SHARED
 from golow.levels.direct.emit.project import (
+    OwnFiles,
+    files_table,
     filled,
     shared_texts,
     shared_words,
     supporting,
-    table,
     write_files,
 )
 from golow.levels.direct.emit.spelling import listed, text
@@ -45,6 +46,15 @@ SUPPORT = tuple(
     for kind in ("cpp", "h")
 )
 STALE = ("plan_*.cpp", "evaluation_*.cpp", "kernels/*.cu")
+FILES = OwnFiles(
+    generated=(
+        ("libraries.h", "the chosen operations of cuDNN and cuBLASLt"),
+        ("kernels.h, kernels/", "the generated kernels, with their sources"),
+    ),
+    support="memory, launches",
+    constants=", compiled kernels and plans of cuDNN",
+    further=(("wheels.py", "where NVIDIA's wheels are"),),
+)
 
 
 class Machine(NamedTuple):
@@ -83,13 +93,7 @@ def _texts(
     plans = plan_sources(network, parts)
     generated = parts.kernels.files(constants, machine.compiled)
     words = _words(network, sorted(plans), parts, machine)
-    texts = {
-        "README.md": filled(SOURCES / "README.md.in", words),
-        "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
-        "constants.cpp": filled(SHARED / "constants.cpp", {}),
-        "wheels.py": filled(SOURCES / "wheels.py.in", {}),
-        "libraries.h": parts.libraries.header(),
-    }
+    texts = own_texts("README.md.in", words, parts)
     texts |= shared_texts(network, words) | plans | generated | supporting(SOURCES, SUPPORT)
     return texts, constants.arrays
 
@@ -105,7 +109,18 @@ def _words(
         "@memory@": ", in the host's memory",
         "@further@": filled(SOURCES / "enqueue.h.in", words),
         "@definitions@": filled(SOURCES / "enqueue.cpp.in", words),
-        "@files@": table(_files(network.name, plans)),
+        "@files@": files_table(network, plans, FILES),
+    }
+
+
+def own_texts(readme: str, words: Mapping[str, str], parts: Parts) -> dict[str, str]:
+    """The texts of every project of this level, by their files."""
+    return {
+        "README.md": filled(SOURCES / readme, words),
+        "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
+        "constants.cpp": filled(SHARED / "constants.cpp", {}),
+        "wheels.py": filled(SOURCES / "wheels.py.in", {}),
+        "libraries.h": parts.libraries.header(),
     }
 
 
@@ -134,22 +149,3 @@ def library_words(parts: Parts, machine: Machine, support: Sequence[str]) -> dic
 
 def _dotted(version: int, major: int, minor: int) -> str:
     return f"{version // major}.{version % major // minor}.{version % minor}"
-
-
-def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
-    yield f"{name}.h", "the interface, in C"
-    yield "network.cpp", "its functions, and the names and shapes of inputs, outputs and weights"
-    for plan in plans:
-        yield plan, "the place of each value, and every step with its layer"
-    yield "libraries.h", "the chosen operations of cuDNN and cuBLASLt"
-    yield "kernels.h, kernels/", "the generated kernels, with their sources"
-    yield "support/", "memory, launches, contexts and files; the same for every network"
-    yield "main.cpp", "the program"
-    yield "wheels.py", "where NVIDIA's wheels are"
-    yield "weights.safetensors", "the state dict"
-    yield (
-        "constants.safetensors",
-        "constants that are not weights, compiled kernels and plans of cuDNN; compiled into the "
-        "library",
-    )
-    yield "example.safetensors, expected.safetensors", "inputs, and the outputs of golow's plan"

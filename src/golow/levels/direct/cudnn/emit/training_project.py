@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from golow.levels.direct.cudnn.emit.kernels import Kernels
@@ -14,25 +13,26 @@ from golow.levels.direct.cudnn.emit.plan_source import (
     require_emitted,
 )
 from golow.levels.direct.cudnn.emit.project import (
+    FILES,
     SOURCES,
     STALE,
     SUPPORT,
     Machine,
     library_words,
+    own_texts,
 )
 from golow.levels.direct.cudnn.emit.training_source import StateMemory, TrainingSource
 from golow.levels.direct.emit.constants import Constants
 from golow.levels.direct.emit.project import (
     EVALUATION,
     PLAN,
+    files_table,
     filled,
     supporting,
-    table,
     training_texts,
     training_words,
     write_files,
 )
-from golow.levels.direct.emit.project import SOURCES as SHARED
 from golow.levels.direct.emit.training import TrainingNetwork
 
 TRAINING = (*SUPPORT, "training.cpp", "training.h")
@@ -59,13 +59,7 @@ def write_training(
     plans |= plan_sources(evaluation, evaluating, EVALUATION)
     generated = parts.kernels.files(constants, machine.compiled)
     words = _words(network, sorted(plans), evaluating, machine)
-    texts = {
-        "README.md": filled(SOURCES / "README.train.md.in", words),
-        "CMakeLists.txt": filled(SOURCES / "CMakeLists.txt.in", words),
-        "constants.cpp": filled(SHARED / "constants.cpp", {}),
-        "wheels.py": filled(SOURCES / "wheels.py.in", {}),
-        "libraries.h": parts.libraries.header(),
-    }
+    texts = own_texts("README.train.md.in", words, parts)
     texts |= training_texts(network, words) | plans | generated | supporting(SOURCES, TRAINING)
     tensors = {"constants.safetensors": constants.arrays}
     return write_files(network, folder, texts, tensors, STALE)
@@ -83,27 +77,5 @@ def _words(
         "@anew@": ANEW,
         "@further@": filled(SOURCES / "enqueue_step.h.in", words),
         "@definitions@": filled(SOURCES / "enqueue_step.cpp.in", words),
-        "@files@": table(_files(network.name, plans)),
+        "@files@": files_table(network, plans, FILES),
     }
-
-
-def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
-    yield f"{name}.h", "the interface, in C"
-    yield "network.cpp", "its functions, and the names and shapes of inputs, targets and state"
-    for plan in plans:
-        yield plan, "the place of each value, and every step with its layer"
-    yield "libraries.h", "the chosen operations of cuDNN and cuBLASLt"
-    yield "kernels.h, kernels/", "the generated kernels, with their sources"
-    yield "support/", "memory, launches, state and files; the same for every network"
-    yield "main.cpp", "the program"
-    yield "wheels.py", "where NVIDIA's wheels are"
-    yield "weights.safetensors", "the state dict that the training begins with"
-    yield (
-        "constants.safetensors",
-        "constants that are not weights, compiled kernels and plans of cuDNN; compiled into the "
-        "library",
-    )
-    yield (
-        "example.safetensors, expected.safetensors",
-        "batches; the losses and the state that golow's plans make of them, and the outputs then",
-    )

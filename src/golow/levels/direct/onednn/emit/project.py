@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,12 @@ from golow.levels.direct.emit.project import (
     SOURCES as SHARED,
 )
 from golow.levels.direct.emit.project import (
+    OwnFiles,
+    files_table,
     filled,
     shared_texts,
     shared_words,
     supporting,
-    table,
     write_files,
 )
 from golow.levels.direct.onednn.bindings.library import version
@@ -29,6 +30,10 @@ SOURCES = Path(__file__).parent / "sources"
 SUPPORT = ("bound.cpp", "bound.h", "memory.cpp", "memory.h", "plan.cpp", "plan.h")
 INFERENCE = ("network.cpp", "network.h")
 STALE = ("plan_*.cpp", "evaluation_*.cpp", "kernels_*.cpp")
+FILES = OwnFiles(
+    generated=(("kernels.cpp", "generated kernels for operations without a oneDNN primitive"),),
+    support="memory, layouts, primitives",
+)
 
 
 def write_project(network: Network[CalledPlan], folder: Path) -> list[Path]:
@@ -69,7 +74,7 @@ def _words(network: Network[CalledPlan], plans: list[str], kernels: list[str]) -
     arena = max(one.plan.sizes["arena"] for one in built)
     return shared_words(network, plans, weights_read(network), arena) | {
         **library_words(network.threads, kernels, (*SUPPORT, *INFERENCE)),
-        "@files@": table(_files(network, plans)),
+        "@files@": files_table(network, plans, FILES),
     }
 
 
@@ -99,16 +104,3 @@ def library_words(threads: int, kernels: Sequence[str], support: Sequence[str]) 
         "@kernel_flags@": ";".join(KERNEL_FLAGS),
         "@onednn@": version(),
     }
-
-
-def _files(network: Network[CalledPlan], plans: list[str]) -> Iterator[tuple[str, str]]:
-    yield f"{network.name}.h", "the interface, in C"
-    yield "network.cpp", "its functions, and the names and shapes of inputs, outputs and weights"
-    for name in plans:
-        yield name, "the place of each value, and every step with its layer"
-    yield "kernels.cpp", "generated kernels for operations without a oneDNN primitive"
-    yield "support/", "memory, layouts, primitives, contexts and files; the same for every network"
-    yield "main.cpp", "the program"
-    yield "weights.safetensors", "the state dict"
-    yield "constants.safetensors", "constants that are not weights; compiled into the library"
-    yield "example.safetensors, expected.safetensors", "inputs, and the outputs of golow's plan"

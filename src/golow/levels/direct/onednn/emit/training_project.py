@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from golow.levels.direct.emit.constants import Constants
 from golow.levels.direct.emit.project import (
     EVALUATION,
+    files_table,
     filled,
     supporting,
-    table,
     training_texts,
     training_words,
     write_files,
@@ -21,6 +20,7 @@ from golow.levels.direct.onednn.build.inputs import Key
 from golow.levels.direct.onednn.emit.kernels import Kernels
 from golow.levels.direct.onednn.emit.plan_source import Keys, plan_sources, require_emitted
 from golow.levels.direct.onednn.emit.project import (
+    FILES,
     INFERENCE,
     SOURCES,
     STALE,
@@ -60,7 +60,7 @@ def write_training(
     support = (*SUPPORT, *INFERENCE, *TRAINING)
     words = training_words(network, sorted(plans), weights_read(evaluation), memory) | {
         **library_words(network.threads, [n for n in generated if n.endswith(".cpp")], support),
-        "@files@": table(_files(network.name, sorted(plans))),
+        "@files@": files_table(network, sorted(plans), FILES),
     }
     texts = {
         "README.md": filled(SOURCES / "README.train.md.in", words),
@@ -70,19 +70,3 @@ def write_training(
     texts |= training_texts(network, words) | plans | generated | supporting(SOURCES, support)
     tensors = {"constants.safetensors": constants.arrays}
     return write_files(network, folder, texts, tensors, STALE)
-
-
-def _files(name: str, plans: list[str]) -> Iterator[tuple[str, str]]:
-    yield f"{name}.h", "the interface, in C"
-    yield "network.cpp", "its functions, and the names and shapes of inputs, targets and state"
-    for plan in plans:
-        yield plan, "the place of each value, and every step with its layer"
-    yield "kernels.cpp", "generated kernels for operations without a oneDNN primitive"
-    yield "support/", "memory, layouts, primitives, state and files; the same for every network"
-    yield "main.cpp", "the program"
-    yield "weights.safetensors", "the state dict that the training begins with"
-    yield "constants.safetensors", "constants that are not weights; compiled into the library"
-    yield (
-        "example.safetensors, expected.safetensors",
-        "batches; the losses and the state that golow's plans make of them, and the outputs then",
-    )
