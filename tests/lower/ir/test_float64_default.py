@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from threading import Event, Thread
 
 import torch
 
@@ -10,26 +10,32 @@ from golow.lower.ir.float64_default import float64_by_default
 
 
 def test_blocks_that_overlap_leave_the_default_type_as_it_was() -> None:
-    """The second thread begins while the first one is in its block, and ends after it."""
-    inside, asked = threading.Event(), threading.Event()
+    """The second thread comes to its block while the first one is in its own, and leaves it last.
+    If it entered meanwhile, it would find float64 and put that back."""
+    inside, entered, left = Event(), Event(), Event()
     seen: list[torch.dtype] = []
 
     def first() -> None:
         with float64_by_default():
             inside.set()
-            asked.wait(5)
+            entered.wait(0.5)
             seen.append(torch.tensor(1.0).dtype)
+        left.set()
 
     def second() -> None:
         inside.wait(5)
-        asked.set()
         with float64_by_default():
+            entered.set()
+            left.wait(5)
             seen.append(torch.tensor(1.0).dtype)
 
-    threads = [threading.Thread(target=run) for run in (first, second)]
+    threads = [Thread(target=run) for run in (first, second)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == [torch.float64, torch.float64]
-    assert torch.get_default_dtype() == torch.float32
+    try:
+        assert seen == [torch.float64, torch.float64]
+        assert torch.get_default_dtype() == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
