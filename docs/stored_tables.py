@@ -7,7 +7,7 @@ measurement. Its figures have the digits with which golow printed them, and are 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def pages() -> list[str]:
     return sorted(file.stem for file in RECORDS.glob("*.json"))
 
 
-def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(line)} |".replace("|  |", "| |") for line in (titles, *rows)]
     return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
