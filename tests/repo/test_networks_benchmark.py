@@ -165,6 +165,7 @@ def test_tables_go_between_the_marks_of_their_page() -> None:
     ("name", "page"),
     [
         ("networks", "networks"),
+        ("networks", "networks_training"),
         ("networks", "networks_cpu"),
         ("calls", "handed_over"),
         ("cpu", "cpu"),

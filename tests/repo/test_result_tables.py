@@ -24,9 +24,7 @@ STORED = sorted(file.stem for file in (RESULTS / "records").glob("*.json"))
 PAGES = sorted(RESULTS.glob("*.md"))
 # Parts of pages that a benchmark's --page writes from its records.
 BENCHMARKS = {
-    ("cpu", "cpu"): "cpu_ladder.py",
     ("first_table", "first table"): "first_table.py",
-    ("h200", "points"): "gpu_ladder.py",
     ("memory", "unified memory"): "unified_memory.py",
     ("survey", "survey"): "survey.py",
 }
@@ -84,10 +82,12 @@ def test_a_table_that_was_written_by_hand_is_seen() -> None:
 @pytest.mark.parametrize("name", [*STUDIES, *STORED])
 def test_the_page_has_the_tables_of_its_figures(generator: ModuleType, name: str) -> None:
     page = (RESULTS / f"{name}.md").read_text()
-    assert generator.written(name) == page, (
-        f"{COMMAND}; or, if a benchmark's --page has replaced a part, take the part's tables out "
-        f"of docs/results/records/{name}.json"
+    gone = [mark for mark in generator.parts(name) if f"<!-- {mark}: begin -->" not in page]
+    assert gone == [], (
+        "a benchmark's --page has written this part: take the tables out of the record, and name "
+        "the part in BENCHMARKS"
     )
+    assert generator.written(name) == page, COMMAND
     assert name in STORED or COMMAND in page
 
 
@@ -156,6 +156,16 @@ def test_the_means_are_those_of_the_rows(generator: ModuleType, page: str) -> No
         assert found == pytest.approx(float(mean), abs=0.006)
         assert (points, without) == (len(tables[name].rows), points - len(ratios))
         assert slower == sum(ratio < 1 for ratio in ratios)
+
+
+def test_the_means_over_points_are_those_of_the_rows(generator: ModuleType) -> None:
+    tables = generator.stored("h200")
+    for name, points, mean, lowest in tables["means"].rows:
+        rows = tables["every point"].rows
+        ratios = [float(row[5]) for row in rows if row[0].startswith(f"{name} ")]
+        found = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        assert found == pytest.approx(float(mean), abs=0.006)
+        assert (points, float(lowest)) == (len(ratios), min(ratios))
 
 
 # ---------------------------------------------------------------- the tables of studies
