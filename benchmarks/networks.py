@@ -90,7 +90,7 @@ def main() -> int:
         row(found) for file in files if (found := load(file.parent)).workload.mode in options.modes
     ]
     if not rows:
-        print(f"{options.out} has no records", file=sys.stderr)
+        print(f"{options.out} has no records of {', '.join(options.modes)}", file=sys.stderr)
         return 2
     text = "\n".join(tables(rows, OURS[rows[0].device]))
     print(text)

@@ -63,6 +63,8 @@ def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     text = page.read_text()
     assert shown.stdout.strip() in text
     assert "| lenet5 | 1x28 | " in text
+    other = ended("--show", "--out", str(out), "--modes", "train")
+    assert (other.returncode, other.stderr) == (2, f"{out} has no records of train\n")
 
 
 @pytest.mark.slow
