@@ -173,9 +173,12 @@ class Execution:
 
         return point
 
-    def copying_in(self, tensors: Sequence[Tensor | None]) -> Callable[[Sequence[int]], None]:
+    def copying_in(
+        self, tensors: Sequence[Tensor | None]
+    ) -> Callable[[Sequence[int]], None] | None:
         """Return what copies those inputs that steps of NumPy's read, from addresses as of
-        `pointing_to`. Each iteration needs it: their content may be another at the same address."""
+        `pointing_to`; None if there are none. Each iteration needs it: their content may be another
+        at the same address."""
         copied = [
             (place, self._inputs[tensor.buffer].address, tensor.bytes)
             for place, tensor in enumerate(tensors)
@@ -186,7 +189,7 @@ class Execution:
             for place, target, size in copied:
                 ctypes.memmove(target, addresses[place], size)
 
-        return copy
+        return copy if copied else None
 
     # ------------------------------------------------------------ tensors in and out
 
