@@ -40,7 +40,10 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 IMPORTED = ("torch._dynamo", "torch._inductor.compile_fx", "golow.levels.torch.program")
 SERVED = (
     *(f"golow.levels.torch.{name}" for name in ("eager", "torchscript", "compile", "ddp", "fsdp")),
-    *(f"golow.levels.generation.{n}" for n in ("growing", "static", "compiled", "reference")),
+    *(
+        f"golow.levels.generation.{n}"
+        for n in ("growing", "static", "compiled", "openvino", "reference")
+    ),
 )
 MODULES = (
     "golow.levels.peers.export_process",

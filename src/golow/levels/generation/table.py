@@ -13,6 +13,7 @@ from golow.levels import gpu
 from golow.levels.direct.cudnn import level as cudnn
 from golow.levels.direct.onednn import level as onednn
 from golow.levels.level import IDLE_NUMPY, python_worker
+from golow.levels.peers import openvino
 from golow.levels.probe import Probe
 from golow.records.errors import GolowError
 from golow.records.record import encode
@@ -98,6 +99,13 @@ LEVELS = (
         environment=_inductor,
         variant="cudagraphs",
         devices=("cuda",),
+    ),
+    TextLevel(
+        "openvino",
+        "OpenVINO, the cache is its state, as OpenVINO GenAI runs a model",
+        "golow.levels.generation.openvino",
+        probe=openvino.probe,
+        devices=("cpu",),
     ),
     TextLevel(
         "onednn",

@@ -69,6 +69,14 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
     openvino.save_model(model, folder / MODEL, compress_to_fp16=False)
 
 
+def converter_reason(error: Exception) -> str:
+    """Why the converter did not take a module, in a line."""
+    tracing = _tracing_failure(error) if isinstance(error, RuntimeError) else None
+    if tracing is not None:
+        return f"its converter cannot trace it: {tracing}"
+    return f"its converter refuses it: {_missing(error)}"
+
+
 def _exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
     import torch
 

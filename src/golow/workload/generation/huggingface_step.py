@@ -26,7 +26,7 @@ class HuggingFaceStep(nn.Module):
         cache = StaticCache(config=config, max_cache_len=longest)
         cache.layers = [StaticLayer(max_cache_len=longest) for _ in cache.layers]
         self._cache = cache
-        self._call = _Call(model)
+        self._call = Call(model)
         with torch.no_grad():  # the layers allocate their tensors when they are first called
             device = next(model.parameters()).device
             first = torch.zeros(batch, 1, dtype=torch.long, device=device)
@@ -62,7 +62,7 @@ class HuggingFaceGrowing:
 
     def __init__(self, model: nn.Module) -> None:
         self._config: Any = model.config
-        self._call = _Call(model)
+        self._call = Call(model)
         self._cache: Any = None
 
     def prefill(self, tokens: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class HuggingFaceGrowing:
         return self._call(tokens, positions, self._cache)
 
 
-class _Call:
+class Call:
     """Calls a model for the logits of the last token, by the names that its class and the version
     of transformers have for the arguments."""
 
