@@ -171,7 +171,7 @@ def test_who_was_held_against_the_draws_is_told_what_they_hide(tmp_path: Path) -
     print(notes)
     assert found.verdict == "match"
     assert len(notes) == 1
-    assert notes[0].startswith("also judged by 3 moved references: float32 roundings move 0/")
+    assert notes[0].startswith("also judged by 3 perturbed references: float32 roundings move 0/")
 
 
 def test_a_draw_that_is_not_finite_proves_nothing(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ REFUSED = {
     "training": (lambda: step().train(), {}, "training mode"),
     "no logits": (lambda: NoLogits(SIZES).eval(), {}, "returns logits"),
     "counts": (lambda: Counting().eval(), {}, "changes its buffer calls"),
-    "no cache": (lambda: Forgetful().eval(), {}, "keeps nothing"),
+    "no cache": (lambda: Forgetful().eval(), {}, "keeps no state"),
     "batch": (step, {"batch": 2}, "batch= does not go with generation="),
     "tune": (step, {"tune": True}, "tune=True does not go with"),
 }

@@ -42,7 +42,7 @@ def judge_masks(worker: Worker, bundle: Bundle, learning_rate: float, folder: Pa
     if not suspects:
         return ""
     return (
-        f"rank {min(suspects)} drops the same elements as a rank before it: with equal samples, "
+        f"rank {min(suspects)} drops the same elements as an earlier rank: with equal samples, "
         f"their losses are equal in {STEPS} steps"
     )
 

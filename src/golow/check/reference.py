@@ -128,7 +128,7 @@ class Standard:
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
         if draws := self._bundle.workload.draws:
             notes.append(
-                f"the model draws random numbers ({draws} in a pass): they are drawn once, and "
+                f"the model draws random numbers ({draws} per pass): they are drawn once, and "
                 "given to every level as inputs; the times are without the drawing"
             )
         return notes
@@ -222,7 +222,7 @@ class Standard:
         if not may_be_rounding(found) and not reference.cancels:
             return Judgement(found, [])
         wider = self._wider(batches)
-        notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
+        notes = [f"also judged by {DRAWS} perturbed references: {n}" for n in self._unseen(wider)]
         return Judgement(recheck(wider, found), notes)
 
     def _with_flips(self, found: Judgement) -> Judgement:

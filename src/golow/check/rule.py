@@ -385,7 +385,7 @@ def _reason(worst: TensorError) -> str:
     eager = f"off by {worst.eager_error:.2g}" if math.isfinite(worst.eager_error) else "not finite"
     off = f"{worst.name} is off by {worst.error:.2g} ({size}, eager is {eager})"
     if not worst.limit:
-        return f"{off}, and rounding explains nothing of it"
+        return f"{off}, and rounding explains none of it"
     times = worst.error / worst.limit
     shown = f"{times:.1f}" if times < MANY else f"more than {MANY:,}"
     return f"{off}: {shown} times what rounding explains"

@@ -42,7 +42,7 @@ def choices(
     # By the level's own name: an alias for it is the same level.
     if ranks > 1 and commands:
         raise GolowError(
-            f"{next(iter(commands))} is a worker of your own, which runs in one process",
+            f"{next(iter(commands))} is your own worker, which runs in one process",
             "leave it out, or leave out --ranks and --gpus.",
             python_hint="leave it out, or use ranks=1.",
         )

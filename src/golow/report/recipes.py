@@ -151,7 +151,7 @@ def recipe(workload: Workload, level: str) -> Recipe | None:
         said = "as a C++ project that needs no Python, no PyTorch and no golow."
         lines = _emitted_plan(workload, base)
     elif base in PLAN:
-        said = "this prints all that the level runs, down to its plan or its source."
+        said = "this prints everything that the level runs, down to its plan or its source."
         lines = again("lower", workload, "--level", level, "--show")
     else:
         lines = dedent(_python(base, variant, workload.mode)).strip()

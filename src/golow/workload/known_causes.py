@@ -39,7 +39,7 @@ def require_plain_module(module: nn.Module, name: str) -> None:
     attribute = WRAPPERS.get(f"{kind.__module__}.{kind.__qualname__}")
     if attribute is not None:
         raise GolowError(
-            f"the model is wrapped in {kind.__name__}, and golow runs models themselves",
+            f"the model is wrapped in {kind.__name__}, and golow runs the model itself",
             f"give the wrapped one: model.{attribute}.",
         )
     empty = next((n for n, tensor in _tensors(module) if tensor.is_meta), None)

@@ -143,8 +143,8 @@ def _notes(workload: Workload) -> Iterator[str]:
     if workload.changed_inputs:
         places = ", ".join(map(str, workload.changed_inputs))
         yield (
-            f"the model changes input {places} in place: each pass is given a copy, at every level "
-            "and within its time"
+            f"the model changes input {places} in place: at every level each pass gets a copy, "
+            "which its time includes"
         )
     if workload.assigned_buffers:
         names = ", ".join(workload.assigned_buffers)

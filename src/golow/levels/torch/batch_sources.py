@@ -170,7 +170,7 @@ class Sent:
         self._inputs = [[_input(t, device, kind) for t in batch.inputs] for batch in batches]
         pictures = [p for p in self._inputs[0] if p.packed.dtype != p.dtype]
         if kind.images != "float32" and not pictures:
-            raise Unsupported("", f"no input is a picture that could be sent as {kind.images}")
+            raise Unsupported("", f"no input is an image that could be sent as {kind.images}")
         self._shown = (pictures or self._inputs[0])[0]
         self._targets = [[_target(t, device, kind) for t in batch.targets] for batch in batches]
 

@@ -56,4 +56,4 @@ def require_sense(request: Request, settings: ComparisonSettings) -> None:
     require_precision(request.device, request.precision)
     require_ranks(request)
     if request.ranks > 1 and settings.turn is not None and settings.turn.is_shared:
-        raise GolowError("ranks need GPUs of their own", "drop turn=.")
+        raise GolowError("ranks need exclusive GPUs", "drop turn=.")

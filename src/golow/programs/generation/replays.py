@@ -59,9 +59,8 @@ def refuted(errors: Sequence[Sequence[float]], limit: float, what: str) -> str:
         for token, error in enumerate(text):
             if not error <= limit:
                 return (
-                    f"token {token} of {what} {number} is another one than the model's: for it "
-                    f"the logits would have to be off by {error:.2g}, where rounding explains "
-                    f"{limit:.2g}"
+                    f"token {token} of {what} {number} is not the model's: its logits would have "
+                    f"to be off by {error:.2g}, and rounding explains {limit:.2g}"
                 )
     return ""
 

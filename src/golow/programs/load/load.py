@@ -41,7 +41,7 @@ from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 
 CORES_TO_BUILD = 4  # for each level that is built at a time
-NO_ENERGY = "no run was long enough, or the system lets nobody read its counters (NVML, RAPL)"
+NO_ENERGY = "no run was long enough, or the counters (NVML, RAPL) cannot be read"
 
 
 def load_test(request: Request, settings: LoadSettings, observer: Observer) -> LoadTest:
@@ -167,10 +167,10 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
     """The levels to load, by their own names. Raises `GolowError` for one that is not handed over,
     or if none can run here."""
     if request.mode != "infer":
-        raise GolowError("a load test is of inference", 'use mode="infer".')
+        raise GolowError("a load test runs inference", 'use mode="infer".')
     where = request.mode, request.device
     if request.batch is not None:
-        raise GolowError("a load test makes its batches itself", "use max_batch=, not batch=.")
+        raise GolowError("a load test forms its own batches", "use max_batch=, not batch=.")
     listed = ladder.listed(asked)
     names = ladder.default(*where) if listed is None else listed
     chosen = [ladder.choose(name, *where) for name in names]
@@ -180,7 +180,7 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
     for name in found:
         if not is_callable(name, request.device):
             raise GolowError(
-                f"{name} cannot be called from a program of one's own",
+                f"{name} cannot be called from your own program",
                 f"levels for a load test are {', '.join(LEVELS)}.",
             )
     if not found:

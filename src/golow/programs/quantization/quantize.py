@@ -223,7 +223,7 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         )
     if settings.group not in GROUPS:
         raise GolowError(
-            f"--group {settings.group} is no size of a group",
+            f"--group {settings.group} is not a group size",
             f"use one of {', '.join(map(str, GROUPS))}.",
         )
     if not 0.5 <= settings.share <= 1:
@@ -235,4 +235,4 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         raise GolowError(f"the gate {settings.gate} is not a share", "for example --gate 0.99.")
     for name, value in (("samples", settings.samples), ("test-samples", settings.test_samples)):
         if value is not None and value < 1:
-            raise GolowError(f"--{name} {value} is no sample", f"use --{name} 1 or more.")
+            raise GolowError(f"--{name} {value} has no samples", f"use --{name} 1 or more.")

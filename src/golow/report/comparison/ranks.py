@@ -10,7 +10,7 @@ from golow.records.comparison import Comparison, Run
 
 def ranks_text(comparison: Comparison) -> str:
     """Say which rank the times are of, and by how much the slowest's is above the fastest's."""
-    text = "times are those of the slowest rank, throughput and resident memory of all together"
+    text = "times are those of the slowest rank; throughput and resident memory are totals"
     found = {run.level: spread for run in comparison.runs if (spread := spread_of(run)) is not None}
     if not found:
         return text

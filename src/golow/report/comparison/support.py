@@ -166,14 +166,14 @@ def _next(support: Support, width: int) -> Iterator[str]:
     device = support.workload.device
     fit = [v for v in support.levels if v.answer != "lacks" and v.device == device]
     if not fit:
-        yield "Next: add eager to the levels, which runs the module itself."
+        yield "Next: add the level eager, which runs the module itself."
         return
     ready = [level for level in fit if not level.missing]
     names = [level.level for level in ready or fit]
     where = "" if ready else ", where they run"
     command = again("compare", support.workload, levels=names)
     if command:
-        yield f"Next, check and time the levels that lack nothing{where}:"
+        yield f"Next, check and time the remaining levels{where}:"
         yield from command_lines(command, width)
     else:
         quoted = ", ".join(f'"{name}"' for name in names)

@@ -82,7 +82,7 @@ def conditions(found: LoadTest) -> str:
     holds = f"; {percentile_text(plan.percentile)} within {seconds_text(plan.latency)}"
     return "\n".join(
         (
-            f"{machine.cpu_model}, {threads} a level, torch {torch}, {found.generator}",
+            f"{machine.cpu_model}, {threads} per level, torch {torch}, {found.generator}",
             f"batches of up to {plan.most}, compiled for {', '.join(map(str, plan.buckets))}, "
             f"delay of up to {seconds_text(plan.delay) if plan.delay else '0'}, {contexts}",
             f"{found.samples} samples{_lengths(found)}, "
@@ -134,7 +134,7 @@ def level_table(found: LoadTest) -> Table:
 def scenario_table(scenario: Scenario, listed: list[Row]) -> Table:
     """A row a level, at each rate: latencies, rates and energy."""
     names = [] if scenario == "offline" else [f"{percentile_text(p)}\nms" for p in PERCENTILES]
-    names += ["samples\n/s", "energy a\nrequest"]
+    names += ["samples\n/s", "energy per\nrequest"]
     if scenario == "server":
         names = ["result", *names]
     return _by_rate(scenario, listed, names, _outcome_cells)

@@ -35,7 +35,7 @@ def title(found: LoadTest) -> str:
 
 def sections(found: LoadTest, name: str) -> list[Block]:
     """name: prefix of the sections' anchors."""
-    return [blocks.section(f"{name}-load", "Which level holds the latency?", _load(found))]
+    return [blocks.section(f"{name}-load", "Which level meets the latency limit?", _load(found))]
 
 
 def _load(found: LoadTest) -> Iterator[Block]:

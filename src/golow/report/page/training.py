@@ -212,7 +212,7 @@ def _mistakes(found: Training) -> Iterator[Block]:
     if made:
         yield blocks.choice("level", made)
     else:
-        yield blocks.paragraph("Not shown: no level's record has pictures that it got wrong.")
+        yield blocks.paragraph("Not shown: no level's record has misclassified images.")
 
 
 def _wrong_pictures(found: Training, run: TrainingRun, mistakes: Mistakes) -> Block:

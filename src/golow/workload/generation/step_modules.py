@@ -81,7 +81,7 @@ def tried_step(
         if value.dim()
     )
     if not changed:
-        raise GolowError(f"{name} writes no buffer: it keeps nothing of a text", CONTRACT)
+        raise GolowError(f"{name} writes no buffer, so it keeps nothing of a text", CONTRACT)
     return logits.shape[1], changed
 
 

@@ -70,7 +70,7 @@ def built_generator(
         off = _distance(made, step)
     if not off <= FAR:
         raise GolowError(
-            f"the plans compute something else than the module: logits are off by {off:.0%}",
+            f"the plans do not compute what the module computes: logits are off by {off:.0%}",
             "a module that keeps state in attributes or draws random numbers cannot be compiled.",
         )
     target.done()
@@ -206,13 +206,13 @@ def _require_step(graph: Graph, batch: int) -> None:
     for name in state_outputs(graph):
         if not _writes_rows(makers.get(name), position):
             raise GolowError(
-                f"the step changes its buffer {targets.get(name, name)} in another way than by "
-                "writing the rows of the new tokens",
+                f"the step changes its buffer {targets.get(name, name)} other than by writing "
+                "the rows of the new tokens",
                 "write caches by index_copy_ at position + arange(count).",
             )
     if not targets:
         raise GolowError(
-            "the step keeps nothing: it changes no buffer", "give its caches to register_buffer."
+            "the step keeps no state: it changes no buffer", "give its caches to register_buffer."
         )
 
 

@@ -247,7 +247,8 @@ class Generator(Uncopied):
             wanted = f"[{self.batch}, {'count' if count != 1 else 1}]"
             raise GolowError(
                 f"the tokens are {list(ids.shape)}, not {wanted}",
-                "give each text as many tokens, or compile with another batch in Generation.",
+                "give each text the same number of tokens, or compile with another batch in "
+                "Generation.",
             )
         after = self.position + count + beside
         if after > self.longest:

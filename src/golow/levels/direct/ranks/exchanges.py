@@ -33,7 +33,7 @@ class Exchanges:
             self._known = exchanged
         elif self._known != exchanged:
             raise GolowError(
-                "a plan exchanges its gradients in another order than the first one",
+                "a plan exchanges its gradients in a different order from the first one",
                 "batches of this size cannot be trained in several ranks: use one size.",
             )
 

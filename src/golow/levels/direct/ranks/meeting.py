@@ -77,7 +77,7 @@ class Meeting(ABC):
 
     def lost(self, rank: int) -> RankLost:
         """Return the error for a rank that was waited for."""
-        why = "has ended" if self.is_gone(rank) else f"did not come within {self.patience:g} s"
+        why = "has ended" if self.is_gone(rank) else f"did not arrive within {self.patience:g} s"
         return RankLost(f"rank {rank} of {self.ranks} {why}, and rank {self.rank} waited for it")
 
 
@@ -87,7 +87,9 @@ class FolderMeeting(Meeting):
     def __init__(self, folder: Path, rank: int, ranks: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, ranks, patience)
         self._folder = folder
-        with writing(f"the meeting of the ranks, {folder}", "it must be a folder of their own."):
+        with writing(
+            f"the meeting of the ranks, {folder}", "use a private folder."
+        ):
             self._held = self._presence(rank).open("wb")
             fcntl.flock(self._held, fcntl.LOCK_EX)
         self.say("present", b"")

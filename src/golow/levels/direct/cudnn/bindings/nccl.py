@@ -185,6 +185,6 @@ def _within(seconds: float, call: Callable[[], None], what: str) -> None:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise RankLost(f"{what} took more than {seconds:g} s: a rank did not come")
+        raise RankLost(f"{what} took more than {seconds:g} s: a rank did not arrive")
     if raised:
         raise raised[0]
