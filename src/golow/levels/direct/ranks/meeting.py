@@ -87,9 +87,7 @@ class FolderMeeting(Meeting):
     def __init__(self, folder: Path, rank: int, ranks: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, ranks, patience)
         self._folder = folder
-        with writing(
-            f"the meeting of the ranks, {folder}", "use a private folder."
-        ):
+        with writing(f"the meeting of the ranks, {folder}", "use a private folder."):
             self._held = self._presence(rank).open("wb")
             fcntl.flock(self._held, fcntl.LOCK_EX)
         self.say("present", b"")
