@@ -26,7 +26,10 @@ HOW_TO_GIVE = "give both, as to golow.compile: result.compile(model, x)."
 
 
 class Material(NamedTuple):
-    """Material from which a level is built. request: that of the comparison, if it is of this module."""
+    """Material from which a level is built.
+
+    request: that of the comparison, if it is of this module.
+    """
 
     module: nn.Module
     inputs: Inputs

@@ -3,8 +3,9 @@
 The losses of timed steps say little of their backward passes: the check's small learning rate
 hardly moves them. So golow asks for the parameters when the race is over, which no worker knows
 beforehand, and lets eager make the same steps from the same weights, with the same marks. Rounding
-drives two trainings apart, so that single values say nothing after many steps. How far the level's
-parameters went in the direction in which eager's went states how many of the steps were made.
+drives two training runs apart, so that single values say nothing after many steps. How far the
+level's parameters went in the direction in which eager's went states how many of the steps were
+made.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ random layers. If the two ways are less alike than this (a cosine), rounding and
 and nothing can be told. Otherwise a level may be twice as unlike."""
 
 OTHER_RATE, OTHER_ROUNDINGS = 2.0**-10, 8
-"""By how much the other rate is larger: by this share, or so many roundings of the precision. It
+"""By how much the other rate is larger: by this share, or this many roundings of the precision. It
 moves the weights by more than the order of a summation does."""
 
 LEAST_SIGNAL = 100.0
@@ -46,7 +47,7 @@ ROUNDING, COARSE = 2.0**-24, 2.0**-20
 
 
 class Steps(NamedTuple):
-    """Steps that one request asked for. challenge: None where the training went on."""
+    """Steps that one request asked for. challenge: None where the training run continued."""
 
     challenge: Challenge | None
     iterations: int

@@ -36,7 +36,7 @@ PROBES = 7
 
 CANCELS = 1e5
 """Times what a rounding of the inputs moves a value by: a value below it is what terms left that
-cancelled, and their size is what an error is held against. So large that a right value, which may
+cancelled, and their size is what an error is compared with. So large that a right value, which may
 be off by several such moves, stays below the limit of its own size (2.4e-4 for a wrong result)."""
 
 

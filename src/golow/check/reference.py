@@ -193,8 +193,8 @@ class Standard:
         return Verifier(workload, spans, checks, rate, baseline, weights)
 
     def judge_left(self, worker: Worker, eager: Worker, steps: Sequence[Steps]) -> str:
-        """Why the state that a training's steps left is not that to which eager's lead; empty if it
-        may be. Raises WorkerFailure."""
+        """Why the state that a training run's steps left is not that to which eager's lead; empty
+        if it may be. Raises WorkerFailure."""
         rounding = self._working.size
         return judge_left(worker, eager, steps, self._bundle, self._folder, rounding)
 
@@ -365,7 +365,7 @@ class Standard:
             yield file.path
 
     def _summed(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """The float64 tensors of a training with moved gradients."""
+        """The float64 tensors of a training run with moved gradients."""
         if self._bundle.workload.mode != "train":
             return
         moved = self._marked(double, MOVED, batches)

@@ -66,7 +66,7 @@ from golow.records.comparison import Check, TensorError
 FACTORS = ((8, 10.0), (1000, 3.0))
 
 # Where rounding moves a tensor by more than this share of its size, its errors have long tails: one
-# error of eager's may be so many times as large as those of three draws.
+# error of eager's may be this many times as large as those of three draws.
 MOSTLY, TAIL = 0.25, 100.0
 
 MANY = 1000  # times a limit, beyond which the number states nothing more

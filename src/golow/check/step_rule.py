@@ -57,7 +57,7 @@ class Limit(NamedTuple):
     mean: float
 
     def times(self, factor: float) -> Limit:
-        """The limit of so many operations."""
+        """The limit of this many operations."""
         return Limit(self.largest * factor, self.mean * factor)
 
 
@@ -123,7 +123,7 @@ def judged(value: StepValue, working: Rounding, stored: str) -> StepError:
 
 
 class _Rounded(NamedTuple):
-    """So many roundings of this size. unit: of one in the mean; least: of a number near zero."""
+    """This many roundings of this size. unit: of one in the mean; least: of a number near zero."""
 
     limit: Limit
     unit: float
@@ -199,7 +199,7 @@ def _plain_share(found: Tensor, wanted: Tensor, rounded: _Rounded, least: float)
 
 
 def _pieces(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both in parts of about so many elements."""
+    """Both in parts of about this many elements."""
     if found.is_contiguous() and wanted.is_contiguous():
         found, wanted = found.view(-1), wanted.view(-1)
     rows = max(PIECE * found.shape[0] // found.numel(), 1)
@@ -214,7 +214,7 @@ class _Allowed(NamedTuple):
 
     @staticmethod
     def of(rounded: _Rounded, size: Tensor, least: float) -> _Allowed:
-        """So many roundings of these sizes, and at least so much."""
+        """This many roundings of these sizes, and at least so much."""
         limit, unit = rounded.limit, rounded.unit
         each = (size * (limit.largest * unit)).add_(least)
         return _Allowed(each, _rms(size) * (limit.mean * unit) + least)

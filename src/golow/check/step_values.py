@@ -28,7 +28,7 @@ SINGLE = Symbol(kind="dtype", name="float32")
 
 Found = Callable[[int, str], Tensor | None]
 """The level's value of that name, which the node at that position makes; None if it hands over
-none. It need not stay as it is longer than until the next one is asked for."""
+none. It need not stay as it is longer than until the next one is requested."""
 NOTHING: frozenset[str] = frozenset()
 ATTENTION = (Attention.op(), AttentionBackward.op())
 

@@ -17,7 +17,7 @@ class Draws(Protocol):
 
 
 class Trusted(NamedTuple):
-    """The reference that levels are held against first, and if eager is wrong the one with wider
+    """The reference that levels are compared with first, and if eager is wrong the one with wider
     limits, which was needed to find that out."""
 
     reference: Reference
@@ -28,8 +28,8 @@ def trusted(reference: Reference, draws: Draws, summed: Iterable[Path] = ()) -> 
     """Take eager's errors out of the limits if rounding does not explain them.
 
     Nothing is drawn for an eager that is nearly exact, and no more than is needed for any other.
-    summed: the float64 tensors of a training with moved gradients. Where roundings alone make the
-    reference overflow, nothing can be said against an eager that is finite.
+    summed: the float64 tensors of a training run with moved gradients. Where roundings alone make
+    the reference overflow, nothing can be said against an eager that is finite.
     """
     alone = reference.alone()
     if alone.explains_eager:

@@ -1,4 +1,4 @@
-"""``golow train``: train a model at every level on the same batches, or resume a training."""
+"""``golow train``: train a model at every level on the same batches, or resume a training run."""
 
 from __future__ import annotations
 

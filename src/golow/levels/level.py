@@ -38,7 +38,7 @@ class Launch(NamedTuple):
     alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
     after that build. ``notes`` are for the record, such as a damaged file of the cache. ``choices``
     are the alternatives that the worker makes when it loads, by name: the choice that each belongs
-    to, and the value that is then in force. ``ranked``: one process runs for each rank.
+    to, and the value that is then in effect. ``ranked``: one process runs for each rank.
     """
 
     command: tuple[str, ...]

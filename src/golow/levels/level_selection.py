@@ -29,9 +29,8 @@ def choices(
     """The levels to run, each once, the baseline first.
 
     levels: names, of other packages' levels too, or None for the default ones; workers: commands by
-    name. Raises `GolowError` for
-    an unknown name, or for a level that does not run in this mode, on this device or in so many
-    ranks.
+    name. Raises `GolowError` for an unknown name, or for a level that does not run in this mode, on
+    this device or in this many ranks.
     """
     asked = ladder.listed(levels)
     names = ladder.default(mode, device, ranks) if asked is None else asked

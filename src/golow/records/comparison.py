@@ -146,7 +146,7 @@ class Power(Record, frozen=True, kw_only=True):
 
 class Check(Record, frozen=True, kw_only=True):
     """The result of the correctness check for a level, with the figures of every tensor. located:
-    where a level that differs begins to, if that was asked for. steps: the operations of a direct
+    where a level that differs begins to, if that was requested. steps: the operations of a direct
     level's plan, each by itself. power: what the check of a level without such steps can see, if it
     sees little."""
 
@@ -223,17 +223,16 @@ class GpuState(Record, frozen=True, kw_only=True):
 class Block(Record, frozen=True, kw_only=True):
     """The iterations of one level in one round, raw.
 
-    host_ns: nanoseconds of each timed iteration on the worker's monotonic clock.
-    device_ns: nanoseconds on the device's own clock, if there is a device.
-    wait_share: run-queue wait of the worker's threads over the block's wall time; None if the
-    system does not report it.
-    attempts: how often the block was measured until it was clean or the limit ended it.
-    gpu: the GPU's state right after the block. throttled: heat or power slowed the GPU down during
-    the block. wall_ns: nanoseconds of the whole request by the parent's clock, untimed iterations
-    included; 0 in older records. wrote: bytes of weights that the request had the worker write
-    before the first iteration. busy_ns: processor time of the worker's processes in the block and
-    in the pause before it; None if the system does not report it. rank_ns: of a training by several
-    ranks, the quoted nanoseconds of each; host_ns and device_ns are then the slowest rank's.
+    host_ns: nanoseconds of each timed iteration on the worker's monotonic clock. device_ns:
+    nanoseconds on the device's own clock, if there is a device. wait_share: run-queue wait of the
+    worker's threads over the block's wall time; None if the system does not report it. attempts:
+    how often the block was measured until it was clean or the limit ended it. gpu: the GPU's state
+    right after the block. throttled: heat or power slowed the GPU down during the block. wall_ns:
+    nanoseconds of the whole request by the parent's clock, untimed iterations included; 0 in older
+    records. wrote: bytes of weights that the request had the worker write before the first
+    iteration. busy_ns: processor time of the worker's processes in the block and in the pause
+    before it; None if the system does not report it. rank_ns: of a training run by several ranks,
+    the quoted nanoseconds of each; host_ns and device_ns are then the slowest rank's.
     """
 
     round: int
@@ -303,7 +302,7 @@ class Run(Record, frozen=True, kw_only=True):
     layers: times step by step, in order of execution, if requested. layers_missing: why there are
     none. device: the figures of a GPU, as far as measured (``enqueue``: the host's seconds per
     iteration; ``energy`` in joules per iteration, ``power``, ``utilization``; ``copied`` bytes and
-    ``copy_time`` from host to device per iteration). choices: the values in force of the choices
+    ``copy_time`` from host to device per iteration). choices: the values in effect of the choices
     that the worker can read, by name.
     """
 

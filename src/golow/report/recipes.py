@@ -1,5 +1,5 @@
-"""The lines that give a level in a program of one's own: golow's line where it hands the level
-over, else those of the framework or the commands of a C++ project.
+"""The lines that give a level in your own program: golow's line where it hands the level over, else
+those of the framework or the commands of a C++ project.
 
 A program that they are pasted into has ``torch``, ``golow``, a model and an input ``x``; for a
 training step also a loss, an optimizer and targets ``y``.
@@ -188,7 +188,7 @@ def _compiled(variant: str) -> str:
     call = f"model = torch.compile(model, {mode}dynamic=False)"
     if "freezing" not in variant:
         return call
-    # Weights are constants only where no gradient is asked for.
+    # Weights are constants only where no gradient is requested.
     return (
         "import torch._inductor.config\n"
         "torch._inductor.config.freezing = True  # and call it in torch.inference_mode()\n"

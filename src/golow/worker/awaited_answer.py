@@ -22,7 +22,8 @@ class AwaitedAnswer:
     """The answer to the request ``what``, in time or late.
 
     limit: seconds after which the worker hangs, and is ended. expected: those after which the
-    answer should have come; None if that is unknown. within: those after which the caller goes on.
+    answer should have come; None if that is unknown. within: those after which the caller
+    continues.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class AwaitedAnswer:
         """Seconds to wait for the answer, which has not come so far.
 
         Ends the worker and raises `WorkerFailure` if it hangs or was stopped; raises `OutOfTime` if
-        the caller has to go on.
+        the caller has to continue.
         """
         now, worker = time.monotonic(), self._worker
         if now >= self.deadline:

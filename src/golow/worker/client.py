@@ -68,7 +68,7 @@ class Worker(Conversation):
     ) -> None:
         """turn: this worker's comparison among those that share a GPU, if several do. choices: the
         alternatives that it makes whenever it loads; by name, the choice that each belongs to and
-        the value that must then be in force."""
+        the value that must then be in effect."""
         super().__init__(
             name,
             command,
@@ -185,8 +185,8 @@ class Worker(Conversation):
         file: Path,
         hard: bool = False,
     ) -> ValuesReport:
-        """The values that the nodes of the plan's graph make, from that position on, up to so many
-        bytes, in the file. hard: inputs of some operations are replaced by hard ones. Raises
+        """The values that the nodes of the plan's graph make, from that position on, up to this
+        many bytes, in the file. hard: inputs of some operations are replaced by hard ones. Raises
         `Unsupported` if the level does not know the request; the worker stays alive."""
         request = {
             "do": "values",
@@ -282,7 +282,7 @@ class Worker(Conversation):
         return self.convert(self.require_success(answer), CopiesReport)
 
     def choices(self, names: Sequence[str]) -> dict[str, str]:
-        """The values in force of these choices, as far as the worker can read them; empty if it
+        """The values in effect of these choices, as far as the worker can read them; empty if it
         does not know the request."""
         answer = self.answer({"do": "choices", "names": list(names)}, self.limits.memory)
         if answer.get("error") in ("unsupported", "unknown_request"):
@@ -325,7 +325,7 @@ class Worker(Conversation):
         return report
 
     def save(self, file: Path) -> None:
-        """Write the state of the training to the file."""
+        """Write the state of the training run to the file."""
         self.ask_optionally({"do": "save", "file": str(file)}, self.limits.epoch)
         self.require_written(file)
 
@@ -385,7 +385,7 @@ class Worker(Conversation):
         return report
 
     def _require_choices(self) -> None:
-        """Raise `Unsupported` unless every alternative is in force: what was not set is not
+        """Raise `Unsupported` unless every alternative is in effect: what was not set is not
         measured."""
         found = self.choices([choice for choice, _ in self._choices.values()])
         for name, (choice, value) in self._choices.items():

@@ -86,7 +86,7 @@ def stopped(process: int) -> Iterator[None]:
 
 
 def wait_until_gone(process: int, limit: float) -> bool:
-    """True if a child has ended within so many seconds. The kernel reports it at once, while
+    """True if a child has ended within this many seconds. The kernel reports it at once, while
     ``Popen.wait`` with a limit looks only every 50 ms."""
     handle = os.pidfd_open(process)
     try:

@@ -284,7 +284,7 @@ def _image_batches(shape: tuple[int, ...], batch: int, seed: int, count: int) ->
 
 
 def _require_memory(count: int, elements: int, text: str) -> None:
-    """Raise `GolowError` if so many batches of so many elements do not fit into memory."""
+    """Raise `GolowError` if this many batches of this many elements do not fit into memory."""
     if count * elements * 4 > psutil.virtual_memory().total:
         raise _too_large(count, text)
 

@@ -27,7 +27,7 @@ DROPOUT = ATEN.native_dropout.default
 
 
 class Drawing(NamedTuple):
-    """A graph without its random numbers. rest: takes them behind its inputs. draw: gives them, in
+    """A graph without its random numbers. rest: takes them after its inputs. draw: gives them, in
     the graph's order."""
 
     rest: fx.GraphModule

@@ -210,7 +210,7 @@ class CallInputs:
         ]
 
     def name_of(self, place: int, number: int) -> str:
-        """The name of an output in messages, of so many with the changed inputs behind them."""
+        """The name of an output in messages, of this many with the changed inputs after them."""
         first = number - len(self.changed)
         if place < first:
             return f"output {place}"

@@ -136,7 +136,7 @@ class CalledModule(Uncopied):
         self.close()
 
     def size(self, batch: int | None, sequence: int | None) -> Size:
-        """Return the size of so many; without a number, the largest. Raises `GolowError` if there
+        """Return the size of this many; without a number, the largest. Raises `GolowError` if there
         is no plan for it."""
         self._require_open()
         batches, lengths = self.inputs.batches, self.inputs.lengths

@@ -1,4 +1,4 @@
-"""Outputs that a context lends: memory of its own, which the next such call writes again."""
+"""Outputs that a context lends: its own memory, which the next such call writes again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.levels.called.sizes import Size
 
 DEBUG = "GOLOW_DEBUG"
 """With this variable set, every loan has new memory, and what was lent before is spoiled: it holds
-NaN, or the least integer, so that nobody reads a later call's result in it without noticing."""
+NaN, or the least integer, so that no program reads a later call's result in it without noticing."""
 
 
 class LentOutputs:

@@ -91,7 +91,7 @@ class Target(Protocol):
         """A new memory for weights."""
 
     def arena(self, size: int, number: int) -> Any:
-        """A new memory of that many bytes for iterations of so many plans."""
+        """A new memory of that many bytes for iterations of this many plans."""
 
     def running(self, plan: Any, arena: Any) -> Run:
         """The plan over a memory for iterations."""

@@ -13,8 +13,8 @@ class FromHost(NamedTuple):
     """Batches are in the host's memory, and each iteration sends its own to the device.
 
     pinned: in memory that the device reads itself. waits: whether the host waits for the copy.
-    images: the dtype of pictures on the way. Targets of classes are sent as int64, or with images
-    as uint8 in the smallest type that holds them.
+    images: the dtype of images on the way. Targets of classes are sent as int64, or with images as
+    uint8 in the smallest type that holds them.
     """
 
     pinned: bool = False

@@ -28,7 +28,7 @@ class Generator(Protocol):
         the last one."""
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
-        """Logits after the next token of each text, [batch, 1], behind ``position`` others."""
+        """Logits after the next token of each text, [batch, 1], after ``position`` others."""
 
 
 @runtime_checkable
@@ -36,8 +36,8 @@ class Feeding(Protocol):
     """A generator whose device chooses the likeliest tokens and feeds them to its next step."""
 
     def likeliest(self, tokens: Tensor, count: int) -> Iterator[Tensor]:
-        """Begin texts with these tokens, and yield so many next ones, int64 [batch] each, in memory
-        that the next one is written to."""
+        """Begin texts with these tokens, and yield this many next ones, int64 [batch] each, in
+        memory that the next one is written to."""
 
 
 class TextProgram:
@@ -129,5 +129,5 @@ class TextProgram:
 
 
 def _whole(part: Tensor) -> Tensor:
-    """A tensor of its own: torch.compile would compile anew for the strides of a part."""
+    """A separate tensor: torch.compile would compile anew for the strides of a part."""
     return part.clone(memory_format=torch.contiguous_format)

@@ -65,7 +65,7 @@ class ReferenceProgram(TextProgram):
         save_file(found, file)
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
-        """The least errors that explain the tokens behind the prompt."""
+        """The least errors that explain the tokens after the prompt."""
         given = torch.tensor(tokens, device=self._device)
         drawn = torch.tensor(draws, dtype=torch.float64, device=self._device)
         generator, size = self._generator, self._workload.batch
@@ -94,7 +94,7 @@ class ReferenceProgram(TextProgram):
         return torch.stack(found, 1)
 
     def _built(self, batch: int) -> Reference:
-        """The reference for so many texts; all share the weights."""
+        """The reference for this many texts; all share the weights."""
         moved = self._moved
         if self._module is None:
             self._module = self._bundle.module().double()

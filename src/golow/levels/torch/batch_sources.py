@@ -126,10 +126,10 @@ class Parcel:
 
 
 class PackedPicture(Parcel):
-    """A picture that travels as uint8.
+    """An image that travels as uint8.
 
     Its numbers are not 8-bit ones. What a byte cannot report stays on the device, and the two are
-    added there: with steps of a power of two the sum is exact. It is one pass over the picture, as
+    added there: with steps of a power of two the sum is exact. It is one pass over the image, as
     the scaling of pixels is in a user's program, which also reads its bytes and writes float32.
     """
 
@@ -205,7 +205,7 @@ def _input(tensor: Tensor, device: torch.device, kind: FromHost) -> Parcel:
 
 
 def _target(tensor: Tensor, device: torch.device, kind: FromHost) -> Parcel:
-    """Classes travel with small pictures in a small type."""
+    """Classes travel with small images in a small type."""
     sent = tensor.dtype
     if kind.images == "uint8" and sent == torch.int64 and tensor.numel():
         least, most = int(tensor.min()), int(tensor.max())

@@ -68,7 +68,7 @@ def audit(request: Request, settings: AuditSettings, observer: AuditObserver) ->
     """Price the choices at every level.
 
     After Ctrl-C the audit holds what was measured. Raises `GolowError` for errors that the caller
-    can fix. An error at a level, or with an alternative, is its result.
+    can fix. An error in a level, or with an alternative, is recorded as its result.
     """
     _require_sense(settings)
     racing = ComparisonSettings(
@@ -305,7 +305,7 @@ def _of(audited: AuditedLevel, candidate: Candidate) -> Price:
 
 
 def _promising(audited: AuditedLevel, tried: Sequence[Candidate]) -> list[Candidate]:
-    """The alternatives that make the level faster, the largest effect first, one a choice."""
+    """The alternatives that make the level faster, the largest effect first, one per choice."""
     faster = [one for one in tried if _of(audited, one).finding == "faster"]
     ordered = sorted(faster, key=lambda one: _effect(_of(audited, one)))
     return list({one.choice.name: one for one in reversed(ordered)}.values())[::-1]

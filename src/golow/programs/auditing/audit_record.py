@@ -16,10 +16,10 @@ called it faster or slower and the second race, in new processes, did not."""
 class Price(Record, frozen=True, kw_only=True):
     """One alternative at one level, and what it brings.
 
-    choice, alternative: their names. now: the value in force by default, as the level's worker read
-    it; empty if it cannot be read. value: the value with the alternative. run: of the level with
-    the alternative in the first race; its ratio is over the same level without it. evidence: the
-    p-value of a difference, corrected for all questions that the level's race asked. confirmed:
+    choice, alternative: their names. now: the value in effect by default, as the level's worker
+    read it; empty if it cannot be read. value: the value with the alternative. run: of the level
+    with the alternative in the first race; its ratio is over the same level without it. evidence:
+    the p-value of a difference, corrected for all questions that the level's race asked. confirmed:
     the ratio of a second race, in new processes; None if there was none. finding: the conclusion.
     effect: the ratio to quote, which is that of the second race where there was one.
     """
@@ -53,7 +53,7 @@ class Untried(Record, frozen=True, kw_only=True):
 
 
 class InForce(Record, frozen=True, kw_only=True):
-    """A choice at a level: its name, and the value in force."""
+    """A choice at a level: its name, and the value in effect."""
 
     choice: str
     value: str
@@ -74,7 +74,7 @@ class Combination(Record, frozen=True, kw_only=True):
 
 
 class AuditedLevel(Record, frozen=True, kw_only=True):
-    """One level: its own run, every choice in force, and the price of every alternative."""
+    """One level: its own run, every choice in effect, and the price of every alternative."""
 
     level: str
     run: Run

@@ -14,7 +14,7 @@ class AuditObserver(Observer, Protocol):
     """Receives the progress of an audit."""
 
     def left(self, seconds: float) -> None:
-        """The next stages and all after them take about so many seconds."""
+        """The next stages and all after them take about this many seconds."""
 
 
 class SilentAudit(Silent):
@@ -40,7 +40,7 @@ class Pace:
         self._waiting += entrants
 
     def raced(self, entrants: int) -> None:
-        """A race of so many entrants is done."""
+        """A race of this many entrants is done."""
         self._waiting -= entrants
         self._done += entrants
 

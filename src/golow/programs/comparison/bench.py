@@ -40,7 +40,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
-MUCH_FASTER = 0.1  # of eager's time; who needs less is held against the machine's peak
+MUCH_FASTER = 0.1  # of eager's time; who needs less is compared with the machine's peak
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
 
 
@@ -144,7 +144,7 @@ class Bench:
             return Raced(entrants, races, False)
 
     def in_force(self, choice: ChosenLevel) -> dict[str, str]:
-        """The values in force at a level, by choice, as a new worker of it reads them; empty if it
+        """The values in effect at a level, by choice, as a new worker of it reads them; empty if it
         cannot be loaded."""
         with self._level(choice) as level:
             level.start(None, False, "settings")
@@ -278,8 +278,8 @@ class Bench:
         notice(self.observer, text)
 
     def _trained(self, group: Sequence[Entrant], race: Race) -> Sequence[Entrant]:
-        """Those whose state after a training is compared with that of the group's first level. A
-        wrong eager proves nothing of the others."""
+        """Those whose state after a training run is compared with that of the group's first level.
+        A wrong eager proves nothing of the others."""
         first = group[0].level
         proves = first.name in race.racing and first.check.verdict == "match"
         if self.workload.mode != "train" or not proves:

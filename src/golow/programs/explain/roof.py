@@ -209,7 +209,7 @@ def _key(step: Step | LayerTime) -> tuple[str, tuple[str, ...], str]:
 
 
 def _peak(workload: Workload, plan: Plan, time: float | None, cache: Path) -> Peak:
-    """The peak of the machine, which a plan of so many seconds did not exceed."""
+    """The peak of the machine, which a plan of this many seconds did not exceed."""
     operations = sum(step_operations(plan.steps[position]) for position in _main(plan))
     seen = operations / time if time else 0.0
     peak = measured_peak(workload.device, workload.precision, workload.threads, cache, seen)

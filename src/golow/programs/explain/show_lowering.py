@@ -22,8 +22,8 @@ from golow.workload.prepare import Prepared
 
 
 class Lowered(NamedTuple):
-    """The graph as captured and after each pass; the plan or the source, for a level that has
-    one; and the kernels that it generates, if they were asked for."""
+    """The graph as captured and after each pass; the plan or the source, for a level that has one;
+    and the kernels that it generates, if they were requested."""
 
     stages: tuple[Graph, ...]
     plan: Plan | None = None

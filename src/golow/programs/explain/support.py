@@ -169,7 +169,7 @@ class _Refused(NamedTuple):
 
 
 def _operators(graph: Graph, answers: dict[str, list[Unsupported]]) -> tuple[OperatorSupport, ...]:
-    """One row an operation: what is missing first, then by number of calls, then by name."""
+    """One row per operation: what is missing first, then by number of calls, then by name."""
     refused = {level: _calls_of(graph, refusals) for level, refusals in answers.items()}
     calls = Counter(node.op for node in graph.nodes)
     beyond = [_number(THE_STEP, found) for found in refused.values()]

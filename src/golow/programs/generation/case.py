@@ -211,8 +211,8 @@ class Case:
             standing.timed = race_figures(self._race, standing.name)
 
     def _keep_what_is_proved(self) -> None:
-        """After a second Ctrl-C, or one outside of the race: times of tokens that nobody judged are
-        not kept."""
+        """After a second Ctrl-C, or one outside of the race: times of tokens that were not checked
+        are not kept."""
         self._race = None
 
     def _passing(self) -> list[Standing]:

@@ -1,5 +1,5 @@
 """Are the logits right? The same drawn tokens are forced at every level, and what it computes is
-held against the step module in float64."""
+compared with the step module in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ rounding did to them in the root mean square: six of these."""
 
 
 class ForcedTexts:
-    """The tokens that are forced: a short text from its first token on, and a whole one behind a
+    """The tokens that are forced: a short text from its first token on, and a whole one after a
     prompt. Each level's logits become one file."""
 
     def __init__(self, workload: TextWorkload, drawn: Drawn, folder: Path) -> None:

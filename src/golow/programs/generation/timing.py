@@ -1,4 +1,4 @@
-"""The race of texts: levels generate in turn, round by round, from prompts that nobody knew."""
+"""The race of texts: levels generate in turn, round by round, from prompts that no level knew."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from golow.worker.protocol import Challenge
 from golow.worker.text_client import TextWorker
 
 NECESSARY_FACTOR = 3
-"""The rounds that a conclusion needs may take so many times the time limit together."""
+"""The rounds that a conclusion needs may take this many times the time limit together."""
 
 CONTENDED_FACTOR = 4
 """The seconds that are allowed around a block's times, times this in a contended block."""
@@ -119,7 +119,7 @@ def race_texts(
 
 
 def decoding(race: Race) -> Race:
-    """The race of the tokens behind the first."""
+    """The race of the tokens after the first."""
     return _of_times(race, slice(1, None))
 
 

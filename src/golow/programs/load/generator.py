@@ -1,4 +1,4 @@
-"""LoadGen in a process of its own: one run against a level's process, over its socket.
+"""LoadGen in its own process: one run against a level's process, over its socket.
 
 ``python -m golow.programs.load.generator`` takes one line of JSON, `GeneratorRequest`, and answers
 with `GeneratorReport`. LoadGen writes its logs into a folder, which golow reads (`loadgen_logs`). A
@@ -42,11 +42,11 @@ class GeneratorRequest(Record, frozen=True, kw_only=True):
     """A run of LoadGen.
 
     folder: for its logs. accuracy: every sample once, with all answers in the log; else `checked`
-    answers are. rate: requests a second of the server scenario, and expected samples a second of
-    the others. most_waiting: requests without an answer, beyond which the run ends. seconds, least:
-    the shortest run, and the fewest requests. longest: seconds after which no more requests begin.
-    patience: seconds without any answer after which a run is given up; drain: those for the answers
-    after the last request.
+    answers are. rate: requests per second of the server scenario, and expected samples per second
+    of the others. most_waiting: requests without an answer, beyond which the run ends. seconds,
+    least: the shortest run, and the fewest requests. longest: seconds after which no more requests
+    begin. patience: seconds without any answer after which a run is given up; drain: those for the
+    answers after the last request.
     """
 
     socket: str

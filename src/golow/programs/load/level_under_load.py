@@ -29,8 +29,8 @@ from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 
 NO_LIMIT = 3600.0  # seconds: a latency that every run holds, and time enough for every sample
-LONGER = 6.0  # times its length, until which a run goes on for more requests
-BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
+LONGER = 6.0  # times its length, until which a run continues for more requests
+BACKLOG, USUAL = 10.0, 0.1  # requests of this many latencies may wait, each of as many seconds
 LEAST_WAITING = 64
 CHECKED = 32  # answers of a run that golow's rule judges
 SHORTEST_ENERGY = 1.4  # seconds; the driver of a GPU counts ten times a second
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of LoadGen. rate: requests a second, or expected samples a second. accuracy:
+    """One run of LoadGen. rate: requests per second, or expected samples per second. accuracy:
     every sample once."""
 
     scenario: Scenario

@@ -1,7 +1,7 @@
 """A load test as a whole: build and prove each level, then load them in turn.
 
-`load_test` reads as the table of contents. Ctrl-C keeps what was measured. What goes wrong at a
-level is its result, and the others go on.
+`load_test` reads as the table of contents. Ctrl-C keeps what was measured. A failure of a level is
+recorded as its result, and the others continue.
 """
 
 from __future__ import annotations

@@ -27,15 +27,15 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     """Settings of a load test.
 
     latency: that must be held, in seconds; None without one. percentile: the share of requests that
-    must hold it. rates: requests a second of the server scenario; without any, the highest rate
-    that holds the latency is searched. most: samples in a batch. delay: seconds that a request
-    waits for others at most. buckets: the batch sizes that levels are compiled for. lengths: tokens
-    of the shortest sample and of the longest; None if all samples have one size. length_buckets:
-    the lengths that levels are compiled for. contexts: batches that run at a time; each level is
-    loaded with each of these. seconds: of a run. repeats: rounds of runs in turn between levels.
-    patience: seconds without an answer after which a run is given up. url: of a service that is
-    loaded too, as the level ``http``. seed: of arrivals and of the
-    order of samples, the same for all levels.
+    must hold it. rates: requests per second of the server scenario; without any, the highest rate
+    that meets the latency limit is searched. most: samples in a batch. delay: seconds that a
+    request waits for others at most. buckets: the batch sizes that levels are compiled for.
+    lengths: tokens of the shortest sample and of the longest; None if all samples have one size.
+    length_buckets: the lengths that levels are compiled for. contexts: batches that run at a time;
+    each level is loaded with each of these. seconds: of a run. repeats: rounds of runs in turn
+    between levels. patience: seconds without an answer after which a run is given up. url: of a
+    service that is loaded too, as the level ``http``. seed: of arrivals and of the order of
+    samples, the same for all levels.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -87,7 +87,7 @@ class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
 class LoadRun(Record, frozen=True, kw_only=True):
     """One run of LoadGen at a level.
 
-    rate: requests a second that were asked for; None outside the server scenario. round: the turn
+    rate: requests per second that were requested; None outside the server scenario. round: the turn
     in which it ran; 0 while a rate is searched. answered: samples with an answer. seconds: from the
     first arrival to the last answer. arrivals, latencies: of each request, in nanoseconds, from
     LoadGen's schedule to its receipt of the answer. late: 99th percentile of the seconds by which
@@ -118,16 +118,16 @@ class LoadRun(Record, frozen=True, kw_only=True):
 
     @property
     def throughput(self) -> float | None:
-        """Samples a second; None where nothing was answered."""
+        """Samples per second; None where nothing was answered."""
         return self.answered / self.seconds if self.answered and self.seconds > 0 else None
 
 
 class Peak(Record, frozen=True, kw_only=True):
-    """The highest rate at which a level holds the latency.
+    """The highest rate at which a level meets the latency limit.
 
-    rate: requests a second, the median over the rounds, with its interval; None if none was found.
-    rounds: the rate of each round. ratio: to the first level's, by rounds. reason: why there is
-    none.
+    rate: requests per second, the median over the rounds, with its interval; None if none was
+    found. rounds: the rate of each round. ratio: to the first level's, by rounds. reason: why there
+    is none.
     """
 
     rate: Quantity | None = None

@@ -16,7 +16,7 @@ from golow.programs.load.service import NAME as SERVICE
 from golow.records.comparison import Check
 from golow.records.errors import Unsupported, WorkerFailure
 
-FIRST_RATE = 100.0  # samples a second, expected before anything is known
+FIRST_RATE = 100.0  # samples per second, expected before anything is known
 
 
 class Judge(Protocol):
@@ -32,7 +32,7 @@ class Judge(Protocol):
 class TestedLevel:
     """A level, its verdict and its runs; leaving the ``with`` block ends its process.
 
-    throughput: samples a second of the offline scenario, as far as is known.
+    throughput: samples per second of the offline scenario, as far as is known.
     """
 
     __test__ = False  # pytest takes the name for a test

@@ -40,7 +40,7 @@ class Turns:
                     level.run(asked)
 
     def search(self) -> None:
-        """The highest rate of every level that holds the latency: roughly, then in rounds."""
+        """The highest rate of every level that meets the latency limit: roughly, then in rounds."""
         near: dict[str, float] = {}
         for level in self._shuffled():
             found = self._searched(level, 0, level.throughput)
@@ -89,7 +89,7 @@ class Turns:
                 )
 
     def _holds(self, level: TestedLevel, rate: float, number: int = 0) -> bool:
-        """Return True if a level holds the latency at a rate; false where that is unclear."""
+        """Return True if a level meets the latency limit at a rate; false where that is unclear."""
         asked = Run("server", rate, self._plan.seconds, number)
         of = f"round {number} of the search: " if number else ""
         self._observer.stage(f"{of}{level.name}, {_text(asked)}")

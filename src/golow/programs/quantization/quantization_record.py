@@ -13,7 +13,7 @@ Gate = Literal["passes", "misses", "unclear"]
 
 
 class Share(Record, frozen=True, kw_only=True):
-    """So many of a number of cases, and the 95% interval of the share (Clopper and Pearson
+    """This many of a number of cases, and the 95% interval of the share (Clopper and Pearson
     1934)."""
 
     count: int

@@ -63,7 +63,7 @@ def ranking(
 
 
 def _some(samples: Samples) -> Iterator[Batch]:
-    """The first batches of the calibration, up to so many samples."""
+    """The first batches of the calibration, up to this many samples."""
     left = MOST_SAMPLES
     for batch in samples.calibration:
         if left > 0:

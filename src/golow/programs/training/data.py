@@ -1,4 +1,4 @@
-"""A prepared data set in the form that a training's requests to workers use."""
+"""A prepared data set in the form that a training run's requests to workers use."""
 
 from __future__ import annotations
 

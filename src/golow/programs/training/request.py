@@ -1,4 +1,4 @@
-"""The request for a training. Importing this imports no torch."""
+"""The request for a training run. Importing this imports no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """A training as its user describes it; `golow.programs.training.plan` checks and plans it.
+    """A training run as its user describes it; `golow.programs.training.plan` checks and plans it.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module. dataset: a name
     that `golow data list` shows, or ``folder:PATH``. levels: names; None means the default levels.

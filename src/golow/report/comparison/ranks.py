@@ -1,4 +1,4 @@
-"""How much the ranks of a training differ, in words."""
+"""How much the ranks of a training run differ, in words."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from golow.report.comparison.table import workload_text
 from golow.report.console import level_text, wide_console
 
 SHOWN = 8
-"""Rows of operations that nothing is missing for, unless all are asked for."""
+"""Rows of operations that nothing is missing for, unless all are requested."""
 
 LIMIT = (
     "The answers depend on operation, shape and type; a library may still refuse a size when the "
@@ -46,7 +46,7 @@ def render(
 
 
 def support_rows(support: Support) -> list[dict[str, str | int | None]]:
-    """A row an operation: its name, its calls, and for every level the reasons why it cannot run
+    """One row per operation: its name, its calls, and for every level the reasons why it cannot run
     it. The text is empty if it can; None if only an export can tell."""
     return [
         {

@@ -43,7 +43,7 @@ def conditions(found: Generation) -> str:
 
 
 def tokens_per_second(case: TextCase, run: TextRun) -> float | None:
-    """Tokens a second of all texts of the batch together."""
+    """Tokens per second of all texts of the batch together."""
     return None if run.token is None else case.workload.batch / run.token.value
 
 
@@ -107,7 +107,7 @@ def _repeats(case: TextCase) -> bool:
 
 
 def written(case: TextCase) -> list[tuple[str, str]]:
-    """The texts behind the user's prompt, with the levels that wrote each."""
+    """The texts after the user's prompt, with the levels that wrote each."""
     by_text: dict[str, list[str]] = {}
     for run in case.runs:
         if run.written and run.verdict == "match":

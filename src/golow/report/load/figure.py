@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PANEL = (3.5, 3.0)  # inches
 LIMIT = "#A0A0A0"
-FEW = 8  # batch sizes that have ticks of their own
+FEW = 8  # batch sizes that have their own ticks
 
 
 def write_figures(

@@ -43,7 +43,7 @@ def remarks(found: LoadTest) -> Iterator[str]:
 
 
 def _unclear(found: LoadTest) -> set[float]:
-    """The percentiles that are not quoted somewhere for want of requests."""
+    """The percentiles that are not quoted somewhere for lack of requests."""
     listed = (row for scenario in found.plan.scenarios for row in rows(found, scenario))
     return {
         share

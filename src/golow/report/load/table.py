@@ -112,7 +112,7 @@ def percentile_text(share: float) -> str:
 
 
 def level_table(found: LoadTest) -> Table:
-    """A row a level: its verdict, and what it holds."""
+    """One row per level: its verdict, and what it holds."""
     table = framed("level")
     for name in ("verdict", "built in", "resident", "peak under load", "answers checked"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -132,7 +132,7 @@ def level_table(found: LoadTest) -> Table:
 
 
 def scenario_table(scenario: Scenario, listed: list[Row]) -> Table:
-    """A row a level, at each rate: latencies, rates and energy."""
+    """One row per level, at each rate: latencies, rates and energy."""
     names = [] if scenario == "offline" else [f"{percentile_text(p)}\nms" for p in PERCENTILES]
     names += ["samples\n/s", "energy per\nrequest"]
     if scenario == "server":
@@ -141,7 +141,7 @@ def scenario_table(scenario: Scenario, listed: list[Row]) -> Table:
 
 
 def served_table(scenario: Scenario, listed: list[Row]) -> Table:
-    """A row a level, at each rate: how the batcher served the requests."""
+    """One row per level, at each rate: how the batcher served the requests."""
     names = ["batch", "padding", "queue", "dropped", "level\nbusy", "wait\nms", "batcher\nms"]
     return _by_rate(scenario, listed, names, _served_cells)
 
@@ -219,7 +219,7 @@ def peak_title(found: LoadTest) -> str:
 
 
 def peak_table(found: LoadTest) -> Table:
-    """A row a level that was searched."""
+    """One row per level that was searched."""
     table = framed("level")
     over = f"over\n{first_searched(found)}"
     names = ("requests\n/s", "(95%)", over, "", *(f"{percentile_text(p)}\nms" for p in SHOWN))

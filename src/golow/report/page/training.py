@@ -1,4 +1,4 @@
-"""A training as sections: the verdicts, the curves, the confusions, the mistakes."""
+"""A training run as sections: the verdicts, the curves, the confusions, the mistakes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Curve = Callable[[Training, str, str, int | None], series.Band]
 
 
 def _curve(found: Training, title: str, curve: Curve, start: str) -> Block | None:
-    """A line a level and seed; None if there is none."""
+    """One line per level and seed; None if there is none."""
     bands = _bands(found, curve, start)
     axes = [axis for axis in AXES if any(np.isfinite(getattr(b, axis)).any() for *_, b in bands)]
     lines = [

@@ -40,7 +40,7 @@ INK = "#404040"
 
 
 def roofline_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
-    """A figure a precision, by its name; none for a profile without a roofline."""
+    """One figure per precision, by its name; none for a profile without a roofline."""
     several = len(profiles) > 1
     return {
         f"roofline-{profile.workload.precision}" if several else "roofline": roofline_figure(
@@ -53,8 +53,8 @@ def roofline_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
 
 @drawing()
 def roofline_figure(profile: Profile) -> Figure:
-    """Operations a second over operations a byte, both on logarithmic axes. A dot's area grows with
-    its share of the level's time; one of the backward pass is hollow."""
+    """Operations per second over operations a byte, both on logarithmic axes. A dot's area grows
+    with its share of the level's time; one of the backward pass is hollow."""
     found = [level for level in rooflines(profile) if level.dots]
     figure = new_figure(WIDTH, HEIGHT)
     panel = figure.subplots()

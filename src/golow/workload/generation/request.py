@@ -24,7 +24,7 @@ PRECISIONS: dict[Device, tuple[TextPrecision, ...]] = {
 class TextRequest:
     """A model and its texts, as its user describes them.
 
-    model: ``gpt2_small``, ``hf:NAME``, the folder of a training, ``file.py:Name`` or
+    model: ``gpt2_small``, ``hf:NAME``, the folder of a training run, ``file.py:Name`` or
     ``package.module:name`` of a step module, or a module. batch: sizes, each measured apart.
     prompt, tokens: of a text, those that are given and those that are generated. text: what the
     texts begin with, instead of drawn tokens. weights: a .safetensors file. pretrained, download:

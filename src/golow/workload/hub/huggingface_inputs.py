@@ -37,7 +37,7 @@ def makers(source: ModelSource, request: Request) -> Made:
 
 
 def batches(made: Made, count: int, seed: int) -> Iterator[tuple[Tensor, ...]]:
-    """So many batches of inputs, from the seed."""
+    """This many batches of inputs, from the seed."""
     generator = Generator().manual_seed(seed)
     for _ in range(count):
         yield tuple(make(generator) for make in made.makers.values())

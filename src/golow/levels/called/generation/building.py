@@ -1,5 +1,5 @@
 """Builds a compiled model that generates: its step is captured for a few numbers of new tokens,
-lowered, built over one cache, and held against the module."""
+lowered, built over one cache, and compared with the module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from golow.workload.generation.step_modules import step_of
 
 TOKENS, POSITION = 0, 1  # inputs of a step
 FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
-TRIED = 5  # tokens of a text for which plans are held against the module
+TRIED = 5  # tokens of a text for which plans are compared with the module
 
 
 @torch.inference_mode(False)
@@ -190,7 +190,7 @@ def _vocabulary(graph: Graph) -> int:
 
 
 def _require_step(graph: Graph, batch: int) -> None:
-    """Raise `GolowError` for a graph that is no step of a language model: whose output is not
+    """Raise `GolowError` for a graph that is not a step of a language model: whose output is not
     logits, or that keeps anything but rows of caches, written at the position that it is given."""
     values = graph.values()
     made = [values[item.name] for item in graph.outputs if item.kind == "output"]

@@ -44,8 +44,8 @@ class GeneratorParts(NamedTuple):
 
 
 class Generator(Uncopied):
-    """A language model, compiled to write text. All calls go on where the last one ended; `reset`
-    begins a new text.
+    """A language model, compiled to write text. All calls continue where the last one ended;
+    `reset` begins a new text.
 
     position: how many tokens the cache holds. Tokens are int64 on the model's device. One thread
     uses it at a time; nothing is built, captured or allocated by `prefill` and `decode`.
@@ -118,8 +118,8 @@ class Generator(Uncopied):
 
         temperature, top_k, top_p, seed: as of `golow.generate`; temperature 0 takes the likeliest
         token. stop: tokens that end a text, which then repeats it until all have ended. The last
-        token was not read: to go on, give it first. Raises `GolowError` for settings without sense,
-        and if the texts become longer than `longest`.
+        token was not read: to continue, give it first. Raises `GolowError` for settings without
+        sense, and if the texts become longer than `longest`.
         """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         written = self.stream(ids, tokens, sampling=sampling, stop=stop)
@@ -197,7 +197,7 @@ class Generator(Uncopied):
         return self._counts
 
     def plan(self, count: int = 1) -> str:
-        """Return the steps of the plan that takes so many new tokens, a line each. Raises
+        """Return the steps of the plan that takes this many new tokens, a line each. Raises
         `GolowError` for a number without a plan."""
         self._require_open()
         if count not in self._parts.plans:
@@ -235,7 +235,7 @@ class Generator(Uncopied):
         self._runs[count](*self._at[count])
 
     def _require_fitting(self, ids: Tensor, count: int, beside: int = 0) -> None:
-        """Raise `GolowError` for other tokens than so many of each text, and for too many.
+        """Raise `GolowError` for other tokens than this many of each text, and for too many.
         beside: further ones to come."""
         self._require_open()
         if ids.dtype != torch.int64 or ids.device != self.device:

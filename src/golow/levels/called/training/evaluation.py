@@ -1,4 +1,4 @@
-"""The module in ``eval()`` with the weights of a training, by plans of inference."""
+"""The module in ``eval()`` with the weights of a training run, by plans of inference."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Loaded(NamedTuple):
 
 class OptimizerMemory:
     """State of the optimizer for each parameter in the plans' memory. steps: how many updates were
-    asked for; those that a loss scale skips count here."""
+    requested; those that a loss scale skips count here."""
 
     def __init__(self, settings: Settings, state: StepState, level: str) -> None:
         self._settings, self._state, self._level = settings, state, level

@@ -61,7 +61,7 @@ class CalledStep(TorchProgram):
         return losses.tolist()
 
     def save(self, file: Path) -> None:
-        """Write the state of the training."""
+        """Write the state of the training run."""
         step, saved = self._built, self._saved
         save_file(dict([*saved.weights(step), *saved.kept(step), *saved.scaler(step)]), file)
 

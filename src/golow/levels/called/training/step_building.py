@@ -1,4 +1,4 @@
-"""Builds a training step: tried in PyTorch, captured, lowered, built, and held against PyTorch."""
+"""Builds a training step: tried in PyTorch, captured, lowered, built, and compared with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the plans of the ranks of a training: all must exchange the same."""
+"""Compares the plans of the ranks of a training run: all must exchange the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATION = AllReduce.op().removeprefix(PREFIX)
 
 
 class Exchanges:
-    """The exchanges of a training whose ranks build their first plans together, and may build
+    """The exchanges of a training run whose ranks build their first plans together, and may build
     others, such as those of further batch sizes, alone. meeting: of the ranks, if there are any."""
 
     def __init__(self, meeting: Meeting | None) -> None:

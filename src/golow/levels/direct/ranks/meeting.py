@@ -129,8 +129,8 @@ class FolderMeeting(Meeting):
 
 
 def meeting_of_worker(ranks: int) -> Meeting | None:
-    """Return the meeting that this worker was told of; None for a training of one rank. Raises
-    `GolowError` unless it is of so many ranks."""
+    """Return the meeting that this worker was told of; None for a training run of one rank. Raises
+    `GolowError` unless it is of this many ranks."""
     if ranks == 1:
         return None
     place = Place.of_worker()

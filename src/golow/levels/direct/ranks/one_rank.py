@@ -1,4 +1,4 @@
-"""A worker's plan as one rank of a training, or as all of it."""
+"""A worker's plan as one rank of a training run, or as all of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from golow.records.workload import Workload
 
 
 class OneRank:
-    """meeting: of the ranks, if several train together, each in a worker of its own; all of them
-    get the same requests."""
+    """meeting: of the ranks, if several train together, each in its own worker; all of them get the
+    same requests."""
 
     workload: Workload
     execution: Any

@@ -1,7 +1,7 @@
 """The mean of arrays over the ranks of one host, in memory that they share.
 
-Every rank writes its arrays into a slot of its own, adds up one part of all slots in the order of
-the ranks, and reads the whole result: the same bits on every rank.
+Every rank writes its arrays into its own slot, adds up one part of all slots in the order of the
+ranks, and reads the whole result: the same bits on every rank.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class KeptBuffers:
         return SharedState({KEPT: Region(0)} if moved else {}, moved)
 
     def clear(self, gpu: Gpu) -> None:
-        """Set all of it to zero, behind what was enqueued."""
+        """Set all of it to zero, after what was enqueued."""
         for region in self._regions.values():
             gpu.fill(region.address, region.size)
         gpu.synchronize()
