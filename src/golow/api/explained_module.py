@@ -16,8 +16,8 @@ from golow.storage.cache import open_cache
 class ExplainedModule(CompiledModule):
     """A module whose plan runs in this process, with separate weights.
 
-    Call it as the module: tensors in, tensors out. A weight that is changed in the module
-    afterwards does not change it; `load_state_dict` does.
+    Call it as the module: tensors in, tensors out. Later changes to the module's weights do not
+    affect it; `load_state_dict` does.
     """
 
     def roof(
