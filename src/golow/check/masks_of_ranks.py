@@ -1,4 +1,4 @@
-"""Verify that the ranks of a training run drop their own elements.
+"""Verify that the ranks of a training run drop different elements.
 
 With random layers the loss of a step cannot be predicted, but where ranks drop the same elements,
 equal samples have equal losses. So every rank is given rank 0's samples, and runs some steps.

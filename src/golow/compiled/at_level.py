@@ -29,7 +29,7 @@ from golow.workload.trial import require_device
 
 Made = TypeVar("Made", bound=CompiledModule)
 PLANS = ("called", "emitted", "autotune", "called-autotune")
-"""Variants of direct levels for which the result is the plan itself; ``tune`` selects autotuning."""
+"""Variants of direct levels whose result is the plan itself; ``tune`` selects autotuning."""
 
 
 def compile_at_level(

@@ -1,4 +1,4 @@
-"""The parent's side of the protocol: what can be asked of a worker."""
+"""The parent's side of the protocol: the requests to a worker."""
 
 from __future__ import annotations
 
@@ -89,14 +89,13 @@ class Worker(Conversation):
         self._busy_then: tuple[int | None, int] = (None, 0)
 
     def wake(self, mode: Mode) -> None:
-        """Import what loading a workload of that mode needs; `load` waits until that is done."""
+        """Import the modules needed to load a workload of that mode; `load` waits for this."""
         with contextlib.suppress(OSError):  # it has died: `load` reports how
             self.lines.write(line({"do": "wake", "mode": mode}))
         self.waiting = True
 
     def import_all(self, mode: Mode) -> float:
-        """Import the same modules and wait until it is done: seconds since the process was
-        started."""
+        """Import the same modules and wait; returns the seconds since the process was started."""
         self.wake(mode)
         self.read("wake", self.limits.load)
         return time.perf_counter() - self.started
@@ -385,7 +384,7 @@ class Worker(Conversation):
         return report
 
     def _require_choices(self) -> None:
-        """Raise `Unsupported` unless every alternative is in effect: what was not set is not
+        """Raise `Unsupported` unless every alternative is in effect, so that no other setting is
         measured."""
         found = self.choices([choice for choice, _ in self._choices.values()])
         for name, (choice, value) in self._choices.items():

@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 class Departure(Record, frozen=True, kw_only=True):
-    """Where a level's free text leaves the baseline's.
+    """Where a level's free text departs from the baseline's.
 
     text: of the batch, from 0. token: of those generated, from 0. error: by how much logits must be
     off to explain both choices. explained: whether rounding explains that much.
@@ -40,10 +40,10 @@ class TextRun(Record, frozen=True, kw_only=True):
 
     check: of the logits after forced tokens. texts: the free run's tokens, [batch][count]. written:
     the first of them as text, after the user's prompt; empty for drawn prompts. replayed: tokens
-    that the reference judged, free and timed ones together; worst: the largest error of logits that
-    one of them needs, in the unit of logits. ratio, first_ratio: time of a token, and up to the
-    first one, over that of the first level. figures: ``start`` (s, from the start of the process
-    until it can begin a text), ``resident``, ``resident_peak`` and ``device`` (B),
+    that the reference checked, free and timed ones together; worst: the largest error of logits
+    that one of them needs, in the unit of logits. ratio, first_ratio: time of a token, and up to
+    the first one, over that of the first level. figures: ``start`` (s, from the start of the
+    process until it can begin a text), ``resident``, ``resident_peak`` and ``device`` (B),
     ``package_energy`` and ``gpu_energy`` (J per token of all texts). blocks: raw; of each the first
     time is that up to the first token, the others those of the later tokens.
     """
@@ -101,8 +101,8 @@ class TextCase(Record, frozen=True, kw_only=True):
 
 
 class Generation(Record, frozen=True, kw_only=True):
-    """Texts of one model at every level. prompt: the tokens that the user gave; empty if they are
-    drawn. read_rate: bytes per second of a plain read of the machine's memory."""
+    """Texts of one model at every level. prompt: the user's tokens; empty if they are drawn.
+    read_rate: bytes per second of a plain read of the machine's memory."""
 
     format_version: int
     id: str

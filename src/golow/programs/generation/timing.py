@@ -32,7 +32,7 @@ CONTENDED_FACTOR = 4
 
 @dataclass
 class Entrant:
-    """A level in the race: what `clean_block` asks for, and all that the level made."""
+    """A level in the race: the interface of `clean_block`, and all texts of the level."""
 
     worker: TextWorker
     tokens: int
@@ -84,8 +84,8 @@ def race_texts(
 ) -> Race:
     """Let the levels generate in turn until the time of a token is known within the target.
 
-    Each block's first time is that up to the first token. The first entrant is the baseline. A
-    KeyboardInterrupt ends the race with all complete rounds; ``stopped_because`` tells it.
+    Each block's first time is the time to the first token. The first entrant is the baseline. A
+    KeyboardInterrupt ends the race with all complete rounds, and ``stopped_because`` states it.
     """
     started = time.monotonic()
     order = random.Random(seed)  # noqa: S311 - an order of rounds, not a secret

@@ -39,8 +39,8 @@ Answers = list[tuple[int, bytes]]
 
 
 class Place(NamedTuple):
-    """Material that all levels of a load test share. lengths: of the samples, if they differ.
-    command: of a level's process. powercap: where the system's counters of energy are."""
+    """Data that all levels of a load test share. lengths: of the samples, if they differ. command:
+    of a level's process. powercap: where the system's counters of energy are."""
 
     bundle: Bundle
     folder: Path
@@ -128,7 +128,7 @@ class LevelUnderLoad:
         self.build = time.monotonic() - began
 
     def run(self, asked: Run) -> tuple[LoadRun, Answers]:
-        """Run LoadGen once; returns the run, and the answers that are to be judged."""
+        """Run LoadGen once; returns the run, and the answers to check."""
         self._served.ask({"do": "begin"}, self.place.limits.memory)
         folder = self.place.folder / f"run{next(self.numbers)}"
         folder.mkdir()
@@ -157,7 +157,7 @@ class LevelUnderLoad:
         return msgspec.structs.replace(found, checked=len(answers)), answers
 
     def memory(self) -> tuple[Quantity, ...]:
-        """Bytes of its process: before the load, and the most under it."""
+        """Bytes of its process: before the load, and the maximum under it."""
         sizes = {"resident": self.resident, "resident_peak": self.resident_peak}
         return tuple(Quantity(name=n, unit="B", value=size) for n, size in sizes.items() if size)
 
@@ -266,8 +266,8 @@ def _from_first(served: Served) -> tuple[ServedBatch, ...]:
 
 
 def _parts(latencies: Sequence[int], served: Served) -> list[tuple[int, int]]:
-    """Where the time of each request went: nanoseconds in the queue, and outside both the queue and
-    the level."""
+    """Time of each request in nanoseconds: in the queue, and outside both the queue and the
+    level."""
     rows = zip(latencies, served.waits, served.runs, strict=False)
     return [(wait, latency - wait - run) for latency, wait, run in rows if run >= 0]
 

@@ -1,7 +1,7 @@
-"""A load test as a whole: build and prove each level, then load them in turn.
+"""A load test as a whole: build and check each level, then test them in turn.
 
-`load_test` reads as the table of contents. Ctrl-C keeps what was measured. A failure of a level is
-recorded as its result, and the others continue.
+`load_test` reads as the table of contents. Ctrl-C keeps the partial results. A failure of a level
+is recorded as its result, and the others continue.
 """
 
 from __future__ import annotations
@@ -45,10 +45,8 @@ NO_ENERGY = "no run was long enough, or the counters (NVML, RAPL) cannot be read
 
 
 def load_test(request: Request, settings: LoadSettings, observer: Observer) -> LoadTest:
-    """Load the levels and record what each one holds.
-
-    After Ctrl-C the record has what was measured. Raises `GolowError` for errors that the caller
-    can fix.
+    """Test the levels and record the results of each. After Ctrl-C the record has the partial
+    results. Raises `GolowError` for errors that the caller can fix.
     """
     plan = plan_of(settings, request.seed)
     names = [] if plan.url and settings.levels is None else _names(settings.levels, request)
@@ -120,7 +118,7 @@ def recorded(
 
 
 def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
-    """Prove the levels, then load them in turn; true if Ctrl-C came."""
+    """Check the levels, then test them in turn; true after Ctrl-C."""
     try:
         _build(levels, observer)
         for number, level in enumerate(levels, 1):
@@ -164,8 +162,8 @@ def _sized(request: Request, plan: LoadPlan) -> Request:
 
 
 def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
-    """The levels to load, by their own names. Raises `GolowError` for one that is not handed over,
-    or if none can run here."""
+    """The levels to load, by their own names. Raises `GolowError` for one that `golow.compile` does
+    not support, or if none can run here."""
     if request.mode != "infer":
         raise GolowError("a load test runs inference", 'use mode="infer".')
     where = request.mode, request.device
@@ -190,7 +188,7 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
 
 
 def _runs(name: str, device: Device) -> bool:
-    """True for a default level that golow hands over and that can run here."""
+    """True for a default level that `golow.compile` supports and that can run here."""
     available = ladder.choose(name, "infer", device).level.probe_on(device).available
     return is_callable(name, device) and available
 

@@ -1,5 +1,5 @@
-"""The samples that requests name: the rows of the workload's batches, all of one size or, as texts,
-each cut to its own length."""
+"""The samples that requests refer to: the rows of the workload's batches, all of one size or, as
+texts, each cut to its own length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The order of a load test: levels take turns, so that a machine that changes changes for all."""
+"""The order of a load test: levels take turns, so that changes of the machine affect all of
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class _TooShort(Exception):
 
 
 class Turns:
-    """Runs of all levels that are right, in random order in each round."""
+    """Runs of all correct levels, in random order in each round."""
 
     def __init__(self, levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> None:
         self._levels, self._plan, self._observer = levels, plan, observer

@@ -1,4 +1,4 @@
-"""Batches of one size, for what is compiled or exported for one."""
+"""Batches of one size, for models that are compiled or exported for one size."""
 
 from __future__ import annotations
 
