@@ -8,7 +8,7 @@ root mean square:
     the root mean square of the sizes
 
 Where terms cancel, a result is smaller than what was added. An operation that does not pass is
-computed again with each number that it read moved by about a rounding, and how far each element
+computed again with each number that it read perturbed by about a rounding, and how far each element
 moves takes the place of its size. A product in float32 may also be off by some roundings of the sum
 of all terms without their signs: a library may add tens of thousands of them one after the other,
 and what it has in between may be larger than each term and the result. An element that jumps (a
@@ -290,7 +290,7 @@ def _all_jump(
 
 
 def _moved(value: StepValue, rounded: _Rounded, draws: int) -> Iterator[Tensor]:
-    """The value from inputs that are moved by about a rounding."""
+    """The value from inputs that are perturbed by about a rounding."""
     generator = torch.Generator().manual_seed(0)
 
     def moved(tensor: Tensor) -> Tensor:

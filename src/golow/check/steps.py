@@ -1,5 +1,5 @@
-"""Checks the operations of a direct level's plan one by one, with the values that its worker hands
-over."""
+"""Checks the operations of a direct level's plan one by one, with the values that its worker
+returns."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Verify that the results of timed iterations are those of a level that was proved.
+"""Verify that timed iterations do the work that was checked. The check covers a level's answers to
+`outputs`; the race trusts its answers to `time`. This file ties the two together. Every block of a
+race carries a challenge: values, chosen at random by the parent, that are written into the inputs
+before each iteration. The level answers with one number for the result of each iteration, a
+commitment. Eager gets the same challenge in the same round, so its numbers state what the level's
+must be, within what the check allows. A level that computes nothing, or only a part, or repeats
+stored results, cannot know these numbers.
 
-The check looks at what a level answers to `outputs`; the race believes what it answers to `time`.
-This file ties the two together. Every block of a race carries a challenge: values, chosen at random
-by the parent, that are written into the inputs before each iteration. The level answers with one
-number for the result of each iteration, a commitment. Eager gets the same challenge in the same
-round, so its numbers state what the level's must be, within what the check allows. A level that
-computes nothing, or only a part, or repeats stored results, cannot know these numbers.
-
-Two questions are asked. Is each number eager's, but for rounding (`Verifier.judge`)? And over the
-whole race: do the numbers move with the marks as eager's do (`Verifier.unmoved`)? The second also
-answers in low precision, where rounding may hide the effect of a single mark.
+Two tests follow: is each number eager's up to rounding (`Verifier.judge`), and over the whole race,
+do the numbers respond to the marks as eager's do (`Verifier.unmoved`)? The second also works in low
+precision, where rounding may hide the effect of a single mark.
 """
 
 from __future__ import annotations
@@ -307,7 +306,7 @@ class Moves:
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
 
     def add(self, batch: int, own: float, other: float) -> None:
-        """Take note of a result on that batch, and of eager's."""
+        """Record a result on that batch, and of eager's."""
         self._found[batch].append((own, other))
 
     def refute(self) -> str:

@@ -70,7 +70,7 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 def is_restless(environment: Mapping[str, str]) -> bool:
     """True if a worker's threads keep cores busy while it has nothing to do, with these variables
-    beside golow's own."""
+    besides golow's own."""
     policy = environment.get("OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY", ""))
     return policy.strip().lower() == "active"
 

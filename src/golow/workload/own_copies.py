@@ -1,7 +1,7 @@
 """Models that change their inputs in place, or assign buffers anew: each pass works on copies.
 
 A level that ran such a model as it is would find a changed batch in its second iteration, and a
-graph would read the buffer of the first one for ever. So the model is given a copy of such an input
+graph would read the buffer of the first one forever. So the model is given a copy of such an input
 and of such a buffer, and the buffer's new content is written where the old one was.
 """
 

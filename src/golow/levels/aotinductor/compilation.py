@@ -47,7 +47,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
         package_path=str(package),
         inductor_configs={
             "compile_threads": workload.threads,
-            # Compiling the headers first pays for who compiles many packages.
+            # Compiling the headers first pays off only for programs that compile many packages.
             "aot_inductor.precompile_headers": False,
         },
     )

@@ -365,7 +365,7 @@ def _writable(label: str, item: Any) -> Tensor:
     if isinstance(item, Tensor):
         return item
     with suppress(BufferError, RuntimeError, TypeError):
-        # PyTorch also gives a tensor over an array of NumPy's that is read-only.
+        # PyTorch also gives a tensor over a NumPy array that is read-only.
         if not getattr(item, "__array_interface__", {"data": (0, False)})["data"][1]:
             return from_dlpack(item)
     raise GolowError(

@@ -35,7 +35,7 @@ class LentOutputs:
         return self._held[size]
 
     def close(self) -> None:
-        """Give the memory back, but for what the caller still has."""
+        """Release the memory, but for what the caller still has."""
         self._held.clear()
 
 

@@ -41,7 +41,7 @@ class SharedMemory(Protocol):
     bytes: int
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
 
 
 class Target(Protocol):

@@ -67,7 +67,7 @@ class AuditSettings:
 def audit(request: Request, settings: AuditSettings, observer: AuditObserver) -> Audit:
     """Price the choices at every level.
 
-    After Ctrl-C the audit holds what was measured. Raises `GolowError` for errors that the caller
+    After Ctrl-C the audit has the partial results. Raises `GolowError` for errors that the caller
     can fix. An error in a level, or with an alternative, is recorded as its result.
     """
     _require_sense(settings)

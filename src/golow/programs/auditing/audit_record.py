@@ -93,7 +93,7 @@ class AuditedLevel(Record, frozen=True, kw_only=True):
 class Audit(Record, frozen=True, kw_only=True):
     """The choices of several levels on one workload.
 
-    created: time of the record, ISO 8601. interrupted: by Ctrl-C; what was measured before is here.
+    created: time of the record, ISO 8601. interrupted: by Ctrl-C; the partial results are kept.
     """
 
     id: str

@@ -40,7 +40,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
-MUCH_FASTER = 0.1  # of eager's time; who needs less is compared with the machine's peak
+MUCH_FASTER = 0.1  # of eager's time; a level that needs less is compared with the machine's peak
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
 
 
@@ -48,7 +48,7 @@ class Raced(NamedTuple):
     """Result of one call of `Bench.race`.
 
     entrants: every level, the baseline first; their workers have ended. races: one for each group
-    of levels that memory had room for. interrupted: by Ctrl-C; what was measured before is there.
+    of levels that memory had room for. interrupted: by Ctrl-C; the partial results are kept.
     """
 
     entrants: Sequence[Entrant]

@@ -50,8 +50,8 @@ class RoofSettings:
 def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     """Compare the level with eager, time its steps, and set each against the machine's roof.
 
-    Raises `GolowError` for what the caller can fix: a level without a plan, one that does not match
-    or cannot run here, and a peak that cannot be measured.
+    Raises `GolowError` for errors that the caller can fix: a level without a plan, one that does
+    not match or cannot run here, and a peak that cannot be measured.
     """
     if settings.gpu:
         return _published_roof(request, settings, observer)

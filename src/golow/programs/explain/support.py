@@ -46,7 +46,7 @@ def support(
 
     levels: names, or None for all levels of the mode and device. device: None for the one on which
     each level runs. Neither a GPU nor the levels' libraries are needed: the model is built, tried
-    and captured on the CPU. Raises `GolowError` for what the caller can fix.
+    and captured on the CPU. Raises `GolowError` for errors that the caller can fix.
     """
     chosen = _chosen(levels, request.mode, device)
     main = device or chosen[0].devices[0]

@@ -33,7 +33,7 @@ def life_cycle(
     """Measure the lives of the levels that matched in the comparison of the same request.
 
     Raises `GolowError` for settings that make no sense. An error in a level is recorded as its
-    result. After Ctrl-C the record holds what was measured, and reports it.
+    result. After Ctrl-C the record has the partial results, and reports it.
     """
     require_rounds(settings.rounds)
     found = LifeCycle(

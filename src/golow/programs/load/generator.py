@@ -217,7 +217,7 @@ def main() -> None:
 
     def end(found: GeneratorReport) -> NoReturn:
         tell({"ok": True, **msgspec.to_builtins(found)})
-        os._exit(0)  # LoadGen's threads may wait for answers for ever
+        os._exit(0)  # LoadGen's threads may wait for answers forever
 
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=GeneratorRequest)
     try:

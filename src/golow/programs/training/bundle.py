@@ -75,7 +75,7 @@ class TrainingBundles:
         return self._starts[initialisation, seed]
 
     def moved(self, initialisation: str, seed: int) -> Path:
-        """The state of that start, moved by a few roundings of the working precision."""
+        """The state of that start, perturbed by a few roundings of the working precision."""
         _, weights = self._weights(initialisation, seed)
         working, generator = working_rounding(self.train), torch.Generator().manual_seed(0)
         return self._state("moved", moved_weights(weights, self.workload, working, generator))

@@ -59,7 +59,7 @@ def heading(record: Quantization) -> str:
 
 
 def described(record: Quantization) -> Iterator[str]:
-    """Yield the facts about the quantised network, a line each."""
+    """Yield the facts about the quantised network, one line each."""
     yield network_text(record.network)
     if record.quantized_bytes:
         before, after = bytes_text(record.original_bytes), bytes_text(record.quantized_bytes)

@@ -73,7 +73,7 @@ def require_sense(request: TextRequest) -> None:
 
 
 def require_sampling(sampling: Sampling) -> None:
-    """Raise `GolowError` for settings without sense."""
+    """Raise `GolowError` for invalid settings."""
     if not 0 <= sampling.temperature < float("inf"):
         raise GolowError(
             f"--temperature {sampling.temperature:g} is not a temperature",

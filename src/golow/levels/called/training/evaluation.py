@@ -45,7 +45,7 @@ class Evaluation:
         return self._plans[size](*given, **named)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         for plan in self._plans.values():
             plan.close()
         self._plans.clear()

@@ -70,7 +70,7 @@ class OnGpu:
         )
 
     def exchange(self, meeting: Meeting, gpu: Gpu) -> Ranks:
-        """Return the ranks, who exchange gradients by NCCL."""
+        """Return the ranks, which exchange gradients by NCCL."""
         from golow.levels.direct.cudnn.bindings.nccl import Communicator
 
         return Communicator(meeting, gpu)

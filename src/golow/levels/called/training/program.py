@@ -47,7 +47,7 @@ class CalledStep(TorchProgram):
     # ------------------------------------------------------------ requests that differ
 
     def allocated_peak(self) -> int:
-        """Bytes that a step needs beside weights and what the optimizer keeps."""
+        """Bytes that a step needs besides weights and what the optimizer keeps."""
         return self._built.memory()["iteration"]
 
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:

@@ -108,7 +108,7 @@ class StepTarget(Protocol):
         inputs: Sequence[Tensor],
         targets: Sequence[Tensor],
     ) -> StepPlan:
-        """Build the plan of a lowered graph. constants: beside weights. inputs, targets: like
+        """Build the plan of a lowered graph. constants: besides weights. inputs, targets: like
         those of a batch."""
 
     def wait(self) -> None:

@@ -38,5 +38,5 @@ class KeptBuffers:
         gpu.synchronize()
 
     def close(self) -> None:
-        """Give the memory back. No plan may run any more."""
+        """Release the memory. No plan may run any more."""
         self._regions.clear()
