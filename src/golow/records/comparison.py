@@ -49,12 +49,12 @@ class TensorError(Record, frozen=True, kw_only=True):
 
 
 class Located(Record, frozen=True, kw_only=True):
-    """Where the results of a level begin to be off.
+    """The first wrong operation of a level.
 
     operation: of the captured graph; empty if every value is right once it is returned, so that the
-    fault is in how operations behind ``after`` are joined. value: the name of its result. layer:
-    the path of the layer. after: the last value before it that is right. error, limit: shares of
-    the value's size. builds: how often the level was built to find out.
+    fault is in a fusion of operations that follow ``after``. value: the name of its result. layer:
+    the path of the layer. after: the last right value before it. error, limit: shares of the
+    value's size. builds: number of builds of the level for this search.
     """
 
     operation: str = ""
@@ -67,23 +67,23 @@ class Located(Record, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """It as a sentence."""
-        behind = f" behind {self.after}" if self.after else ""
+        """Describe it in a sentence."""
+        after = f" after {self.after}" if self.after else ""
         if not self.operation:
-            return f"every value is right if it is also an output: the fault is in a fusion{behind}"
-        where = f" of layer {self.layer}" if self.layer else " in the model's own forward"
+            return f"every value is right if it is also an output: the fault is in a fusion{after}"
+        where = f" of layer {self.layer}" if self.layer else " in the model's forward pass"
         return (
-            f"first off at {self.operation}{where}{behind}: {self.value} by {self.error:.2g} of "
-            f"its size, where {self.limit:.1g} would be rounding"
+            f"first wrong at {self.operation}{where}{after}: {self.value} is off by "
+            f"{self.error:.2g} of its size; rounding explains {self.limit:.1g}"
         )
 
 
 class StepError(Record, frozen=True, kw_only=True):
-    """How far one operation's result is from what float64 makes of what the operation read.
+    """Distance of one operation's result from the float64 result for the same operands.
 
     value: its name in the level's graph. layer: the path of the layer. share: of what one
-    operation's rounding explains; above 1 it is wrong. hard: what is hard about the values that the
-    operation was given instead of its own; empty if they are its own.
+    operation's rounding explains; above 1 it is wrong. hard: why the values that replaced its
+    operands are hard; empty if none did.
     """
 
     value: str
@@ -94,7 +94,7 @@ class StepError(Record, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """It as a sentence."""
+        """Describe it in a sentence."""
         where = f" of layer {self.layer}" if self.layer else ""
         operation = self.operation.removeprefix("golow.")
         given = f", given {self.hard}," if self.hard else ""
@@ -105,7 +105,7 @@ class StepError(Record, frozen=True, kw_only=True):
 class StepsCheck(Record, frozen=True, kw_only=True):
     """Every operation of a level's plan against float64, from what the operation itself read.
 
-    count: results that were judged. failed: how many are wrong; wrong: the first of them,
+    count: checked results. failed: how many are wrong; wrong: the first of them,
     in the order in which they run. worst: the largest share of a limit.
     """
 
@@ -116,7 +116,7 @@ class StepsCheck(Record, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """It as a sentence."""
+        """Describe it in a sentence."""
         if self.wrong:
             return f"{self.wrong[0].words}, the first of {self.failed} of {self.count} results"
         most = f": the largest error is {self.worst.share:.0%} of its limit" if self.worst else ""
