@@ -70,7 +70,7 @@ class _Recorder:
 
 
 class _Replay:
-    """Gives what was drawn, in the order of the draws."""
+    """Returns the recorded draws, in their order."""
 
     def __init__(self, draws: Sequence[Tensor]) -> None:
         self._draws = draws

@@ -134,8 +134,7 @@ def prepare_for_absent(request: Request) -> Prepared:
 
 
 def _notes(workload: Workload) -> Iterator[str]:
-    """For the record: what every level does because of how the module runs, and what it leaves
-    out."""
+    """Notes for the record about how every level runs the module, and what it omits."""
     if workload.phase:
         yield (
             f"one {workload.phase} step, whose cache is not kept: golow generate times whole texts"

@@ -1,5 +1,5 @@
 """The command that runs a recorded workload again, with something changed. Importing this imports
-no torch, which a report needs only for what is unusual."""
+no torch, which a report rarely needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Measures the life cycle of a workload: lives of every level that a comparison found right, with a
-cold and a warm cache, and changes of the batch size.
-
-`life_cycle` reads as the table of contents. Ctrl-C keeps what was measured.
+"""Measures the life cycle of a workload: lives of every level that matched in a comparison, with a
+cold and a warm cache, and changes of the batch size. `life_cycle` reads as the table of contents.
+Ctrl-C keeps the partial results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The images of the test part that a level got wrong, those that it was surest of first."""
+"""The test images that a level misclassified, those that it was surest of first."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class RunFolder:
                 write_whole(self.path / "best.safetensors", data)
 
     def write_mistakes(self, mistakes: Mistakes) -> None:
-        """Write what the best epoch got wrong."""
+        """Write the mistakes of the best epoch."""
         with self._writing():
             write_whole(self.path / "mistakes.json", encode(mistakes))
 
