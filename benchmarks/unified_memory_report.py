@@ -143,7 +143,7 @@ def markdown(found: Measured) -> str:
         f"{_rounds(found)} rounds. In brackets: the time relative to copies from pinned memory; "
         "its 95% interval is in the CSV. Figure: bytes over time, bands are 95% intervals."
     )
-    parts = [textwrap.fill(said, 118), f"![bytes a second over the size]({FIGURE})"]
+    parts = [textwrap.fill(said, 118), f"![bytes per second over the size]({FIGURE})"]
     for passes in sorted({line.cell.passes for line in every}):
         rows = [line for line in every if line.cell.passes == passes]
         parts += [f"### {_title(passes)}", _times(rows)]
@@ -221,7 +221,7 @@ def write_figure(found: Measured, folder: Path) -> list[Path]:
 
 @drawing()
 def figure_of(found: Measured) -> Figure:
-    """Bytes a second over the size, a panel for each kernel, bands from low to high."""
+    """Bytes per second over the size, a panel for each kernel, bands from low to high."""
     every = lines(found)
     kernels = sorted({line.cell.passes for line in every})
     figure, axes = panels(len(kernels), (3.6, 3.0), "size of the data (MiB)", "GB/s")
@@ -256,7 +256,7 @@ def _draw(panel: Axes, way: str, rows: list[Line]) -> Line2D:
 
 
 def _rate(line: Line, seconds: float) -> float:
-    """Gigabytes a second."""
+    """Gigabytes per second."""
     return line.cell.bytes / seconds / 1e9
 
 

@@ -1,4 +1,4 @@
-"""What levels are held against: no more of it is made than a verdict needs, and at a rate at which
+"""What levels are compared with: no more of it is made than a verdict needs, and at a rate at which
 rounding decides nothing."""
 
 from __future__ import annotations

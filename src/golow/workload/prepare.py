@@ -123,8 +123,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
 
 
 def prepare_for_absent(request: Request) -> Prepared:
-    """Prepare the workload for a device that need not be here: the model is built and tried on the
-    CPU. Raises `GolowError` as `prepare` does."""
+    """Prepare the workload for a device that may be missing here: the model is built and tried on
+    the CPU. Raises `GolowError` as `prepare` does."""
     require_precision(request.device, request.precision)
     prepared = prepare(replace(request, device="cpu", precision="default"))
     workload = msgspec.structs.replace(

@@ -37,7 +37,8 @@ from golow.workload.request import Request
 class RoofSettings:
     """level: one that has a plan. measure: whether to time the steps. time_limit: of the race
     before that, in seconds. cache: folder for builds; golow's own by default. turn: among those
-    that share a GPU. gpu: the name of one that need not be here; then nothing is measured."""
+    that share a GPU. gpu: the name of a known GPU that may be missing here; then nothing is
+    measured."""
 
     level: str
     measure: bool = True

@@ -33,7 +33,7 @@ def blocks_of(found: Profile) -> Iterator[Block]:
     )
     most = max(dot.seconds / level.seconds for level in levels for dot in level.dots)
     lines = [*_roof(found.peak, levels), *(_dots(level, most) for level in levels)]
-    title, up = "Roofline: operations per second over operations per byte", "operations a second"
+    title, up = "Roofline: operations per second over operations per byte", "operations per second"
     shown = blocks.chart(title, "operations per byte (FLOP/B)", up, lines, from_zero=False)
     yield {**shown, "logAcross": True, "logUp": True}
     yield _table(levels)

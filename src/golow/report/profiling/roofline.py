@@ -146,7 +146,7 @@ def _name_axes(panel: Axes) -> None:
     """With ticks such as 10 and 100 GFLOP/s."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    panel.set(xlabel="operations per byte (FLOP/B)", ylabel="operations a second")
+    panel.set(xlabel="operations per byte (FLOP/B)", ylabel="operations per second")
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(LogLocator(10))
         axis.set_minor_formatter(NullFormatter())

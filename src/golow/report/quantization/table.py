@@ -1,5 +1,5 @@
 """A quantisation as text: what was quantised, and three statements that are kept apart. Whether the
-program is right, how far the network moved, and what that costs in the task."""
+program is right, how far the network moved, and how much accuracy it loses."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
 
 
 def ranking_lines(ranking: Ranking) -> Iterator[str]:
-    """Yield what keeping each of the first layers brings back, and the proposal."""
+    """Yield the gain of keeping each of the first layers in float32, and the proposal."""
     distance = {"divergence": "Kullback-Leibler divergence", "error": "relative error"}
     yield (
         f"over {ranking.samples:,} samples of {ranking.data}, {distance[ranking.measure]} to the "
