@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOTICE_SECONDS = 2.0  # after the expected end of a request, until the delay is reported
 BUSY_SECONDS = 20.0  # after a request that should have ended, until the reason is reported
 LOOK_SECONDS = 1.0  # between looks at a process whose answer is late
-MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is given up
+MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is abandoned
 
 
 class AwaitedAnswer:

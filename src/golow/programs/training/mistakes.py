@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 from golow.programs.training.training_record import Mistake, Mistakes
 
 MOST = 12
-"""Pictures that are kept: enough to see what kind they are."""
+"""Images that are kept: enough to see what kind they are."""
 LONGEST_SIDE = 48
 """Pixels of a kept image's longer side; what is larger is made smaller by a whole number."""
 

@@ -24,8 +24,8 @@ class TrainingRequest:
     that `golow data list` shows, or ``folder:PATH``. levels: names; None means the default levels.
     workers: commands of the user's own levels, by name. seeds: each decides the initial weights and
     the order of the samples. batch: by default 128, or all samples if there are fewer. resolution:
-    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow's,
-    or ``own``; None means the model's default. threads: of every level; None means one per physical
+    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow, or
+    ``own``; None means the model's default. threads: of every level; None means one per physical
     core. data_root: folder of the data set's files; None means golow's own folder. allow_differs:
     also train levels that fail the check. pretrained and download: as in
     `golow.workload.request.Request`.

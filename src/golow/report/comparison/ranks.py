@@ -19,7 +19,7 @@ def ranks_text(comparison: Comparison) -> str:
 
 
 def spread_of(run: Run) -> float | None:
-    """By which share the median of the slowest rank's iterations is above the fastest's; None
+    """Share by which the median of the slowest rank's iterations is above the fastest's; None
     without times by rank."""
     by_rank = zip(*(block.rank_ns for block in used_blocks(run) if block.rank_ns), strict=True)
     medians = [median(ns for block in rank for ns in block) for rank in by_rank]

@@ -1,4 +1,4 @@
-"""The figure of a generation: time of a token over the tokens before it, a line a level, with the
+"""The figure of a generation: time of a token over the tokens before it, a line per level, with the
 roof of the memory below."""
 
 from __future__ import annotations

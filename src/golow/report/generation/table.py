@@ -1,4 +1,4 @@
-"""A generation as tables of 80 columns at most: a row per level, a table a batch size; then the
+"""A generation as tables of 80 columns at most: a row per level, a table per batch size; then the
 texts and what a reader must know."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The figures of a load test: latency over rate with a line a level, and how each level behaved at
-the highest rate that it bore: its latencies, its batches, and its queue over time."""
+"""The figures of a load test: latency over rate with a line per level, and how each level behaved
+at the highest rate that it sustained: its latencies, its batches, and its queue over time."""
 
 from __future__ import annotations
 

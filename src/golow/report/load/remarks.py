@@ -1,4 +1,4 @@
-"""Remarks on a load test: what a reader must know of its figures."""
+"""Remarks on a load test: facts that a reader must know about its figures."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _load(found: LoadTest) -> Iterator[Block]:
 
 
 def _curve(found: LoadTest, share: float) -> Iterator[Block]:
-    """Latency over rate, a line a level."""
+    """Latency over rate, a line per level."""
     lines = []
     for level in found.levels:
         drawn: list[Point] = points(level, share)

@@ -1,5 +1,5 @@
-"""The roofline of a profile: a dot a layer, phase and level below the ceilings of the machine, and
-the same in numbers."""
+"""The roofline of a profile: a dot per layer, phase and level below the ceilings of the machine,
+and the same in numbers."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _most_confused(found: Training, run: TrainingRun, epoch: Epoch) -> Block:
 
 
 def _mistakes(found: Training) -> Iterator[Block]:
-    """Pictures that each level took for another class after its best epoch."""
+    """Images that each level took for another class after its best epoch."""
     made = []
     for level in found.plan.levels:
         best = series.best_run(series.runs_of(found, level))

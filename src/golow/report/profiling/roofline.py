@@ -1,4 +1,4 @@
-"""The roofline as a figure: a dot a layer, phase and level, below the ceilings of the machine."""
+"""The roofline as a figure: a dot per layer, phase and level, below the ceilings of the machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def roofline_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
 
 @drawing()
 def roofline_figure(profile: Profile) -> Figure:
-    """Operations per second over operations a byte, both on logarithmic axes. A dot's area grows
+    """Operations per second over operations per byte, both on logarithmic axes. A dot's area grows
     with its share of the level's time; one of the backward pass is hollow."""
     found = [level for level in rooflines(profile) if level.dots]
     figure = new_figure(WIDTH, HEIGHT)

@@ -32,8 +32,8 @@ from golow.workload.bundle import Bundle
 
 class CalledStep(TorchProgram):
     """The step as `golow.compile_step` returns it, on float32 in every precision. The module stays
-    as the bundle has it. tune: whether a GPU's engines are chosen by timing them when it is built;
-    a CPU's layouts are."""
+    as in the bundle. tune: whether a GPU's engines are chosen by timing them when it is built; a
+    CPU's layouts are."""
 
     builds_on_first_iteration = True
     indivisible = "a compiled step is one call, which is not timed in parts"
