@@ -142,7 +142,7 @@ def _device_of_first(example: Any) -> torch.device:
 
 @contextmanager
 def roomy() -> Iterator[None]:
-    """Turn running out of memory into an error of golow."""
+    """Turn running out of memory into a `GolowError`."""
     try:
         yield
     except MemoryError as error:
