@@ -3,6 +3,7 @@
 # make test-rest      the slow tests
 # make test-long      whole networks, and all examples of the tests that draw them
 # make test-all       all three
+# make test-gpu       what needs an NVIDIA GPU; elsewhere all of it is skipped
 # make docs           the documentation as a site in site/; a broken link ends it
 # make figures        figures, tables, report pages and screenshots of the docs again, from their stored records
 # make wheel          the package as one file in dist/
@@ -12,7 +13,7 @@ BIN    := $(VENV)/bin
 # Most of the time one core imports torch: two tests at a time.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal --durations 20
 
-.PHONY: demo test test-rest test-long test-all lint types docs figures wheel clean
+.PHONY: demo test test-rest test-long test-all test-gpu lint types docs figures wheel clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +31,10 @@ test-rest: $(VENV)/.installed
 
 test-long: $(VENV)/.installed
 	$(PYTEST) -m "whole_network or hypothesis" --hypothesis-profile many
+
+# One test at a time: two would share the memory and the clock of one GPU.
+test-gpu: $(VENV)/.installed
+	$(BIN)/pytest -m gpu --durations 20
 
 # One after the other, even under `make -j`: they would measure on the same cores.
 test-all:

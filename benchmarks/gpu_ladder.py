@@ -130,9 +130,9 @@ def order(comparison: Comparison) -> tuple[str, str, int, int]:
 def table(comparisons: list[Comparison]) -> list[str]:
     """A row a point: eager, the best other level, ours, the ratios and the memory."""
     rows = [
-        "| | eager ms | best other | ms | cudnn ms | best / cudnn | eager / cudnn | images/s "
-        "| cudnn MiB / eager's |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| point | eager ms | best other | ms | cudnn ms | best / cudnn | eager / cudnn | images/s "
+        "| cudnn MiB | eager MiB | cudnn / eager, memory |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for comparison in comparisons:
         workload = comparison.workload
@@ -142,12 +142,12 @@ def table(comparisons: list[Comparison]) -> list[str]:
         timed, ours = times(comparison), runs.get(OURS)
         if ours is None or ours.time is None or not timed:
             reason = ours.check.reason if ours else "did not take part"
-            rows.append(f"| {name} | cudnn: {reason} | | | | | | | |")
+            rows.append(f"| {name} | cudnn: {reason} | | | | | | | | | |")
             continue
         best = min(timed, key=timed.__getitem__)
         rows.append(
             f"| {name} | {timed['eager'] * 1e3:.3g} | {best} | {timed[best] * 1e3:.3g} "
-            f"| {ours.time.value * 1e3:.3g} | **{timed[best] / ours.time.value:.2f}** "
+            f"| {ours.time.value * 1e3:.3g} | {timed[best] / ours.time.value:.2f} "
             f"| {timed['eager'] / ours.time.value:.2f} | {workload.batch / ours.time.value:,.0f} "
             f"| {memory(ours, runs['eager'])} |"
         )
@@ -179,11 +179,11 @@ def times(comparison: Comparison) -> dict[str, float]:
 
 
 def memory(ours: Run, eager: Run) -> str:
-    """Device memory of both processes, as NVML counts it."""
+    """Cells of the device memory of both processes, as NVML counts it, and of their ratio."""
     found = [run.quantity("device_used") or run.quantity("device_added") for run in (ours, eager)]
     if found[0] is None or found[1] is None:
-        return "-"
-    return f"{found[0] / 2**20:.0f} / {found[1] / 2**20:.0f} = {found[0] / found[1]:.2f}"
+        return "- | - | -"
+    return f"{found[0] / 2**20:.0f} | {found[1] / 2**20:.0f} | {found[0] / found[1]:.2f}"
 
 
 if __name__ == "__main__":

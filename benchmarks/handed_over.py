@@ -109,7 +109,9 @@ def main() -> int:
     text = "\n".join([*page([load(file.parent) for file in files]), ""])
     print(text)
     if options.page:
-        options.page.write_text(put_into(options.page.read_text(), "calls", text))
+        options.page.write_text(
+            put_into(options.page.read_text(), f"calls, {options.device}", text)
+        )
     return 0
 
 
@@ -248,7 +250,7 @@ def lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
         mark = "" if row.meets(device) else " (over the bar)"
         yield (
             f"| {row.name} | {row.worker_ns / 1e3:.1f} | {row.called_ns / 1e3:.1f} "
-            f"| {row.added:+.1f}{mark} | {spelled(row.cost)} | {row.rival} {spelled(row.gain)} |"
+            f"| {row.added:+.1f}{mark} | {spelled(row.cost)} | {row.rival} | {spelled(row.gain)} |"
         )
 
 
@@ -264,8 +266,11 @@ def page(comparisons: Sequence[Comparison]) -> Iterator[str]:
     where = ", ".join(machine.gpu or (f"{machine.cpu_model}, {first.workload.threads} threads",))
     yield f"{where}; batches as given; microseconds an iteration."
     yield ""
-    yield "| network | worker's | called | a call adds | called / worker | best rival / called |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| network | worker's | called | a call adds | called / worker | best rival "
+        "| best rival / called |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     yield from lines(comparisons)
     gains = [row.gain.value for row in rows(comparisons) if row.gain is not None]
     if gains:

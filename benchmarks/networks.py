@@ -2,7 +2,7 @@
 
     python benchmarks/networks.py --device cuda                     # hours; may be stopped
     python benchmarks/networks.py --threads 2 --models resnet18,vit_b_16 --modes infer
-    python benchmarks/networks.py --show --out runs/networks --page docs/results/networks.md
+    python benchmarks/networks.py --show --modes infer --page docs/results/networks.md
 
 A point is a network, a mode, a precision and a batch. On a GPU: inference of 1, 8 and 64 images, of
 texts 1x128 and 8x512, and training steps of 8 and 32 samples, in tf32 and bf16. On a CPU: 1 and 8
@@ -11,7 +11,7 @@ first, then all are timed in turn. A finished point is a folder in --out and one
 standard output; a point that has its folder is not run again, one that failed is tried again. With
 --budget no point begins after so many seconds; with --turns several runs share one GPU: they
 prepare side by side, and each race has the GPU to itself while it is timed. --show prints the
-tables of all records in --out; --page also puts them between the marks of a page,
+tables of all records in --out of these --modes; --page also puts them between the marks of a page,
 ``<!-- networks: begin -->`` and ``<!-- networks: end -->``.
 """
 
@@ -85,11 +85,13 @@ def main() -> int:
     options = arguments()
     if not options.show:
         return run(options)
-    found = sorted(options.out.glob("*/*/comparison.json"))
-    if not found:
-        print(f"{options.out} has no records", file=sys.stderr)
+    files = sorted(options.out.glob("*/*/comparison.json"))
+    rows = [
+        row(found) for file in files if (found := load(file.parent)).workload.mode in options.modes
+    ]
+    if not rows:
+        print(f"{options.out} has no records of {', '.join(options.modes)}", file=sys.stderr)
         return 2
-    rows = [row(load(file.parent)) for file in found]
     text = "\n".join(tables(rows, OURS[rows[0].device]))
     print(text)
     if options.page:

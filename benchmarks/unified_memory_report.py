@@ -137,19 +137,24 @@ def _row(line: Line) -> dict[str, object]:
 
 def markdown(found: Measured) -> str:
     """The page's part: a table for each kernel, one of page faults, and what was left out."""
-    every = lines(found)
     said = (
         f"{found.gpu}, driver {found.driver}, {found.processor}, {found.date}. Medians of "
         f"{_rounds(found)} rounds. In brackets: the time relative to copies from pinned memory; "
         "its 95% interval is in the CSV. Figure: bytes over time, bands are 95% intervals."
     )
     parts = [textwrap.fill(said, 118), f"![bytes per second over the size]({FIGURE})"]
+    parts.append(tables(lines(found), found.no_traffic))
+    parts += [f"Left out: {text}." for text in found.left_out]
+    return "\n\n".join(parts) + "\n"
+
+
+def tables(every: list[Line], no_traffic: str = "") -> str:
+    """A table for each kernel, and one of page faults."""
+    parts = []
     for passes in sorted({line.cell.passes for line in every}):
         rows = [line for line in every if line.cell.passes == passes]
         parts += [f"### {_title(passes)}", _times(rows)]
-    parts.append(_traffic(every, found.no_traffic))
-    parts += [f"Left out: {text}." for text in found.left_out]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _traffic(every, no_traffic)])
 
 
 def _title(passes: int) -> str:

@@ -1,15 +1,17 @@
-"""Writes the tables of studies into their pages of ``docs/results``, from the rows beside them.
+"""Writes the tables of figures into the pages of ``docs/results``, from the figures in the project:
+the rows of two studies, and the records of `stored_tables`.
 
 PYTHONPATH=benchmarks python docs/generate_tables.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 from generate_figures import RESULTS, precision_rows
 from generate_report_levental2020 import rows as levental2020_rows
+from stored_tables import markdown as table
+from stored_tables import pages, stored
 
 from golow.report.study.rows import StudyRow
 from page_part import put_into
@@ -43,12 +45,6 @@ def ratio_text(row: StudyRow | None, eager: StudyRow | None) -> str:
     if row.ratio is None:
         return f"{row.sample_time / eager.sample_time:.2f}, one round"
     return f"{row.ratio:.2f}"
-
-
-def table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    """In Markdown."""
-    lines = [f"| {' | '.join(line)} |".replace("|  |", "| |") for line in (titles, *rows)]
-    return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
 
 
 # ---------------------------------------------------------------- the paper's grid
@@ -121,19 +117,28 @@ def precision_part(mode: str) -> str:
     return "\n\n".join(f"{said}\n\n{made}" for said, made in parts.items())
 
 
-PAGES = {"levental2020.md": levental2020_part, "precision.md": precision_part}
+# ---------------------------------------------------------------- pages
+
+STUDIES = {"levental2020": levental2020_part, "precision": precision_part}
 
 
-def written(page: Path, part: Callable[[str], str]) -> str:
+def parts(page: str) -> dict[str, str]:
+    """The generated parts of a page by their marks."""
+    if page in STUDIES:
+        return {mode: STUDIES[page](mode) for mode in MODES}
+    return {name: stored_table.markdown() for name, stored_table in stored(page).items()}
+
+
+def written(page: str) -> str:
     """The page with its tables."""
-    text = page.read_text()
-    for mode in MODES:
-        text = put_into(text, mode, part(mode))
+    text = (RESULTS / f"{page}.md").read_text()
+    for name, part in parts(page).items():
+        text = put_into(text, name, part)
     return text
 
 
 if __name__ == "__main__":
-    for name, part in PAGES.items():
-        page = RESULTS / name
-        page.write_text(written(page, part))
-        print(page)
+    for page in [*STUDIES, *pages()]:
+        file = RESULTS / f"{page}.md"
+        file.write_text(written(page))
+        print(file)

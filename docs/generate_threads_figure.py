@@ -1,14 +1,14 @@
-"""Draws the report's table of threads, on a CPU and on a GPU, from ``docs/results/threads.md``.
+"""Draws the epochs of `threads.json` in ``docs/results/records``, on a CPU and on a GPU.
 
 python docs/generate_threads_figure.py
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from stored_tables import RECORDS, Table, stored
 
 from golow.report.style import Caption, caption, drawing, legend_of, look, panels, save_figure
 
@@ -16,30 +16,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-PAGE = Path(__file__).parent / "results" / "threads.md"
 REPORT = "the report"
-COLUMNS = ("CPU, 1 thread", "CPU, all threads", "GPU, 1 thread", "GPU, all threads")
+FIGURES = RECORDS.parent / "figures"
 
 
-def rows(text: str) -> Iterator[tuple[str, list[float]]]:
-    """The first table's rows: the name, and four times in seconds. Raises ValueError for a page
-    whose first table has other columns."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    header, _, *rest = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-    if tuple(header[1:]) != COLUMNS:
-        raise ValueError(f"{PAGE.name} does not begin with the table of {', '.join(COLUMNS)}")
-    for name, *cells in rest:
-        if not re.fullmatch(r"[\d.*]+", "".join(cells)):
-            return  # the next table
-        yield name, [float(cell.replace("*", "")) for cell in cells]
+def rows(epochs: Table) -> Iterator[tuple[str, list[float]]]:
+    """The rows of the table: the name, and four times in seconds: CPU, 1 thread and all threads,
+    then the GPU's."""
+    for name, *cells in epochs.rows:
+        yield name, [float(cell[0] if isinstance(cell, list) else cell) for cell in cells]
 
 
 @drawing()
-def figure_of(text: str) -> Figure:
+def figure_of(epochs: Table) -> Figure:
     """A panel for the CPU and one for the GPU: a line from one thread to all for each row."""
     figure, axes = panels(2, (3.2, 3.0), "CPU threads", "seconds an epoch")
     handles: list[Line2D] = []
-    for name, seconds in rows(text):
+    for name, seconds in rows(epochs):
         colour, marker, _ = look(name.partition(",")[0])
         style = "--" if name == REPORT else "-"
         for panel, part in zip(axes, (seconds[:2], seconds[2:]), strict=True):
@@ -60,5 +53,5 @@ def figure_of(text: str) -> Figure:
 
 
 if __name__ == "__main__":
-    drawn = figure_of(PAGE.read_text())
-    print(*save_figure(drawn, PAGE.parent / "figures", "threads-epoch", ("svg",)), sep="\n")
+    drawn = figure_of(stored("threads")["epochs"])
+    print(*save_figure(drawn, FIGURES, "threads-epoch", ("svg",)), sep="\n")

@@ -144,6 +144,17 @@ def test_one_of_a_few_contended_blocks_may_stall() -> None:
     assert "processor time" in two_clocks.refute_busy(clean, 1)
 
 
+def test_a_few_contended_blocks_of_several_threads_are_judged_with_a_margin() -> None:
+    """A race of two seconds on busy cores: eager's times were 84% of what its threads used, one of
+    which had waited actively while the other one had no core."""
+    few = busy(1.0, 2 / 0.8, count=400)
+    assert two_clocks.refute_busy(few[:1], 2) == ""
+    assert "processor time" in two_clocks.refute_busy(busy(1.0, 2 / 0.5, count=400)[:1], 2)
+    assert "processor time" in two_clocks.refute_busy(few * 2, 2), "enough blocks"
+    clean = [msgspec.structs.replace(block, contended=False) for block in few[:1]]
+    assert "processor time" in two_clocks.refute_busy(clean, 2)
+
+
 def unlike(short: float, count: int = 400, waits: int = 40) -> list[Block]:
     """Blocks of one thread whose iterations use 15 ms each, of which they report so much, but for a
     tenth, which waited for a core for ten times as long."""

@@ -63,6 +63,8 @@ def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     text = page.read_text()
     assert shown.stdout.strip() in text
     assert "| lenet5 | 1x28 | " in text
+    other = ended("--show", "--out", str(out), "--modes", "train")
+    assert (other.returncode, other.stderr) == (2, f"{out} has no records of train\n")
 
 
 @pytest.mark.slow
@@ -165,8 +167,10 @@ def test_tables_go_between_the_marks_of_their_page() -> None:
     ("name", "page"),
     [
         ("networks", "networks"),
+        ("networks", "networks_training"),
         ("networks", "networks_cpu"),
-        ("calls", "handed_over"),
+        ("calls, cpu", "handed_over"),
+        ("calls, cuda", "handed_over"),
         ("cpu", "cpu"),
         ("roofs", "roofs"),
         ("points", "h200"),

@@ -3,10 +3,13 @@ made of a record."""
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,14 +18,17 @@ from hypothesis import strategies as st
 import unified_memory as benchmark
 import unified_memory_report as report
 from golow.levels.gpu import has_gpu
+from golow.records.comparison import Quantity, Ratio
 from golow.records.errors import GolowError
 from golow.records.record import encode
 from page_part import put_into
 from support.direct.kernel_compilation import assert_compile
+from support.places import DOCS
 from unified_memory import MIB, Data, fitting, measure, sizes_of
-from unified_memory_report import BASELINE, WAYS, Cell, Measured, Traffic
+from unified_memory_report import BASELINE, WAYS, Cell, Line, Measured, Traffic
 
 SCRIPT = Path(benchmark.__file__)
+PAGE = DOCS / "results" / "memory.md"
 MARKED = """# Memory
 
 <!-- unified memory: begin -->
@@ -195,8 +201,34 @@ def test_what_is_no_record_and_no_page_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_results_has_its_marks() -> None:
-    page = SCRIPT.parents[1] / "docs" / "results" / "memory.md"
-    assert "the tables" in put_into(page.read_text(), report.MARKS, "the tables")
+    assert "the tables" in put_into(PAGE.read_text(), report.MARKS, "the tables")
+
+
+def stored_lines() -> Iterator[Line]:
+    """The statistics of the CSV file beside the page."""
+    with PAGE.with_suffix(".csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            traffic = {
+                "gpu_faults": row["gpu_fault_groups"],
+                "cpu_faults": row["cpu_faults"],
+                "to_device": row["bytes_to_device"],
+                "to_host": row["bytes_to_host"],
+            }
+            cell = {
+                **{name: row[name] for name in ("way", "passes", "bytes")},
+                "seconds": (),
+                "kernel_seconds": (),
+                "traffic": traffic if row["cpu_faults"] else None,
+            }
+            time = Quantity(name="time", unit="s", value=float(row["seconds"]))
+            ends = [float(row[name] or 0) for name in ("ratio", "ratio_low", "ratio_high")]
+            against = Ratio(value=ends[0], low=ends[1], high=ends[2], word="same")
+            read = msgspec.convert(cell, Cell, strict=False)
+            yield Line(read, time, 0.0, against if row["ratio"] else None)
+
+
+def test_the_tables_of_the_page_are_those_of_the_stored_figures() -> None:
+    assert report.tables(list(stored_lines())) in PAGE.read_text()
 
 
 # ---------------------------------------------------------------- the GPU

@@ -51,6 +51,10 @@ LEAST_BUSY_SHARE = 0.85
 """Least share of processor time not allowed for that the times of all threads must cover. It is
 closer to one than `LEAST_SHARE`, since nothing that other programs do adds to it."""
 
+LEAST_FEW_SHARE = 0.6
+"""Least share for several threads in fewer than `LEAST_BLOCKS` blocks that are all contended: while
+one thread waits for a core between two iterations, the others busy-wait."""
+
 BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
 """Factor of the processor time allowed around iterations, and its bound, since it takes longer on
 busy cores; and so many seconds for each further thread, which may wait actively for a while."""
@@ -142,6 +146,8 @@ def refute_busy(
     usual = min(_seconds_around(baseline, threads), MOST_AROUND_SECONDS)
     around = max(usual, BUSY_FACTOR * AROUND_SECONDS)
     share, least = busy_share(blocks, threads, around), LEAST_BUSY_SHARE
+    if threads > 1 and _are_few_contended(_with_busy_time(blocks)):
+        least = LEAST_FEW_SHARE
     if threads == 1 and (share is None or share >= least):
         share = median_share(blocks, around)
         least *= min(1.0, median_share(baseline, around) or 1.0)
@@ -203,7 +209,11 @@ def _without_worst(
 
 def _fewest_left_out(known: Sequence[Block]) -> int:
     """One of a few blocks that are all contended: see `busy_share`."""
-    return int(1 < len(known) < LEAST_BLOCKS and all(block.contended for block in known))
+    return int(len(known) > 1 and _are_few_contended(known))
+
+
+def _are_few_contended(known: Sequence[Block]) -> bool:
+    return len(known) < LEAST_BLOCKS and all(block.contended for block in known)
 
 
 def _share(found: Sequence[tuple[float, float]]) -> float | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
 from golow.levels.called.batch_axis import batch_of, first_axis
+from golow.levels.called.exact_inputs import ExactInputs
 from golow.levels.called.one_size import by_position
 from golow.levels.called.sizes import Size, ascending, next_size, wanted_batches
 from golow.records.errors import GolowError
@@ -86,8 +87,12 @@ class CallInputs:
         )
 
     @cached_property
-    def _exact(self) -> Mapping[tuple[torch.Size, ...], Size]:
-        return {} if self.changed else {self.shapes(size): size for size in self.sizes}
+    def exact(self) -> ExactInputs:
+        """Return a check of inputs that a plan can read as they are."""
+        dtypes = [form.dtype for form in self.forms]
+        readable = not self.changed and not self.keywords
+        sizes = {self.shapes(size): size for size in self.sizes} if readable else {}
+        return ExactInputs(sizes, dtypes, self.device)
 
     def shapes(self, size: Size) -> tuple[torch.Size, ...]:
         """The shapes of the inputs at that size."""
@@ -95,30 +100,6 @@ class CallInputs:
             torch.Size((size[0], *form.shape[1:]) if form.batched else form.shape)
             for form in self.forms
         )
-
-    def exact(self, given: Sequence[Any]) -> tuple[Size, list[int]] | None:
-        """Return the size of these inputs and their addresses, if a plan can read each as it is: a
-        short way for the common case. None adds nothing."""
-        try:
-            size = self._exact.get(tuple([item.shape for item in given]))
-            if size is None or self.keywords:
-                return None
-            device, addresses = self.device, []
-            for item, form in zip(given, self.forms, strict=True):
-                if (
-                    type(item) is not Tensor
-                    or item.dtype is not form.dtype
-                    or item.device != device
-                    or not item.is_contiguous()
-                    or item.requires_grad
-                    or item.is_neg()
-                    or item.is_conj()
-                ):
-                    return None
-                addresses.append(item.data_ptr())
-        except (AttributeError, RuntimeError):  # no tensor, or one without plain memory
-            return None
-        return size, addresses
 
     @property
     def sizes(self) -> tuple[Size, ...]:

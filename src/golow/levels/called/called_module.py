@@ -54,7 +54,7 @@ class CalledModule(Uncopied):
         self._module, self._weights = parts.module, parts.weights
         self._form = StateForm(parts.module)
         self._contexts: WeakSet[Context] = WeakSet()  # one goes with whoever asked for it
-        self._call: Callable[..., Any] = self.context()
+        self._call: Callable[..., Any] = self.context().__call__  # found once
 
     @property
     def name(self) -> str:

@@ -41,23 +41,24 @@ class Context(Uncopied):
         compiled sizes. borrow: return outputs in memory of this context, which its next call with
         ``borrow`` overwrites. Raises `GolowError` for inputs that do not fit.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):  # by name it takes longer
             raise GolowError(
                 "another thread is calling this context",
                 "give each thread its own context: f.context().",
             )
         try:
             known = None if named else self._inputs.exact(given)
-            if known is None or known[0] not in self._running or self._forks != len(forks):
+            run = None if known is None else self._running.get(known[0])
+            if known is None or run is None or self._forks != len(forks):
                 return self._call(given, named, out, borrow)
             size, addresses = known
             if out is not None:
                 outputs = self._outputs.given(out, size)
                 require_apart(spans(given), spans(outputs))
-                self._running[size](addresses, [item.data_ptr() for item in outputs])
+                run(addresses, [item.data_ptr() for item in outputs])
                 return out
             outputs = self._lent.lend(size) if borrow else self._outputs.new(size)
-            self._running[size](addresses, [item.data_ptr() for item in outputs])
+            run(addresses, [item.data_ptr() for item in outputs])
             return self._outputs.whole(outputs)
         finally:
             self._lock.release()

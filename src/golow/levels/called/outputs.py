@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from golow.levels.called.call_inputs import is_plain
 from golow.levels.called.sizes import Size
 from golow.lower.capture.module_outputs import Structure, flattened
 from golow.records.errors import GolowError
+
+SMALL = 1 << 16  # bytes
 
 
 class Outputs:
@@ -33,9 +36,9 @@ class Outputs:
             size: [(tuple(item.shape), item.dtype) for item in items]
             for size, items in forms.items()
         }
-        # Tensors of one element, repeated: `empty_like` takes half the time of `empty`.
+        # `empty_like` takes half the time of `empty`.
         self._like = {
-            size: [torch.empty((), dtype=d, device=device).expand(shape) for shape, d in items]
+            size: [_prototype(shape, dtype, device) for shape, dtype in items]
             for size, items in self.forms.items()
         }
 
@@ -86,3 +89,11 @@ class Outputs:
                 found[place] = found[place].narrow(axis, 0, real)
         # Row-major, as what eager returns: callers use .view() on it.
         return [item.contiguous() for item in found]
+
+
+def _prototype(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor like an output. A large one is one element, repeated, which `empty_like` takes a
+    third longer for."""
+    if math.prod(shape) * dtype.itemsize <= SMALL:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty((), dtype=dtype, device=device).expand(shape)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -116,6 +119,26 @@ def test_layouts_of_a_busy_moment_serve_one_comparison(
     (folder / BUILT).write_text("{}")  # as the parent writes it
     assert folder_of(subject_of(Bundle(bundle), folder.parents[1])) == folder
     assert [file.name for file in folder.iterdir()] == [GRAPH]
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.5), (0.5, 0.2)])
+def test_of_two_busy_moments_the_cleaner_one_counts(
+    shares: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no third one: a machine may be busy for hours."""
+    tries = list(shares)
+
+    @contextmanager
+    def waiting() -> Iterator[list[float]]:
+        yield [tries.pop(0)]
+
+    def in_turn(*_: object) -> dict[str, list[np.ndarray]]:
+        return {"any": [np.array([1.0 if tries else 2.0])]}
+
+    monkeypatch.setattr(tuning, "_waiting", waiting)
+    monkeypatch.setattr(tuning, "_in_turn", in_turn)
+    seconds, clean = tuning._measure(lambda _: None, {"any": {}}, 1)  # type: ignore[arg-type,return-value]
+    assert (seconds["any"].tolist(), clean) == ([1.0 + shares.index(min(shares))], False)
 
 
 # ---------------------------------------------------------------- memory

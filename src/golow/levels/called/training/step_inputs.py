@@ -52,7 +52,7 @@ class StepInputs(CallInputs):
     def learn(self, rows: int) -> None:
         """Know this size from now on."""
         self.batches = (*self.batches, rows)
-        vars(self).pop("_exact", None)
+        vars(self).pop("exact", None)
 
     def listed(self, batch: Sequence[Any]) -> list[Any]:
         """The tensors of a call in their order. Raises `GolowError` for too few or too many."""

@@ -202,7 +202,8 @@ class RunningPlan:
         if at != self._at:
             self._point(at)
             self._at = at
-        self._copy_in(at)
+        if self._copy_in is not None:
+            self._copy_in(at)
         self.run()
         for k, copy in self._copies:
             copy(outputs[k])

@@ -155,28 +155,30 @@ class Execution:
         """Return what lets iterations read inputs, and write given outputs, at the addresses that
         it is given, one for each tensor. Arrays there are row-major and stay until the iteration is
         over. None stands for an input that the graph does not read."""
-        ends: list[tuple[list[Any], list[tuple[Any, int, int]]]] = []
-        for tensor in tensors:
-            if tensor is None:
-                ends.append(([], []))
-                continue
-            memories = [(memory.handle, offset) for memory, offset in self._of_given[tensor.buffer]]
-            ends.append((memories, self._pointers_to_given[tensor.buffer]))
+        memories, pointers = list[tuple[int, Any, int]](), list[tuple[int, Any, int, int]]()
+        for place, tensor in enumerate(tensors):
+            if tensor is not None:
+                for memory, offset in self._of_given[tensor.buffer]:
+                    memories.append((place, memory.handle, offset))
+                for found in self._pointers_to_given[tensor.buffer]:
+                    pointers.append((place, *found))
         point_memory = library().dnnl_memory_set_data_handle
 
         def point(addresses: Sequence[int]) -> None:
-            for (memories, pointers), address in zip(ends, addresses, strict=True):
-                for handle, offset in memories:
-                    if status := point_memory(handle, address + offset):
-                        raise OneDnnError("dnnl_memory_set_data_handle", status)
-                for places, position, offset in pointers:
-                    places[position] = address + offset
+            for place, handle, offset in memories:
+                if status := point_memory(handle, addresses[place] + offset):
+                    raise OneDnnError("dnnl_memory_set_data_handle", status)
+            for place, places, position, offset in pointers:
+                places[position] = addresses[place] + offset
 
         return point
 
-    def copying_in(self, tensors: Sequence[Tensor | None]) -> Callable[[Sequence[int]], None]:
+    def copying_in(
+        self, tensors: Sequence[Tensor | None]
+    ) -> Callable[[Sequence[int]], None] | None:
         """Return what copies those inputs that steps of NumPy's read, from addresses as of
-        `pointing_to`. Each iteration needs it: their content may be another at the same address."""
+        `pointing_to`; None if there are none. Each iteration needs it: their content may be another
+        at the same address."""
         copied = [
             (place, self._inputs[tensor.buffer].address, tensor.bytes)
             for place, tensor in enumerate(tensors)
@@ -187,7 +189,7 @@ class Execution:
             for place, target, size in copied:
                 ctypes.memmove(target, addresses[place], size)
 
-        return copy
+        return copy if copied else None
 
     # ------------------------------------------------------------ tensors in and out
 

@@ -168,7 +168,8 @@ class TrainingPlan:
         if at != self._at:
             self._point(at)
             self._at = at
-        self._copy_in(at)
+        if self._copy_in is not None:
+            self._copy_in(at)
 
 
 def _read(built: Built, wanted: str) -> list[Tensor | None]:
