@@ -39,7 +39,7 @@ MODELS = {
         max_position_embeddings=131072,
     ),
 }  # fmt: skip
-NOMINAL = 4.8e12  # bytes a second of an H200's memory, as its data sheet states
+NOMINAL = 4.8e12  # bytes per second of an H200's memory, as its data sheet states
 RUNS = 30
 
 
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def read_rate() -> float:
-    """Bytes a second of a sum over 8 GiB."""
+    """Bytes per second of a sum over 8 GiB."""
     array = torch.ones(1 << 31, dtype=torch.float32, device="cuda")
     best = min(timed(lambda: array.sum(), 1) for _ in range(10))
     return array.nbytes / best

@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="lenet5")
     parser.add_argument("--level", default="eager")
-    parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
+    parser.add_argument("--rate", type=float, default=200.0, help="requests per second")
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=5.0, help="of a run")
     parser.add_argument("--repeats", type=int, default=3)

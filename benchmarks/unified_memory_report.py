@@ -142,7 +142,7 @@ def markdown(found: Measured) -> str:
         f"{_rounds(found)} rounds. In brackets: the time relative to copies from pinned memory; "
         "its 95% interval is in the CSV. Figure: bytes over time, bands are 95% intervals."
     )
-    parts = [textwrap.fill(said, 118), f"![bytes a second over the size]({FIGURE})"]
+    parts = [textwrap.fill(said, 118), f"![bytes per second over the size]({FIGURE})"]
     parts.append(tables(lines(found), found.no_traffic))
     parts += [f"Left out: {text}." for text in found.left_out]
     return "\n\n".join(parts) + "\n"
@@ -226,7 +226,7 @@ def write_figure(found: Measured, folder: Path) -> list[Path]:
 
 @drawing()
 def figure_of(found: Measured) -> Figure:
-    """Bytes a second over the size, a panel for each kernel, bands from low to high."""
+    """Bytes per second over the size, a panel for each kernel, bands from low to high."""
     every = lines(found)
     kernels = sorted({line.cell.passes for line in every})
     figure, axes = panels(len(kernels), (3.6, 3.0), "size of the data (MiB)", "GB/s")
@@ -261,7 +261,7 @@ def _draw(panel: Axes, way: str, rows: list[Line]) -> Line2D:
 
 
 def _rate(line: Line, seconds: float) -> float:
-    """Gigabytes a second."""
+    """Gigabytes per second."""
     return line.cell.bytes / seconds / 1e9
 
 

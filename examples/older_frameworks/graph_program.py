@@ -1,5 +1,5 @@
 """A worker that runs the captured graph of an image network, operation by operation, in a framework
-of one's own environment. Needs golow's sources and NumPy; no PyTorch.
+in a separate environment. Needs golow's sources and NumPy; no PyTorch.
 
 A framework is a subclass of `GraphExecution`: its functions by ATen's names, and its gradients.
 """

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("forked")
 
 
 class CheckFixture(NamedTuple):
-    """A workload with its standard, and the worker that is held against it."""
+    """A workload with its standard, and the worker that is compared with it."""
 
     standard: Standard
     level: CheckedLevel

@@ -1,4 +1,4 @@
-"""Training in several ranks is held against one process in float64: what no rank may get wrong, and
+"""Training in several ranks is compared with one process in float64: errors of ranks, and
 planted faults, each of which is refused."""
 
 from __future__ import annotations

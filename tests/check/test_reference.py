@@ -1,4 +1,4 @@
-"""What levels are held against: no more of it is made than a verdict needs, and at a rate at which
+"""What levels are compared with: no more of it is made than a verdict needs, and at a rate at which
 rounding decides nothing."""
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def test_who_was_held_against_the_draws_is_told_what_they_hide(tmp_path: Path) -
     print(notes)
     assert found.verdict == "match"
     assert len(notes) == 1
-    assert notes[0].startswith("also judged by 3 moved references: float32 roundings move 0/")
+    assert notes[0].startswith("also judged by 3 perturbed references: float32 roundings move 0/")
 
 
 def test_a_draw_that_is_not_finite_proves_nothing(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_an_error_of_a_zero_output_is_judged_by_how_far_it_moves(tmp_path: Path)
     assert reference.cancels
     strict = check(reference, level)
     assert strict.verdict == "differs"
-    assert "rounding explains nothing of it" in strict.reason
+    assert "rounding explains none of it" in strict.reason
     assert "inf" not in strict.reason
     wider = reference.widened([moved])
     assert recheck(wider, strict).verdict == "match"

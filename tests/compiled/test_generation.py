@@ -286,7 +286,7 @@ REFUSED = {
     "training": (lambda: step().train(), {}, "training mode"),
     "no logits": (lambda: NoLogits(SIZES).eval(), {}, "returns logits"),
     "counts": (lambda: Counting().eval(), {}, "changes its buffer calls"),
-    "no cache": (lambda: Forgetful().eval(), {}, "keeps nothing"),
+    "no cache": (lambda: Forgetful().eval(), {}, "keeps no state"),
     "batch": (step, {"batch": 2}, "batch= does not go with generation="),
     "tune": (step, {"tune": True}, "tune=True does not go with"),
 }
@@ -308,7 +308,7 @@ def test_settings_without_sense_are_refused(generation: golow.Generation) -> Non
         golow.compile(step(), generation=generation, quiet=True)
 
 
-def test_a_module_that_says_something_else_than_its_plan_is_refused() -> None:
+def test_a_module_that_differs_from_its_plan_is_refused() -> None:
     class Drifting(CachedStep):
         calls = 0
 
@@ -317,7 +317,7 @@ def test_a_module_that_says_something_else_than_its_plan_is_refused() -> None:
             return super().forward(tokens, position) * type(self).calls
 
     generation = golow.Generation(longest=LONGEST, batch=2, chunk=1)
-    with pytest.raises(GolowError, match="something else"):
+    with pytest.raises(GolowError, match="do not compute what the module"):
         golow.compile(Drifting(SIZES).eval(), generation=generation, quiet=True)
 
 

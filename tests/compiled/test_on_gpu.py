@@ -384,7 +384,7 @@ def test_without_room_nothing_stays_allocated() -> None:
 def test_a_graph_that_would_keep_an_address_is_not_run(
     module: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would read the first call's input for ever."""
+    """It would read the first call's input forever."""
     from golow.levels.direct.cudnn.bindings import pointed_graph
 
     monkeypatch.setattr(pointed_graph, "_slots", lambda value, spans: iter(()))

@@ -1,4 +1,4 @@
-"""The order of an epoch: a function of seed and epoch alone, and the same for ever."""
+"""The order of an epoch: a function of seed and epoch alone, and the same forever."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def as_dangling_link(file: Path) -> None:
 
 
 def as_pipe(file: Path) -> None:
-    """Reading it would wait for ever."""
+    """Reading it would wait forever."""
     file.unlink()
     os.mkfifo(file)
 

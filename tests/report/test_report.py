@@ -290,7 +290,7 @@ def test_advice_begins_with_what_is_wrong_with_eager() -> None:
     )
     shown = comparison(eager, slow, slower)
     assert advice(shown).startswith(f"Eager itself is wrong: {reason}. Use onednn for inference")
-    assert "the fastest of 2 right levels" in advice(shown)
+    assert "the fastest of 2 correct levels" in advice(shown)
     assert "Stay with eager" not in advice(shown)
     table = printed(shown)
     assert "wrong" in table.split("eager", 1)[1].split("onednn", 1)[0]  # under its ratio of 1

@@ -88,7 +88,7 @@ def test_turns_within_the_own_turn_do_not_wait(tmp_path: Path) -> None:
 
 
 def test_who_wants_to_be_alone_keeps_others_from_coming(tmp_path: Path) -> None:
-    """Else one could wait for ever while others come and go."""
+    """Else one could wait forever while others come and go."""
     first, second, third = (Turn(tmp_path) for _ in range(3))
     order: list[str] = []
 

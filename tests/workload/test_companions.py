@@ -72,4 +72,4 @@ def test_doctor_shows_each_and_the_load(folder: Path, monkeypatch: pytest.Monkey
     assert f"\n  pip install 'torchvision==0.{MINOR + 15}.*'" in output
     assert "timm: 0.1, imports with this torch" in output
     assert "jax: 0.1, imports with this torch" in output
-    assert "load: 1000.0 in the last minute" in output and "others compute here" in output
+    assert "load: 1000.0 in the last minute" in output and "other programs use the CPU" in output

@@ -103,7 +103,7 @@ def test_inputs_changed_in_place_are_known_and_left_as_they_are(
     before = [tensor.clone() for tensor in given]
     found = prepared(kind(), mode, *given)
     assert found.workload.changed_inputs == places
-    assert any("in place: each pass is given a copy" in note for note in found.notes)
+    assert any("in place: at every level each pass gets a copy" in note for note in found.notes)
     for tensor, batch, was in zip(given, found.batches[0].inputs, before, strict=True):
         assert torch.equal(tensor, was)
         assert torch.equal(batch, was)

@@ -128,7 +128,7 @@ def test_layers_without_groups_are_kept() -> None:
     made = quantized(module, "int4-weights", samples_of(), group=32)
     assert [layer.path for layer in made.layers] == ["0", "1"]
     assert {layer.path: layer.reason for layer in made.kept} == {
-        "2": "its 48 inputs are no groups of 32"
+        "2": "its 48 inputs cannot be divided into groups of 32"
     }
     with pytest.raises(GolowError, match="no convolution of images and no linear layer") as raised:
         quantized(nn.Sequential(nn.Conv2d(1, 1, 1)).eval(), "int4-weights", samples_of())
@@ -210,7 +210,7 @@ def test_what_cannot_be_quantised_is_kept_with_its_reason() -> None:
     made = quantized(Kinds().eval(), "int8", samples_of(x))
     assert [layer.path for layer in made.layers] == ["taken"]
     assert {layer.path: layer.reason for layer in made.kept} == {
-        "idle": "the calibration does not reach it",
+        "idle": "it does not run during calibration",
         "line": "a Conv1d; only Conv2d and Linear are quantised",
         "circular": "its padding is circular",
         "attention.out_proj": "a NonDynamicallyQuantizableLinear; only Conv2d and Linear are "
@@ -300,7 +300,7 @@ def test_a_file_of_a_plain_network_is_none(tmp_path: Path) -> None:
 
 def test_a_damaged_rule_is_said(tmp_path: Path) -> None:
     save_file({"x": torch.ones(1)}, tmp_path / "bad.safetensors", {KEY: '{"layers": 3}'})
-    with pytest.raises(GolowError, match="does not say how its network is quantised"):
+    with pytest.raises(GolowError, match="does not state how its network is quantised"):
         read_quantized(tmp_path / "bad.safetensors")
 
 

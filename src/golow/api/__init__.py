@@ -1,4 +1,4 @@
-"""The public API: what Python users call, and what they hold afterwards."""
+"""The public API: functions for Python users, and their results."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class AuditResult(NamedTuple):
     audit: Audit
 
     def table(self) -> None:
-        """Print the choices that differ between levels, the price of each, and how to set what is
-        faster."""
+        """Print the choices that differ between levels, the cost of each, and how to set faster
+        ones."""
         from golow.report.audit.table import render
 
         render(self.audit)
@@ -48,14 +48,14 @@ class AuditResult(NamedTuple):
         return as_html(lambda console: render(self.audit, console))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row an alternative; times in seconds, sizes in bytes. Needs
-        ``pip install golow[pandas]``."""
+        """One row per alternative; times in seconds, sizes in bytes. Needs ``pip install
+        golow[pandas]``."""
         from golow.report.audit.export import rows
 
         return frame(rows(self.audit))
 
     def report(self, file: str | Path) -> Path:
-        """Write one HTML page that shows it all and contains the record."""
+        """Write one HTML page that shows everything and contains the record."""
         from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
@@ -76,7 +76,7 @@ class AuditResult(NamedTuple):
         return write_figures(self.audit, Path(folder))
 
     def level(self, name: str) -> AuditedLevel:
-        """The record of one level; raises KeyError for one that was not audited."""
+        """Return the record of one level; raises KeyError for one that was not audited."""
         for level in self.audit.levels:
             if level.level == name:
                 return level
@@ -84,7 +84,7 @@ class AuditResult(NamedTuple):
 
 
 class AuditInterrupted(KeyboardInterrupt):
-    """Ctrl-C came; ``result`` holds what had been measured by then."""
+    """Raised after Ctrl-C; ``result`` has the partial results."""
 
     def __init__(self, result: AuditResult) -> None:
         super().__init__("interrupted")
@@ -110,16 +110,14 @@ def audit(
     observer: AuditObserver | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> AuditResult:
-    """Try, at each level, every alternative to what is chosen by default, and state what it brings.
+    """Try every alternative to the default settings at each level, and measure its effect.
 
-    The workload and levels are those of `compare`; the levels' variants are choices here. quick:
-    only the likeliest choices. best: also search the best combination of what makes a level faster,
-    and race it against the defaults from the beginning. seconds: of a race for each of its
-    entrants.
+    Workload and levels are as in `compare`; the levels' variants count as choices. quick: try only
+    the likeliest choices. best: also search for the best combination of faster choices, and race it
+    against the defaults in new processes. seconds: race time per entrant.
 
-    Raises `GolowError` for errors that the caller can fix, `AuditInterrupted` (with what was
-    measured) on
-    Ctrl-C. What goes wrong at a level, or with an alternative, is its result.
+    Raises `GolowError` for errors that the caller can fix, and `AuditInterrupted` with partial
+    results on Ctrl-C. A failure of a level or an alternative is recorded as its result.
     """
     from golow.programs.auditing.audit import AuditSettings
     from golow.programs.auditing.audit import audit as run
@@ -149,5 +147,6 @@ def audit(
 
 
 def load_audit(place: str | Path) -> AuditResult:
-    """The audit in a folder that ``golow audit`` wrote. Raises `GolowError` for any other."""
+    """Load the audit in a folder that ``golow audit`` wrote. Raises `GolowError` for any other
+    folder."""
     return AuditResult(store.load(Path(place)))

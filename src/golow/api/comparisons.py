@@ -1,7 +1,6 @@
-"""Comparisons as Python users call them, and the choices behind them.
-
-The programs return plain records. Only this package and the commands join them with reports, and
-import what a call needs when it is called: PyTorch is not needed to read a record.
+"""Comparisons for Python users, and the choices behind them. The programs return plain records;
+only this package and the commands combine them with reports. Imports happen in the call that needs
+them, so that reading a record does not need PyTorch.
 """
 
 from __future__ import annotations
@@ -46,12 +45,13 @@ if TYPE_CHECKING:
 
 
 class LifeResult(NamedTuple):
-    """The life cycle of `compare` with ``life=True``: the record, and ways to look at it."""
+    """Life cycle measured by `compare` with ``life=True``: the record, and methods to show it."""
 
     cycle: LifeCycle
 
     def table(self) -> None:
-        """Print the stages, the level to use for so many iterations, and what was tried."""
+        """Print the stages, the level to use for each number of iterations, and the shortcuts
+        tried."""
         from golow.report.life.table import render
 
         render(self.cycle)
@@ -73,16 +73,17 @@ class LifeResult(NamedTuple):
         return write_figures(self.cycle, Path(folder))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a life; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        """One row per life; times in seconds, sizes in bytes. Needs ``pip install
+        golow[pandas]``."""
         from golow.report.life.export import life_rows
 
         return frame(life_rows(self.cycle))
 
 
 class Result(NamedTuple):
-    """Result of `compare`: the record, with methods to print, save and use it. life: if it was
-    asked for. request: what was compared; None for a record that was loaded. quantization: how far
-    the network is from the original, if `compare` quantised it."""
+    """Result of `compare`: the record, with methods to print, save and use it. life: the life
+    cycle, if it was measured. request: the request that was compared; None for a loaded record.
+    quantization: the distance of the network from the original, if `compare` quantised it."""
 
     comparison: Comparison
     life: LifeResult | None = None
@@ -111,11 +112,12 @@ class Result(NamedTuple):
         return document(self.comparison, "html") + "".join(parts)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        """One row per level; times in seconds, sizes in bytes. Needs ``pip install
+        golow[pandas]``."""
         return frame(store.to_rows(self.comparison))
 
     def report(self, file: str | Path) -> Path:
-        """Write one HTML page that shows it all and contains the record."""
+        """Write one HTML page that shows everything and contains the record."""
         from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
@@ -147,10 +149,10 @@ class Result(NamedTuple):
         """Return the module at the recommended level as a callable, as `golow.compile` does, with
         the precision and the threads of the comparison.
 
-        model, inputs: what to compile instead of what was compared. A record that was loaded needs
-        them, unless its model is one that golow builds by its name. level: another one that
-        matched. Raises `GolowError` for a level that did not match, was not compared or is not
-        handed over, and for a comparison of training steps.
+        model, inputs: compile these instead of those compared. A loaded record needs them, unless
+        golow can build its model by name. level: another level that matched. Raises `GolowError`
+        for a level that did not match, was not compared or cannot be called from Python, and for a
+        comparison of training steps.
         """
         from golow.api.handing_over import compile_result
 
@@ -166,7 +168,7 @@ class Result(NamedTuple):
         )
 
     def run(self, level: str) -> Run:
-        """The record of one level; raises KeyError for one that did not take part."""
+        """Return the record of one level; raises KeyError for one that did not take part."""
         for run in self.comparison.runs:
             if run.level == level:
                 return run
@@ -174,7 +176,7 @@ class Result(NamedTuple):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came; ``result`` holds what had been measured by then."""
+    """Raised after Ctrl-C; ``result`` has the partial results."""
 
     def __init__(self, result: Result) -> None:
         super().__init__("interrupted")
@@ -210,32 +212,31 @@ def compare(
     observer: Observer | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> Result:
-    """Run the model at every level, prove that they agree, measure what each costs.
+    """Run the model at every level, prove that the levels agree, and measure what each costs.
 
     model: a name of the zoo, ``hf:NAME``, ``timm:NAME``, ``file.py:Name``, ``package.module:name``,
     ``file.pt2`` or a module. example_inputs: a tensor, a tuple of tensors or a mapping of them by
     the names of the forward pass, with the batch dimension first, for models that do not take
-    images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them, all that
-    can run here unless given. workers: commands of your own that speak the protocol, by name.
-    interval: relative width to which each ratio's 95% interval is narrowed, within time_limit
-    seconds of racing, or twice that where five rounds take longer. threads: of every level; one a
-    physical core unless given, of ranks each its share. ranks: processes that train together, each
-    on a batch of its own; on a GPU one each. pretrained, download, phase: as `--pretrained`,
-    `--download` and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of
-    every level; a GPU is ``cuda``. precision ``int8``, ``int8-weights`` and ``int4-weights``
-    quantise the network first, as `quantize` does, with samples of the data set ``calibrate``; the
-    levels then are compared with the quantised network. cold: empty the GPU's L2 before each timed
-    iteration. locate: where a level differs, find the first operation whose result is off.
-    by_layer: after the race, time each level step by step too. brief: for one of many comparisons;
-    energy on a GPU is taken over less time, copies to it are not looked at. life: afterwards,
-    measure the life cycle of every level that matches, in so many rounds; life_cold: also from
-    empty caches, which builds everything again. turn: where several comparisons share a GPU, this
-    one's place among them. quiet: show no progress; observer: is told of it instead.
+    images; ``targets`` likewise for the loss. levels: names that `golow levels` lists; by default
+    all that can run here. workers: commands of your own worker programs, by name. interval: target
+    width of each ratio's 95% interval, relative to the ratio. time_limit: seconds of racing, or up
+    to twice that if five rounds take longer. threads: per level; by default one per physical core,
+    and for each rank its share. ranks: number of processes that train together, each on its own
+    batch, and on its own GPU. pretrained, download, phase: as `--pretrained`, `--download` and
+    `--phase` of the command, for ``hf:`` and ``timm:``. device: ``cpu`` or ``cuda``. precision: of
+    every level; ``int8``, ``int8-weights`` and ``int4-weights`` quantise the network first, as
+    `quantize` does, with samples of the data set ``calibrate``; the levels are then compared with
+    the quantised network. cold: empty the GPU's L2 before each timed iteration. locate: if a level
+    differs, find the first operation whose result is off. by_layer: also time each level step by
+    step after the race. brief: for one of many comparisons: measures a GPU's energy over less time
+    and omits copies. life: also measure the life cycle of every level that matches, in life_rounds
+    rounds; life_cold: also with empty caches, which builds everything again. turn: place of this
+    comparison among several that share a GPU. quiet: show no progress. observer: receives progress
+    events instead.
 
-    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if that came after the
-    race,
-    `Interrupted` (with what was measured) on Ctrl-C. What goes wrong in a level is that level's
-    result.
+    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if such an error
+    occurs after the race, and `Interrupted` with partial results on Ctrl-C. A failure of a level is
+    recorded as its result.
     """
     from golow.programs.comparison.compare import compare as run
     from golow.programs.comparison.settings import ComparisonSettings
@@ -297,7 +298,7 @@ def compare(
 
 
 def _share_of_cores(ranks: int) -> int:
-    """The threads of each rank: one a physical core of its share."""
+    """Return the threads of each rank: one per physical core of its share."""
     several = isinstance(ranks, int) and ranks > 1  # other values are refused later
     return max(1, default_threads() // ranks) if several else default_threads()
 
@@ -317,7 +318,7 @@ def choices(
 
 def load(place: str | Path) -> Result:
     """Load the result of `compare` from the folder of a record or its ``comparison.json``; older
-    formats are brought up. It has the life cycle if there is one.
+    formats are upgraded. The result has the life cycle if there is one.
 
     Raises `GolowError` for a folder without a comparison.
     """
@@ -330,7 +331,7 @@ def load(place: str | Path) -> Result:
 
 
 def load_life(place: str | Path) -> LifeResult:
-    """The life cycle in the folder of a comparison, or in its ``life.json``."""
+    """Load the life cycle from the folder of a comparison, or from its ``life.json``."""
     from golow.programs.life import store as life_store
 
     return LifeResult(life_store.load(Path(place)))

@@ -76,22 +76,22 @@ def compile(
 
     model: in ``eval()``, on a CPU or an NVIDIA GPU. inputs: an example on the same device, batch
     dimension first: a tensor, a sequence of tensors, or tensors by the names of the forward pass.
-    level: ``direct``, or ``onednn`` or ``cudnn`` by its name; or ``eager``, ``torchscript``,
+    level: ``direct``, or ``onednn`` or ``cudnn`` by name; or ``eager``, ``torchscript``,
     ``compile``, ``cudagraph``, ``onnxruntime``, ``openvino``, ``aotinductor`` or ``libtorch``, with
-    its variants (``compile:freezing``), called as golow's worker calls it. batch, of a direct
-    level: the size, or sizes, to build plans for; a batch between two runs in the larger one,
-    padded. Without it the only size is that of the example. sequence, of a direct level: the
+    its variants (``compile:freezing``), called as golow's worker calls it. batch (direct levels
+    only): batch size, or sizes, to build plans for; a batch between two sizes is padded to the
+    larger one. By default the only size is that of the example. sequence (direct levels only):
     length, or lengths, of text to build plans for, in the same way; the length is the second axis
-    of the inputs. precision: as of `compare`; on a CPU ``default`` or ``ieee``, which are float32
+    of the inputs. precision: as in `compare`; on a CPU ``default`` or ``ieee``, which are float32
     there. ``int8-weights``, ``int4-weights`` and ``int8`` quantise a copy of the module first; the
     ranges of ``int8`` are those of the example, which should then be real samples. threads: of
-    every call on a CPU; PyTorch's number by default. tune, of a direct level: whether to choose
-    layouts or engines by measuring, for some seconds to minutes a size; they are kept in the cache.
-    share, of ``onednn``: read the module's own weights, so that what changes them in place changes
-    the result; refused if a weight must be folded or be in another layout. cache: folder for what
-    is built; golow's own by default. quiet: shows no progress. generation: for a language model, in
-    the place of inputs: how long texts become, and how many there are side by side; what is
-    returned writes text with a cache (`Generator`). The model is a GPT-2 of golow's, or a step:
+    every call on a CPU; PyTorch's number by default. tune (direct levels only): choose layouts or
+    engines by measuring, which takes seconds to minutes per size; the choice is kept in the cache.
+    share (``onednn`` only): read the module's own weights, so that in-place changes of them change
+    the result; refused if a weight must be folded or reordered. cache: folder for builds; golow's
+    cache by default. quiet: show no progress. generation: for a language model, instead of inputs:
+    the longest text, and the number of texts in a batch; the result is a `Generator`, which writes
+    text with a cache. The model is golow's GPT-2, a causal model of transformers, or a step module:
     ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``, whose caches are
     buffers that it writes in place.
 
@@ -134,28 +134,26 @@ def compile_step(
     quiet: bool = False,
 ) -> TrainingStep:
     """Return a training step of the module as a callable that runs a plan of ``onednn`` or, on an
-    NVIDIA GPU, of ``cudnn`` here.
+    NVIDIA GPU, of ``cudnn``.
 
-    model: in ``train()``, in float32. It stays as it is: the step has separate weights.
-    loss: a function or module of the model's output and the targets, which returns one number; None
-    if the model returns its loss first. optimizer: golow's record of one, for all parameters; or
-    SGD, Adam, AdamW or RMSprop of torch.optim over the model's parameters, of which the step takes
+    model: in ``train()`` mode, in float32. It stays unchanged: the step has separate weights. loss:
+    a function or module that takes the model's output and the targets and returns one number; None
+    if the model returns its loss first. optimizer: a `golow.Optimizer` for all parameters; or SGD,
+    Adam, AdamW or RMSprop of torch.optim over the model's parameters, from which the step takes
     settings, groups (which may differ in weight decay and learning rate) and state. example: a
-    batch as the step will be called with: the inputs (a tensor, a tuple, or tensors by the names of
-    the forward pass), then each target. batch: further sizes to build now; others are built when
-    they first come.
-    every: one update for so many calls, by the mean of their gradients. clip: the largest norm of
-    all gradients together; the record's own by default. seed: of what random layers drop.
-    precision: as of `compare`; on a GPU ``bf16`` and ``fp16`` update float32 weights. loss_scale:
-    in ``fp16``, a number that stays; by default it begins at 65536 and follows what overflows, as
-    that of `torch.amp.GradScaler`. threads: of every call on a CPU; PyTorch's number by default.
-    tune: whether to choose layouts or engines by measuring, for some seconds to minutes a size;
-    they are kept in the cache. cache: folder for what is built;
-    golow's own by default. quiet: shows no progress.
-    ranks: 1 trains in this process alone. By default, in a program of torch.distributed, such as
-    one that torchrun starts, all ranks train together, as with DistributedDataParallel: each calls
-    this and then its step equally often, on batches of its own; weights are those of rank 0 at
-    first, and each update is by the mean of all ranks' gradients.
+    batch as the step will receive it: the inputs (a tensor, a tuple, or tensors by the names of the
+    forward pass), then each target. batch: further sizes to build now; others are built when they
+    first occur. every: number of calls per update, which uses the mean of their gradients. clip:
+    largest total norm of the gradients; the optimizer's by default. seed: of the masks of random
+    layers. precision: as in `compare`; on a GPU ``bf16`` and ``fp16`` update float32 weights.
+    loss_scale: a constant scale in ``fp16``; by default the scale starts at 65536 and adapts, as in
+    `torch.amp.GradScaler`. threads: of every call on a CPU; PyTorch's number by default. tune:
+    choose layouts or engines by measuring, which takes seconds to minutes per size; the choice is
+    kept in the cache. cache: folder for builds; golow's cache by default. quiet: show no progress.
+    ranks: 1 trains in this process alone. By default, in a torch.distributed program, such as one
+    started by torchrun, all ranks train together, as with DistributedDataParallel: each rank calls
+    this function and then its step equally often, on its own batches; all start with rank 0's
+    weights, and each update uses the mean of all ranks' gradients.
 
     Raises `GolowError`, before anything is built, for a module or a loss that cannot be captured or
     has an operation that the level lacks, and for a module in ``eval()``.

@@ -16,8 +16,8 @@ from golow.storage.cache import open_cache
 class ExplainedModule(CompiledModule):
     """A module whose plan runs in this process, with separate weights.
 
-    Call it as the module: tensors in, tensors out. A weight that is changed in the module
-    afterwards does not change it; `load_state_dict` does.
+    Call it as the module: tensors in, tensors out. Later changes to the module's weights do not
+    affect it; `load_state_dict` does.
     """
 
     def roof(
@@ -30,13 +30,13 @@ class ExplainedModule(CompiledModule):
         quiet: bool = False,
         observer: Observer | None = None,
     ) -> RoofResult:
-        """Return what each step of the plan takes, and what it must take on this machine: the table
-        of `golow.roof`.
+        """Return the time of each step of the plan, and the least time that it needs on this
+        machine, as `golow.roof` does.
 
-        batch and sequence: of which size, by default the largest. measure: time the steps on the
-        example, at `onednn`; without it, and at `cudnn`, only what they must move and compute.
-        cache: folder where the machine's peak is kept. Raises `GolowError` for a size that it was
-        not compiled for.
+        batch and sequence: select the size; the largest by default. measure: time the steps on the
+        example, with `onednn`; otherwise, and with `cudnn`, only count their bytes and operations.
+        cache: folder where the machine's peak is stored. Raises `GolowError` for a size that was
+        not compiled.
         """
         from golow.programs.explain.roof import plan_roof
 

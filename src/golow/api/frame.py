@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def frame(rows: Sequence[Mapping[str, object]]) -> pandas.DataFrame:
-    """The rows as a data frame; raises `GolowError` without pandas."""
+    """Return the rows as a data frame; raises `GolowError` without pandas."""
     try:
         import pandas
     except ImportError as error:

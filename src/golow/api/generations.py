@@ -1,4 +1,4 @@
-"""Text generation, as Python users call it."""
+"""Text generation for Python users."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GenerationResult(NamedTuple):
     generation: Generation
 
     def table(self) -> None:
-        """Print the levels, a table a batch size, and the texts."""
+        """Print one table of levels per batch size, and the texts."""
         from golow.report.generation.table import render
 
         render(self.generation)
@@ -48,14 +48,14 @@ class GenerationResult(NamedTuple):
         return as_html(lambda console: render(self.generation, console))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a level and batch size; times in seconds, sizes in bytes. Needs
-        ``pip install golow[pandas]``."""
+        """One row per level and batch size; times in seconds, sizes in bytes. Needs ``pip install
+        golow[pandas]``."""
         from golow.report.generation.export import rows
 
         return frame(rows(self.generation))
 
     def report(self, file: str | Path) -> Path:
-        """Write one HTML page that shows it all and contains the record."""
+        """Write one HTML page that shows everything and contains the record."""
         from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
@@ -70,14 +70,14 @@ class GenerationResult(NamedTuple):
         return saved
 
     def figures(self, folder: str | Path) -> list[Path]:
-        """Draw the time of a token over the length. Needs ``pip install golow[figures]``."""
+        """Draw the time of a token over the text length. Needs ``pip install golow[figures]``."""
         from golow.report.generation.figure import write_figures
 
         return write_figures(self.generation, Path(folder))
 
     def level(self, name: str, batch: int | None = None) -> TextRun:
-        """The record of one level, at the first batch size unless another is given; raises KeyError
-        if it is not there."""
+        """Return the record of one level, at the first batch size unless another is given; raises
+        KeyError if there is none."""
         for case in self.generation.cases:
             if batch in (None, case.workload.batch):
                 for run in case.runs:
@@ -87,7 +87,7 @@ class GenerationResult(NamedTuple):
 
 
 class GenerationInterrupted(KeyboardInterrupt):
-    """Ctrl-C came; ``result`` holds what had been measured by then."""
+    """Raised after Ctrl-C; ``result`` has the partial results."""
 
     def __init__(self, result: GenerationResult) -> None:
         super().__init__("interrupted")
@@ -120,19 +120,19 @@ def generate(
     quiet: bool = False,
     observer: Observer | None = None,
 ) -> GenerationResult:
-    """Generate texts at every level: prove that they are right, then time prompt and tokens.
+    """Generate texts at every level, prove that they are correct, and time prompt and tokens.
 
-    model: ``gpt2_small``, ``hf:NAME``, the folder of a training of ``golow train``, or a step
-    module (docs/use/generation.md). text: what the texts begin with; without it prompts of
-    ``prompt`` tokens are drawn. tokens: to generate. batch: texts together; several sizes are
-    measured one after the other. temperature, top_k, top_p: how a token is chosen; temperature 0
-    takes the likeliest. precision: ``default`` is float32; others are bf16, and on a GPU tf32 and
-    fp16; on a CPU ``int8-weights`` and ``int4-weights`` quantise the weights of linear layers
-    first, and every level is compared with the quantised network. device: ``cpu`` or ``cuda``.
-    workers: commands of your own levels, by name. seconds: of the race for each level.
+    model: ``gpt2_small``, ``hf:NAME``, the folder of a training run of ``golow train``, or a step
+    module (docs/use/generation.md). text: beginning of every text; by default prompts of ``prompt``
+    random tokens. tokens: number of tokens to generate. batch: number of texts in a batch; several
+    sizes are measured one after another. temperature, top_k, top_p: how a token is chosen;
+    temperature 0 takes the likeliest. precision: ``default`` is float32; others are bf16, and on a
+    GPU tf32 and fp16; on a CPU ``int8-weights`` and ``int4-weights`` quantise the weights of linear
+    layers first, and every level is compared with the quantised network. device: ``cpu`` or
+    ``cuda``. workers: commands of your own worker programs, by name. seconds: race time per level.
 
-    Raises `GolowError` for errors that the caller can fix, `GenerationInterrupted` (with what was
-    measured) on Ctrl-C. What goes wrong at a level is its result.
+    Raises `GolowError` for errors that the caller can fix, and `GenerationInterrupted` with partial
+    results on Ctrl-C. A failure of a level is recorded as its result.
     """
     from golow.programs.generation.generate import generate as run
     from golow.programs.generation.settings import GenerationSettings
@@ -164,6 +164,6 @@ def generate(
 
 
 def load_generation(place: str | Path) -> GenerationResult:
-    """The generation in a folder that ``golow generate`` wrote. Raises `GolowError` for any
-    other."""
+    """Load the result in a folder that ``golow generate`` wrote. Raises `GolowError` for any other
+    folder."""
     return GenerationResult(store.load(Path(place)))

@@ -26,7 +26,10 @@ HOW_TO_GIVE = "give both, as to golow.compile: result.compile(model, x)."
 
 
 class Material(NamedTuple):
-    """Material of a level. request: that of the comparison, if it is of this module."""
+    """Material from which a level is built.
+
+    request: that of the comparison, if it is of this module.
+    """
 
     module: nn.Module
     inputs: Inputs
@@ -44,8 +47,8 @@ def compile_result(
     observer: Observer | None,
     quiet: bool,
 ) -> ExplainedModule | HandedOver:
-    """Build a level of the comparison again, here; the arguments are those of `Result.compile`.
-    request: what was compared, None for a record that was loaded."""
+    """Build a level of the comparison again in this process; the arguments are those of
+    `Result.compile`. request: the request that was compared; None for a loaded record."""
     name = _level(comparison, level)
     from golow.api.explained_module import ExplainedModule
     from golow.compiled.at_level import compile_at_level
@@ -64,7 +67,8 @@ def compile_result(
 
 
 def _level(comparison: Comparison, wanted: str | None) -> str:
-    """The level to build. Raises `GolowError`, with those that can be, if it cannot."""
+    """Return the level to build. Raises `GolowError`, which lists the possible ones, if it cannot
+    be built."""
     if comparison.workload.mode != "infer":
         raise GolowError(
             "this comparison timed training steps, and a compiled module only runs inference",
@@ -89,7 +93,7 @@ def _level(comparison: Comparison, wanted: str | None) -> str:
 
 
 def _verdicts(comparison: Comparison) -> dict[str, str]:
-    """Why each level cannot be relied on; empty if it matches."""
+    """Return why each level cannot be used; empty if it matches."""
     return {
         run.level: "" if run.check.verdict == "match" else f"{run.check.verdict}: {run.check.words}"
         for run in comparison.runs
@@ -102,7 +106,8 @@ def _material(
     model: nn.Module | None,
     inputs: Inputs | None,
 ) -> Material:
-    """The caller's own module and inputs, those that were compared, or those of the record."""
+    """Return the module and inputs: the caller's, those that were compared, or those of the
+    record."""
     if model is not None or inputs is not None:
         if model is None or inputs is None:
             raise GolowError("only one of model and inputs was given", HOW_TO_GIVE)
@@ -123,7 +128,8 @@ def _material(
 
 
 def _on_device(made: Material, device: Device) -> Material:
-    """The module and its inputs where the comparison ran; a copy, unless they are there."""
+    """Return the module and its inputs on the comparison's device; copied, unless they are
+    there."""
     if device == "cpu":
         return made
     from golow.compiled.at_level import copied

@@ -1,4 +1,4 @@
-"""A result in one line, as a prompt shows it: the fields of a record would fill pages."""
+"""A result in one line, as a Python prompt shows it: the fields of a record would fill pages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ MODES = {"infer": "inference", "train": "training step"}
 
 
 def line(result: object, *said: str) -> str:
-    """The result's name, and what is stated of it."""
+    """Return the result's name and its facts."""
     return visible(f"<golow.{type(result).__name__}: {', '.join(said)}>")
 
 
 def about(workload: Workload) -> str:
-    """The workload in few words."""
+    """Return a short description of the workload."""
     return f"{workload.model}, {MODES[workload.mode]}, batch {workload.batch}"
 
 

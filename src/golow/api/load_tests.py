@@ -1,4 +1,4 @@
-"""Load tests, as Python users call them."""
+"""Load tests for Python users."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class LoadTestResult(NamedTuple):
         return as_html(lambda console: render(self.test, console))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a level, scenario and rate; times in seconds. Needs
-        ``pip install golow[pandas]``."""
+        """One row per level, scenario and rate; times in seconds. Needs ``pip install
+        golow[pandas]``."""
         from golow.report.load.export import rows
 
         return frame(rows(self.test))
 
     def report(self, file: str | Path) -> Path:
-        """Write one HTML page that shows it all and contains the record."""
+        """Write one HTML page that shows everything and contains the record."""
         from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
@@ -73,8 +73,8 @@ class LoadTestResult(NamedTuple):
         return write_figures(self.test, Path(folder))
 
     def level(self, name: str) -> LevelLoad:
-        """The record of one level, as ``onednn``, or ``onednn x2`` with two contexts; raises
-        KeyError for one that was not loaded."""
+        """Return the record of one level, such as ``onednn``, or ``onednn x2`` with two contexts;
+        raises KeyError for one that was not tested."""
         for level in self.test.levels:
             if level.label == name:
                 return level
@@ -82,7 +82,7 @@ class LoadTestResult(NamedTuple):
 
 
 class LoadTestInterrupted(KeyboardInterrupt):
-    """Ctrl-C came; ``result`` holds what had been measured by then."""
+    """Raised after Ctrl-C; ``result`` has the partial results."""
 
     def __init__(self, result: LoadTestResult) -> None:
         super().__init__("interrupted")
@@ -114,25 +114,26 @@ def load_test(
     observer: Observer | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> LoadTestResult:
-    """Send requests to levels by MLPerf's LoadGen, and state which latency each holds at which
-    rate. Needs ``pip install golow[load]``.
+    """Send requests to levels with MLPerf's LoadGen, and measure latency and rate of each. Needs
+    ``pip install golow[load]``.
 
-    The workload and levels are those of `compare`, of the levels that `compile` hands over.
-    scenarios: of ``single-stream``, ``multi-stream``, ``server`` and ``offline``; by default the
-    first and the last, and ``server`` if there is a latency or a rate. latency: seconds that must
-    hold at the percentile (99 is 99%). rates: requests a second of the server scenario; without
-    any, the highest that holds the latency is searched. max_batch, delay: samples in a batch, and
-    seconds that a request waits for others, at most. contexts: batches that run at a time; each
-    level is loaded with each of several numbers. lengths: tokens of the shortest and the longest
-    sample, between which lengths are drawn; an example has the longest. seconds, repeats: of each
-    run, which goes on for up to six times that if the percentile needs more requests; rounds in
-    turn between levels. patience: seconds without an answer after which a level is given up. url:
-    of a service that computes the same model, loaded by HTTP as the level ``http``; alone unless
+    Workload and levels are as in `compare`, for levels that `compile` supports. scenarios: some of
+    ``single-stream``, ``multi-stream``, ``server`` and ``offline``; by default the first and the
+    last, and ``server`` if there is a latency or a rate. latency: limit in seconds for this
+    percentile of the requests (99 is 99%). rates: requests per second of the server scenario; by
+    default the highest rate that meets the limit is searched. max_batch: largest number of samples
+    in a batch. delay: longest time in seconds that a request waits for others. contexts: number of
+    batches that run at the same time; each level is tested with each of several numbers. lengths:
+    tokens of the shortest and the longest sample, between which lengths are drawn; an example has
+    the longest. seconds: duration of each run, which takes up to six times as long if the
+    percentile needs more requests. repeats: rounds, in each of which every level runs once.
+    patience: seconds without an answer after which golow gives up on a level. url: address of a
+    service that computes the same model, tested over HTTP as the level ``http``; alone unless
     levels are named.
 
-    Every level is proved first: all answers of LoadGen's accuracy mode agree with float64 by the
-    rule of `compare`. Raises `GolowError` for errors that the caller can fix,
-    `LoadTestInterrupted` (with what was measured) on Ctrl-C. What goes wrong at a level is its
+    Every level is checked first: all answers of LoadGen's accuracy mode must agree with float64 by
+    the rule of `compare`. Raises `GolowError` for errors that the caller can fix, and
+    `LoadTestInterrupted` with partial results on Ctrl-C. A failure of a level is recorded as its
     result.
     """
     from golow.programs.load.load import load_test as run
@@ -169,5 +170,6 @@ def load_test(
 
 
 def load_load_test(place: str | Path) -> LoadTestResult:
-    """The load test in a folder that ``golow load`` wrote. Raises `GolowError` for any other."""
+    """Load the result in a folder that ``golow load`` wrote. Raises `GolowError` for any other
+    folder."""
     return LoadTestResult(store.load(Path(place)))

@@ -1,4 +1,4 @@
-"""An error after something was measured: the result is not lost."""
+"""Errors after something was measured, which carry the partial result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golow.records.errors import GolowError
 
 
 class ErrorWithResult(GolowError):
-    """An error that came late: ``result`` holds what had been measured by then."""
+    """An error after measurements: ``result`` has the partial results."""
 
     def __init__(self, error: GolowError, result: Any) -> None:
         super().__init__(error.message, error.hint)
@@ -19,7 +19,7 @@ class ErrorWithResult(GolowError):
 
 @contextmanager
 def keeping(result: Any) -> Iterator[None]:
-    """Give the result to a `GolowError` of the block."""
+    """Attach the result to a `GolowError` of the block."""
     try:
         yield
     except GolowError as error:

@@ -1,4 +1,4 @@
-"""Profiles as Python users call them."""
+"""Profiles for Python users."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class ProfileResult(NamedTuple):
-    """Result of `profile`: one record a precision, with methods to print, plot and save them."""
+    """Result of `profile`: one record per precision, with methods to print, plot and save them."""
 
     profiles: tuple[Profile, ...]
 
     def table(self, *, by: str = "operator", sort: str = "time", top: int = 10) -> None:
         """Print where a step's time goes, and the first operators, kernels or blocks of memory of
-        every level, or its layers below the roofline, or the layers of all."""
+        every level, or its layers under the roofline, or the layers of all levels."""
         from golow.report.profiling.table import render
 
         render(self.profiles, by=by, sort=sort, top=top)
@@ -105,7 +105,8 @@ class ProfileDiff(NamedTuple):
 
 
 def load_profile(place: str | Path) -> ProfileResult:
-    """The profile of a folder that ``golow profile --save`` wrote, or of its ``profile.json``."""
+    """Load the profile from a folder that ``golow profile --save`` wrote, or from its
+    ``profile.json``."""
     from golow.programs.profiling.store import load
 
     return ProfileResult(load(Path(place)))
@@ -130,17 +131,15 @@ def profile(
     observer: Observer | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> ProfileResult:
-    """Show where a step's time and memory go, at every level.
+    """Show where a step's time and memory go, at every level. Workload and levels are as in
+    `compare`. precisions: one profile per precision. steps: profiled steps of each level.
+    time_limit: seconds of the race without a profiler. by_shape: separate operators by the shapes
+    of their inputs. way_down: instead of a profile, count what is between the call of the layer
+    with this path and the vendor's routine. folder: a new folder for the record, its tables as CSV
+    and the traces; with several precisions, the traces of each have a separate folder in it.
 
-    The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
-    steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
-    operators apart by the shapes of their inputs. way_down: instead of a profile, what stands
-    between the call of the layer with this path and the vendor's routine. folder: a new one for
-    the record, its tables as CSV and the traces; with several precisions, the traces of each have a
-    separate folder in it.
-
-    Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if the folder cannot
-    be written after all. What goes wrong in a level is that level's result.
+    Raises `GolowError` for errors that the caller can fix, and `ErrorWithResult` if the folder
+    cannot be written at the end. A failure of a level is recorded as its result.
     """
     from golow.programs.profiling import store as profile_store
     from golow.programs.profiling.profile import ProfileSettings

@@ -1,5 +1,4 @@
-"""The progress that Python users and notebooks see unless they ask for silence or bring their own
-observer."""
+"""Progress for Python users and notebooks, unless they pass ``quiet`` or their own observer."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ Program = Literal["comparison", "training", "study", "audit", "generation"]
 
 @contextmanager
 def shown_progress(program: Program, observer: Any | None, quiet: bool) -> Iterator[Any]:
-    """The observer that is given, or else one that draws on standard error, or one that does
-    nothing if it should be quiet."""
+    """Return the given observer, or one that draws on standard error, or, if quiet, one that does
+    nothing."""
     if observer is not None:
         yield observer
         return

@@ -1,4 +1,4 @@
-"""Quantisation as Python users call it."""
+"""Quantisation for Python users."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RULES: tuple[str, ...] = get_args(QuantizationRule)
 
 class QuantizationResult(NamedTuple):
     """Result of `quantize`: the record, with methods to print and save it. request: of the
-    quantised network; None for a record that was loaded."""
+    quantised network; None for a loaded record."""
 
     quantization: Quantization
     request: Request | None = None
 
     def table(self) -> None:
-        """Print what was quantised and the three statements."""
+        """Print the quantised layers and the three statements."""
         from golow.report.quantization.table import render
 
         render(self.quantization)
@@ -51,7 +51,7 @@ class QuantizationResult(NamedTuple):
         return as_html(lambda console: render(self.quantization, console))
 
     def report(self, file: str | Path) -> Path:
-        """Write one HTML page that shows it all and contains the record."""
+        """Write one HTML page that shows everything and contains the record."""
         from golow.report.html_report import write_report
 
         with scratch_folder() as folder:
@@ -70,8 +70,8 @@ class QuantizationResult(NamedTuple):
         store.save_beside(self.quantization, folder)
 
     def module(self) -> nn.Module:
-        """The quantised network as a module of PyTorch, for `golow.compile` or `golow.compare`.
-        Raises `GolowError` for a record that was loaded, and if its file is gone."""
+        """Return the quantised network as a PyTorch module, for `golow.compile` or `golow.compare`.
+        Raises `GolowError` for a loaded record, and if its file is missing."""
         from golow.workload.prepare import prepare
 
         if self.request is None:
@@ -101,18 +101,18 @@ def quantize(
     observer: Observer | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> QuantizationResult:
-    """Quantise a network, write it to a file, and state how far it is from the original and what
-    that costs in the task.
+    """Quantise a network, write it to a file, and state how far it is from the original and how
+    much accuracy it loses.
 
-    calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
-    classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8``,
-    ``int8-weights`` or ``int4-weights``. group: inputs that share a scale of ``int4-weights``, 32,
-    64 or 128. keep: layers, or modules with layers, that stay in float32. rank_layers: also
-    measure what keeping each layer brings back, and propose which to keep. clipping_percentile: of
-    the values of an activation that its range must hold; 100 is min-max. samples: for the
-    calibration. test_samples: for the statements, all of the test part unless given. gate: share of
-    the original accuracy that must be kept. rivals: also quantise as users of ONNX Runtime,
-    OpenVINO (NNCF) and torchao do.
+    calibrate: one of golow's data sets, or ``inputs`` for the workload's own inputs, which have no
+    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``, ``int8-weights``
+    or ``int4-weights``. group: number of inputs that share a scale with ``int4-weights``: 32, 64 or
+    128. keep: layers to keep in float32, or modules to keep with all their layers. rank_layers:
+    also measure how much closer each layer, kept in float32, brings the network to the original,
+    and propose layers to keep. clipping_percentile: percentage of an activation's values that its
+    range must cover; 100 is min-max. samples: number of calibration samples. test_samples: number
+    of test samples; all by default. gate: share of the original accuracy that must be kept. rivals:
+    also quantise with ONNX Runtime, OpenVINO (NNCF) and torchao, as their users do.
 
     Raises `GolowError` for errors that the caller can fix.
     """
@@ -139,15 +139,16 @@ def quantize(
 
 
 def load_quantization(place: str | Path) -> QuantizationResult:
-    """The quantisation in a folder that ``golow quantize`` wrote. Raises `GolowError` for any
-    other."""
+    """Load the result in a folder that ``golow quantize`` wrote. Raises `GolowError` for any other
+    folder."""
     from golow.programs.quantization import store
 
     return QuantizationResult(store.load(Path(place)))
 
 
 def quantization_beside(folder: Path) -> QuantizationResult | None:
-    """The quantisation in the folder of a comparison; None if its network is not quantised."""
+    """Load the quantisation from the folder of a comparison; None if its network is not
+    quantised."""
     from golow.programs.quantization import store
 
     return QuantizationResult(store.load(folder)) if store.BESIDE.is_at(folder) else None
@@ -167,9 +168,10 @@ def require_calibration(precision: str, calibrate: str | None) -> None:
 def quantized_module(
     module: nn.Module, inputs: object, precision: Precision | QuantizationRule
 ) -> tuple[nn.Module, Precision]:
-    """The module and the arithmetic of its levels: a quantised copy, in float32, if the precision
-    is a rule of quantisation. inputs: an example, from which the ranges of activations are. Raises
-    `GolowError` where there is nothing to quantise, and for ``int8`` without an example."""
+    """Return the module and the arithmetic of its levels: a quantised copy, in float32, if the
+    precision is a quantisation rule. inputs: an example, which determines the ranges of
+    activations. Raises `GolowError` if there is nothing to quantise, and for ``int8`` without an
+    example."""
     if precision not in RULES:
         return module, cast("Precision", precision)
     from golow.levels.called.call_inputs import listed_example

@@ -1,4 +1,4 @@
-"""The steps of a level's plan under the machine's roof, as Python users ask for them."""
+"""The steps of a level's plan under the machine's roof, for Python users."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class RoofResult(NamedTuple):
 
     @property
     def rows(self) -> tuple[StepRoof, ...]:
-        """The steps: those that lose most time first."""
+        """The steps, the largest loss of time first."""
         return self.roof.steps
 
     def table(self, *, top: int = 15) -> None:
-        """Print the first steps, and what is moved for layout alone."""
+        """Print the first steps, and the bytes moved only to change layouts."""
         from golow.report.comparison.roof import render
 
         render(self.roof, top, more="top=")
@@ -49,7 +49,7 @@ class RoofResult(NamedTuple):
         return as_html(lambda console: render(self.roof, console=console, more="table(top=)"))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a step, in seconds and bytes. Needs ``pip install golow[pandas]``."""
+        """One row per step, in seconds and bytes. Needs ``pip install golow[pandas]``."""
         from golow.report.comparison.roof import roof_rows
 
         return frame(roof_rows(self.roof))
@@ -73,15 +73,13 @@ def roof(
     observer: Observer | None = None,
     **workload: Unpack[GraphOptions],
 ) -> RoofResult:
-    """Say what each step of a level's plan takes, and what it must take on this machine.
+    """Measure the time of each step of a level's plan, and state the least time that it needs.
 
-    The workload is that of `compare`. level: one that has a plan. measure: check the level, race it
-    and time its steps; without it, only what they must move and compute. time_limit: of the race,
-    in seconds. turn: where several share a GPU, this one's place among them. gpu: h200 or another
-    known one, which need not be here: its published figures are the roof, and nothing is measured.
-
-    Raises `GolowError` for errors that the caller can fix, also for a level that does not match
-    eager.
+    The workload is as in `compare`. level: a level that has a plan. measure: check the level, race
+    it and time its steps; otherwise only count their bytes and operations. time_limit: seconds of
+    the race. turn: place among several that share a GPU. gpu: a known GPU such as h200, even if the
+    machine does not have it: its published figures are the roof, and nothing is measured. Raises
+    `GolowError` for errors that the caller can fix, and for a level that does not match eager.
     """
     from golow.programs.explain.roof import RoofSettings
     from golow.programs.explain.roof import roof as run

@@ -1,4 +1,4 @@
-"""Studies as Python users call them."""
+"""Studies for Python users."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from golow.records.workload import Device
 
 
 class StudyResult(StudyState):
-    """Result of `run_study`: a study as far as it has come, in one environment.
+    """Result of `run_study`: the current state of a study in one environment.
 
-    asked: every cell, in the order of measuring; records: those that have one, by key.
-    environments: of all cells in the folder, by name, and how many each has.
+    asked: every cell, in the order of measuring; records: of the cells that have one, by key.
+    environments: of all cells in the folder, by name, with the number of cells.
     """
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class StudyResult(StudyState):
         return write_report([self.folder], Path(file), reference)
 
     def comparison(self, record: CellRecord) -> Comparison:
-        """The comparison of a cell that is done or unclear."""
+        """Return the comparison of a cell that is done or unclear."""
         return StudyFolder(self.folder).comparison(record)
 
     def load_tests(self) -> Iterator[tuple[Cell, LoadTest]]:
@@ -93,18 +93,17 @@ def run_study(
     observer: StudyObserver | None = None,
     program: Sequence[str] = PROGRAM,
 ) -> StudyResult:
-    """Measure every cell of a study that has no record yet; what happens to a cell is its record.
+    """Measure every cell of a study that has no record yet; a failure of a cell is recorded too.
 
     study: a name that `golow study list` lists, a TOML file, or a `Study`. device: instead of the
-    study's own. out: the folder of studies, in which this one has its folder. jobs: so many cells
-    at a time, on different GPUs or disjoint cores. ray: ``auto`` or the address of a Ray cluster,
-    which then measures. skip: cells that are certain to need too much memory are not tried. refine:
-    cells with too few rounds are measured again with more time; what is better is kept.
-    budget: seconds after which no further cell is begun. trust: also run the code of a study under
-    ``out`` that another user may have written. program: what Python runs for a cell.
-
-    Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
-    Raises `GolowError` for errors that the caller can fix, such as a full disk.
+    study's own. out: the folder of studies, in which this one has its folder. jobs: number of cells
+    to measure at a time, on different GPUs or disjoint cores. ray: ``auto`` or the address of a Ray
+    cluster that measures. skip: do not try cells that are certain to need too much memory. refine:
+    measure cells with too few rounds again with more time, and keep the better result. budget:
+    seconds after which no further cell starts. trust: also run the code of a study under ``out``
+    that another user may have written. program: the Python program for a cell. Another call
+    continues the study: an interruption loses only the cell in progress. Raises `GolowError` for
+    errors that the caller can fix, such as a full disk.
     """
     settings = StudySettings(
         jobs=jobs, ray=ray, skip=skip, refine=refine, budget=budget, program=program
@@ -115,9 +114,8 @@ def run_study(
 
 
 def load_study(folder: str | Path, environment: str | None = None) -> StudyResult:
-    """The study in that folder, as far as it has come.
-
-    environment: the name of the one whose cells are wanted; the one with the most cells unless
-    given. Raises `GolowError` where there is no such study or environment.
+    """Load the current state of the study in that folder. environment: name of the environment
+    whose cells to load; by default the one with the most cells. Raises `GolowError` if there is no
+    such study or environment.
     """
     return StudyResult(*read_state(Path(folder), environment))

@@ -1,4 +1,4 @@
-"""Which level supports which operations of a model, as Python users ask for it."""
+"""The operations of a model that each level supports, for Python users."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SupportResult(NamedTuple):
 
     @property
     def rows(self) -> tuple[OperatorSupport, ...]:
-        """The operations: what is missing somewhere first, then by number of calls."""
+        """The operations: those that a level lacks first, then by number of calls."""
         return self.support.operators
 
     def table(self, *, every: bool = False) -> None:
-        """Print the operations, the levels that run them, and the reasons of those that do not.
-        every: do not fold the operations that nothing is missing for."""
+        """Print the operations, the levels that run them, and why the others do not. every: also
+        list the operations that all levels support."""
         from golow.report.comparison.support import render
 
         render(self.support, every=every, more="every=True")
@@ -48,16 +48,16 @@ class SupportResult(NamedTuple):
         return as_html(lambda console: render(self.support, console, more="table(every=True)"))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row an operation: ``operator``, ``calls``, and a column for each level with the reason
-        why it cannot run it, empty if it can, None if only an export can tell. Needs
-        ``pip install golow[pandas]``."""
+        """One row per operation: ``operator``, ``calls``, and a column for each level with the
+        reason that it cannot run the operation, empty if it can, None if only an export shows it.
+        Needs ``pip install golow[pandas]``."""
         from golow.report.comparison.support import support_rows
 
         return frame(support_rows(self.support))
 
     def lacks(self, level: str) -> bool:
         """True if the level cannot run the model, as far as this is known; raises KeyError for a
-        level that was not asked."""
+        level that is not in the result."""
         return self.support.level(level).answer == "lacks"
 
 
@@ -73,12 +73,11 @@ def support(
     observer: Observer | None = None,
     **workload: Unpack[GraphOptions],
 ) -> SupportResult:
-    """Say which level supports which operations of the model, without building or running them.
-
-    The workload is that of `compare`. levels: names, all that can run in this mode unless given.
-    device: only levels that run on it; without it, each level on the device that it has. Neither a
-    GPU nor the levels' libraries are needed. A level goes by operations, shapes and types; its
-    library may still refuse a size when it is built, which `compare` would say.
+    """Find the operations of the model that each level supports, without building or running them.
+    The workload is as in `compare`. levels: names; by default all that can run in this mode.
+    device: only levels that run on this device; by default each level on its own device. Neither a
+    GPU nor the levels' libraries are needed. A level answers by operations, shapes and types; its
+    library may still refuse a size when it is built, which `compare` shows.
 
     Raises `GolowError` for errors that the caller can fix. A model that cannot be captured is a
     result.

@@ -1,4 +1,4 @@
-"""Trainings as Python users call them."""
+"""Training runs for Python users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TrainingResult(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """True if no level failed, and none trained another network than eager."""
+        """True if no level failed, and none trained a different network from eager's."""
         training = self.training
         return not (
             any(run.failure or run.check.verdict in ("differs", "failed") for run in training.runs)
@@ -64,7 +64,7 @@ class TrainingResult(NamedTuple):
         return write_figures(self.training, Path(folder))
 
     def report(self, file: str | Path) -> Path:
-        """Write one HTML page that shows the training and contains its record."""
+        """Write one HTML page that shows the training run and contains its record."""
         from golow.report.html_report import write_report
 
         return write_report([self.folder], Path(file))
@@ -73,8 +73,8 @@ class TrainingResult(NamedTuple):
         """Write TensorBoard's logs into the folder; returns notes on what could not be written.
         Needs ``pip install golow[tensorboard]``.
 
-        model: for its graph. A network of the zoo needs none; the code of another one, which a
-        record only names, is not run.
+        model: for its graph. Not needed for a network of the zoo; golow does not run the code of
+        other models, which a record only names.
         """
         from golow.report.training.tensorboard import write_tensorboard
         from golow.workload.source import build_module
@@ -85,14 +85,15 @@ class TrainingResult(NamedTuple):
         return write_tensorboard(self.training, self.folder, Path(folder), model)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row an epoch; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        """One row per epoch; times in seconds, sizes in bytes. Needs ``pip install
+        golow[pandas]``."""
         from golow.report.training.export import epoch_rows
 
         return frame(epoch_rows(self.training))
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C came; ``result`` holds what had been trained by then, and `resume` goes on."""
+    """Raised after Ctrl-C; ``result`` has the epochs so far, and `resume` continues."""
 
     def __init__(self, result: TrainingResult) -> None:
         super().__init__("interrupted")
@@ -115,21 +116,20 @@ def train(
     observer: TrainingObserver | None = None,
     **options: Unpack[TrainingOptions],
 ) -> TrainingResult:
-    """Train the model at every level on the same batches; state whether they trained the same.
+    """Train the model at every level on the same batches, and check that the networks are the same.
 
-    model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module that takes
-    [N, C, H, W] and gives one score a class; for a text it takes token ids [N, sequence] and gives
-    [N, sequence, 256]. dataset: a name that `golow data list` shows, or
-    ``folder:PATH``. levels: eager, torchscript, libtorch and the vendor's unless given; eager is
-    always first. workers: commands of your own that speak the protocol, by name. seeds: each
-    decides the initial weights and the order of the samples. batch: 128 unless given, or all
-    samples where there are fewer. resolution: side of the pictures, the data set's own unless given
-    or too small for the model. sequence: tokens of a sample of a text. initialisations: names of
-    golow's, or ``own`` for what the model's constructor does. out: the folder in which the training
-    gets a separate folder.
+    model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module that takes [N,
+    C, H, W] and returns one score per class; for a text it takes token ids [N, sequence] and
+    returns [N, sequence, 256]. dataset: a name that `golow data list` shows, or ``folder:PATH``.
+    levels: by default eager, torchscript, libtorch and the vendor's; eager is always first.
+    workers: commands of your own worker programs, by name. seeds: each determines the initial
+    weights and the order of the samples. batch: 128 by default, or all samples if there are fewer.
+    resolution: side of the images; by default the data set's, unless it is too small for the model.
+    sequence: tokens in a sample of a text. initialisations: names of golow's initialisations, or
+    ``own`` for the constructor's. out: folder in which golow creates a folder for this run.
 
-    Raises `GolowError` for errors that the caller can fix, `TrainingInterrupted` on Ctrl-C. What
-    goes wrong in a level is that level's result.
+    Raises `GolowError` for errors that the caller can fix, and `TrainingInterrupted` on Ctrl-C. A
+    failure of a level is recorded as its result.
     """
     from golow.programs.training.train import train as run
 
@@ -157,11 +157,10 @@ def resume(
     quiet: bool = False,
     observer: TrainingObserver | None = None,
 ) -> TrainingResult:
-    """Go on with the training in that folder, each run after its last whole epoch.
-
-    What had failed is tried again. model: the module, where the training began with a live one.
-    trust: also run the code and commands that the record names if another user may have written it.
-    Raises as `train` does; also where the model or the data set is not what it was.
+    """Resume the training run in that folder, each level after its last complete epoch; failed ones
+    are tried again. model: the module, if the run began with a live module. trust: also run the
+    code and commands that the record names if another user may have written it. Raises the errors
+    of `train`, and `GolowError` if the model or the data set has changed.
     """
     from golow.programs.training.train import resume as run
 
@@ -171,13 +170,14 @@ def resume(
 
 
 def load_training(place: str | Path) -> TrainingResult:
-    """Load the result of `train` from that folder, as far as the training has come. Raises
-    `GolowError` for any other folder."""
+    """Load the current result of `train` from that folder. Raises `GolowError` for any other
+    folder."""
     return TrainingResult(training_store.load(place), Path(place))
 
 
 def _exported(outcome: TrainingOutcome) -> TrainingResult:
-    """Write the tables of a training into its folder; raises `TrainingInterrupted` after Ctrl-C."""
+    """Write the tables of a training run into its folder; raises `TrainingInterrupted` after
+    Ctrl-C."""
     from golow.report.training.export import write_export
 
     write_export(outcome.training, outcome.folder)

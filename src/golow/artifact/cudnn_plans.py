@@ -37,7 +37,7 @@ HALVES = ("bfloat16", "float16")
 
 class Plans:
     """The plans by size, over one memory for weights. notes: what is not as on the machine that
-    made them, a sentence each.
+    made them, one sentence each.
 
     Compiled kernels and chosen engines are in a folder of the cache that only this artifact uses.
     Both have the GPU and the libraries in their names, so that those of others are made again.
@@ -100,7 +100,7 @@ class Plans:
             return _Room(self.by_size, self._gpu)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         self.by_size = {}
         self._shared.close()
 

@@ -1,5 +1,5 @@
-"""Tensors of PyTorch's on a GPU as inputs and outputs of a loaded module. PyTorch is there if one
-of them is, so that nothing here imports it."""
+"""PyTorch tensors on a GPU as inputs and outputs of a loaded module. PyTorch is there if one of
+them is, so that nothing here imports it."""
 
 from __future__ import annotations
 

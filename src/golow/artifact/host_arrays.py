@@ -1,5 +1,5 @@
-"""Arrays of NumPy's as inputs and outputs of a loaded module; tensors of PyTorch's on the CPU are
-taken where they are stored, if PyTorch is there: nothing here imports it."""
+"""NumPy arrays as inputs and outputs of a loaded module; PyTorch tensors on the CPU are taken where
+they are stored, if PyTorch is there: nothing here imports it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class HostArrays:
 
 
 def is_tensor(item: Any) -> bool:
-    """Return True for a tensor of PyTorch's."""
+    """Return True for a PyTorch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(item, torch.Tensor)
 

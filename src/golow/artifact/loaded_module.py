@@ -28,12 +28,10 @@ from golow.records.errors import GolowError
 
 
 class LoadedModule(Uncopied):
-    """A module that was saved, with its weights, in this process.
-
-    Call it as the module: with arrays of NumPy's, or tensors on the CPU. It returns tensors if the
-    first input is one, and arrays otherwise, nested as the module's output; named tuples and data
-    classes are dicts. manifest: what the file states. notes: differences to the machine that made
-    it, a sentence each.
+    """A saved module with its weights, loaded into this process. Call it like the module, with
+    NumPy arrays or tensors on the CPU. It returns tensors if the first input is one, and arrays
+    otherwise, nested as the module's output; named tuples and data classes become dicts. manifest:
+    the file's manifest. notes: differences from the machine that wrote the file, one sentence each.
     """
 
     instead = "for another thread: f.context(); for another process: golow.load_compiled, there."
@@ -41,9 +39,10 @@ class LoadedModule(Uncopied):
     def __init__(
         self, file: Path, weights: Path | None, threads: int | None, cache: Path | None
     ) -> None:
-        """weights: other ones than the file's, in a file of safetensors. threads: of every call; as
-        many as it was compiled for by default. Raises `GolowError` for a file that is damaged or no
-        artifact, for weights that do not fit, and for what this machine lacks."""
+        """weights: a safetensors file with weights other than the artifact's. threads: of every
+        call; by default the number that it was compiled for. Raises `GolowError` for a file that is
+        corrupt or not an artifact, for weights that do not fit, and if this machine lacks a
+        requirement."""
         container = self._container = Container(file)
         self.manifest: Manifest = decoded(container.read(MANIFEST))
         require_runnable(self.manifest)
@@ -78,9 +77,9 @@ class LoadedModule(Uncopied):
         return made
 
     def load_weights(self, weights: Mapping[str, Any] | str | Path) -> None:
-        """Take other weights, by name or from a file of safetensors, in the memory of the present
-        ones; nothing is built again. Wait until no context is being called. Raises `GolowError` for
-        those of another module, before anything changes."""
+        """Replace the weights, by name or from a safetensors file, in the same memory; nothing is
+        built again. Waits for running calls of all contexts. Raises `GolowError` for weights of
+        another module, before anything changes."""
         self._require_open()
         if isinstance(weights, Mapping):
             what, found = "the weights", {k: weight_array(k, v) for k, v in weights.items()}
@@ -95,8 +94,8 @@ class LoadedModule(Uncopied):
                 plan.load(self._plans.reading(size, found))
 
     def check(self) -> Recheck:
-        """Compare what it gives on the example with the module in float64, as it was when it was
-        saved: no farther from it than rounding explains. With other weights this tells nothing."""
+        """Compare the outputs for the example with the module's float64 outputs from when it was
+        saved: they may differ by no more than rounding explains. Meaningless with other weights."""
         self._require_open()
         return rechecked(self._container, self.manifest, self.context())
 
@@ -105,7 +104,7 @@ class LoadedModule(Uncopied):
         return stored_inputs(self._container)
 
     def plan(self, batch: int | None = None, sequence: int = 0) -> str:
-        """Return the steps of the plan of a size, a line each; by default of the last."""
+        """Return the steps of the plan of a size, one per line; by default of the last size."""
         self._require_open()
         sizes = self._plans.by_size
         size = list(sizes)[-1] if batch is None else (batch, sequence)
@@ -122,7 +121,7 @@ class LoadedModule(Uncopied):
         return {"weights": self._plans.bytes_of_weights, "iteration": iteration}
 
     def close(self) -> None:
-        """Give all memory back. A later call is an error."""
+        """Release all memory. A later call is an error."""
         for context in self._contexts:
             context.close()
         self._plans.close()
@@ -152,10 +151,9 @@ class LoadedContext(Uncopied):
         self._lock, self._forks = threading.Lock(), len(forks)
 
     def __call__(self, *given: Any, out: Any = None, **named: Any) -> Any:
-        """Run the module on inputs as it takes them, and return what it returns.
-
-        out: memory for the outputs, nested as they are; the batch and the length must then be sizes
-        that were compiled for. Raises `GolowError` for inputs that do not fit.
+        """Run the module on its inputs and return its outputs. out: memory for the outputs, with
+        the same nesting; batch and length must then be compiled sizes. Raises `GolowError` for
+        inputs that do not fit.
         """
         if not self._lock.acquire(blocking=False):
             raise GolowError(
@@ -238,11 +236,11 @@ class LoadedContext(Uncopied):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the call that runs; none may begin meanwhile."""
+        """Wait for the running call, and block new ones meanwhile."""
         with self._lock:
             yield
 
     def close(self) -> None:
-        """Give the memory back. A later call is an error."""
+        """Release the memory. A later call is an error."""
         with self._lock:
             self._room = None

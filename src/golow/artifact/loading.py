@@ -14,14 +14,12 @@ def load_compiled(
     threads: int | None = None,
     cache: str | Path | None = None,
 ) -> LoadedModule:
-    """Return a module that `CompiledModule.save` or ``golow build`` wrote, as a callable.
-
-    weights: a file of safetensors with other weights of the same shapes. threads: of every call; as
-    many as it was compiled for by default. cache: folder for kernels; golow's own by default. An
-    artifact contains native code: load only files from people you trust.
-
-    Raises `GolowError` for a file that is damaged or no artifact, for weights that do not fit, and
-    for what this machine lacks.
+    """Load a module that `CompiledModule.save` or ``golow build`` wrote, as a callable. weights: a
+    safetensors file with other weights of the same shapes. threads: of every call; by default the
+    number that it was compiled for. cache: folder for kernels; golow's cache by default. An
+    artifact contains native code: load only files from people you trust. Raises `GolowError` for a
+    file that is corrupt or not an artifact, for weights that do not fit, and if this machine lacks
+    a requirement.
     """
     return LoadedModule(
         Path(file),

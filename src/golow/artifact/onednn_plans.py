@@ -37,7 +37,7 @@ __all__ = ["Plans", "probe"]
 
 class Plans:
     """The plans by size, over one memory for weights. notes: what is not as on the machine that
-    made them, a sentence each."""
+    made them, one sentence each."""
 
     def __init__(
         self, container: Container, manifest: Manifest, weights: Mapping[str, np.ndarray],
@@ -83,7 +83,7 @@ class Plans:
         return _Room(self.by_size, self._threads)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         self.by_size = {}
         self._shared.close()
 

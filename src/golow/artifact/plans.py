@@ -46,7 +46,7 @@ class Room(Protocol):
 
 class Plans(Protocol):
     """The plans by size, over one memory for weights. notes: what is not as on the machine that
-    made them, a sentence each."""
+    made them, one sentence each."""
 
     by_size: Mapping[Size, OnePlan]
     notes: list[str]
@@ -65,7 +65,7 @@ class Plans(Protocol):
         """A new memory for iterations."""
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
 
 
 def built_plans(

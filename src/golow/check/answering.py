@@ -1,4 +1,4 @@
-"""Test that a model's outputs depend on its inputs: if they hardly do, its check proves little."""
+"""Test that a model's outputs depend on its inputs: if they hardly do, the check proves little."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from golow.check.rule import Reference
 from golow.workload.bundle import Bundle
 
 LEAST_SIGNAL = 3.0
-"""Outputs answer if those of unlike samples differ by this many times what the check allows."""
+"""Outputs depend on the inputs if those of different samples differ by this many times the check's
+limit."""
 
 
 def not_answering(bundle: Bundle, reference: Reference) -> str:

@@ -1,4 +1,4 @@
-"""Builds, loads and checks one level of a workload, for comparisons and trainings.
+"""Builds, loads and checks one level of a workload, for comparisons and training runs.
 
 Any error becomes the level's verdict with a reason. Only Ctrl-C is raised, so one level's failure
 never affects the figures of another.
@@ -187,7 +187,7 @@ class CheckedLevel:
         return "" if found.verdict == "match" else found.reason
 
     def judge_left(self, standard: Standard, eager: Worker, steps: Sequence[Steps]) -> str:
-        """Why the state that the race left in a training is not that of these steps; empty as
+        """Why the state that the race left in a training run is not that of these steps; empty as
         above."""
         if self.worker is None or self.check.verdict != "match":
             return ""

@@ -9,7 +9,7 @@ def gentle_rate(rate: float, reference: Reference) -> float:
     """The learning rate for the check's training steps, at most the workload's own.
 
     A step turns the rounding error of the gradients into an error of the weights, and a deep
-    network amplifies that until its second step states nothing. The rate returned keeps the error
+    network amplifies that until its second step is meaningless. The rate returned keeps the error
     of every weight at or below half of what the check allows for anyway.
     """
     worst = 0.0

@@ -1,10 +1,9 @@
-"""Verify that a timed training has left the state that its steps lead to.
-
-The losses of timed steps say little of their backward passes: the check's small learning rate
-hardly moves them. So golow asks for the parameters when the race is over, which no worker knows
-beforehand, and lets eager make the same steps from the same weights, with the same marks. Rounding
-drives two trainings apart, so that single values say nothing after many steps. How far the level's
-parameters went in the direction in which eager's went states how many of the steps were made.
+"""Verify that a timed training run has left the state to which its steps lead. The losses of timed
+steps say little about their backward passes: the check's small learning rate hardly moves them. So
+golow requests the parameters when the race is over, a moment that no worker knows beforehand, and
+lets eager take the same steps from the same weights, with the same marks. Rounding drives two
+training runs apart, so that single values mean nothing after many steps. The distance that the
+level's parameters moved in the direction of eager's shows how many of the steps were taken.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ one over it. Coarse: in half precisions and TF32, where an optimizer that divide
 size also moves what is only rounding."""
 
 LEAST_ALIKE = 0.6
-"""Eager makes the steps twice, the second time with another learning rate, and with other masks of
-random layers. If the two ways are less alike than this (a cosine), rounding and masks lead anywhere
-and nothing can be told. Otherwise a level may be twice as unlike."""
+"""Eager takes the steps twice, the second time with another learning rate, and with other masks of
+random layers. If the two directions are less similar than this (a cosine), rounding and masks
+dominate and nothing can be concluded. Otherwise a level may deviate twice as much."""
 
 OTHER_RATE, OTHER_ROUNDINGS = 2.0**-10, 8
-"""By how much the other rate is larger: by this share, or so many roundings of the precision. It
-moves the weights by more than the order of a summation does."""
+"""Increase of the other rate: this share, or this many roundings of the precision. It moves the
+weights more than another order of summation would."""
 
 LEAST_SIGNAL = 100.0
-"""Eager's parameters must move by at least this many times what rounding may move them by."""
+"""Eager's parameters must move by at least this multiple of the effect of rounding."""
 
 ROUNDING, COARSE = 2.0**-24, 2.0**-20
 """Half the distance of neighbours in float32; a precision with larger roundings is coarse."""
 
 
 class Steps(NamedTuple):
-    """Steps that one request asked for. challenge: None where the training went on."""
+    """Steps that one request asked for. challenge: None where the training run continued."""
 
     challenge: Challenge | None
     iterations: int
@@ -60,8 +59,9 @@ def judge_left(
     folder: Path,
     rounding: float,
 ) -> str:
-    """Why the state that the level's last steps left is not that of these steps, of which the first
-    begin at the bundle's weights; empty if it may be. rounding: the size of one, of the precision.
+    """Return why the state that the level's last steps left is not that of these steps, of which
+    the first begin at the bundle's weights; empty if it may be. rounding: the size of one, of the
+    precision.
 
     Raises WorkerFailure if the level does not hand over its state.
     """
@@ -87,7 +87,7 @@ def judge_left(
 
 
 def _make_steps(eager: Worker, steps: Sequence[Steps], factor: float) -> None:
-    """Let eager make them, with the learning rate times that factor."""
+    """Let eager take them, with the learning rate times that factor."""
     for challenge, iterations in steps:
         if challenge is not None:
             rate = challenge.learning_rate * factor

@@ -1,4 +1,4 @@
-"""The race's limits of a quantised network, in which a rounding may decide about an activation."""
+"""The race's limits for a quantised network, in which rounding may decide an activation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ def rounds_activations(workload: Workload) -> bool:
 
 
 def with_limits_of_flips(check: Check, flipped: Reference) -> tuple[Check, str]:
-    """The check of a level that matches, with limits for a race, and a note about them.
-
-    The race has other inputs than the check, so that rounding may decide about other activations.
-    flipped: the reference widened by one such activation at least in each layer and sample.
+    """The check of a level that matches, with limits for a race, and a note about them. The race
+    has other inputs than the check, so rounding may decide other activations. flipped: the
+    reference widened by one such activation at least in each layer and sample.
     """
     note = (
         "in a race, rounding may move an activation by one unit and thereby the results by "

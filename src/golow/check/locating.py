@@ -35,13 +35,14 @@ PROBES = 7
 
 
 CANCELS = 1e5
-"""Times what a rounding of the inputs moves a value by: a value below it is what terms left that
-cancelled, and their size is what an error is held against. So large that a right value, which may
-be off by several such moves, stays below the limit of its own size (2.4e-4 for a wrong result)."""
+"""Multiple of the effect that a rounding of the inputs has on a value. A smaller value is the
+remainder of terms that cancelled, and errors are compared with the size of these terms. It is so
+large that a right value, which may be off by several such effects, stays below the limit of its own
+size (2.4e-4 for a wrong result)."""
 
 
 class Level(NamedTuple):
-    """All that is needed to build a level again."""
+    """Everything needed to build a level again."""
 
     choice: ChosenLevel
     bundle: Bundle
@@ -214,7 +215,7 @@ def _share(found: Tensor, wanted: Tensor, moved: Tensor) -> float:
 
 
 def _moved(given: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Inputs with each number moved by about one rounding."""
+    """Inputs with each number perturbed by about one rounding."""
     draw = torch.Generator().manual_seed(0)
     for name, tensor in given.items():
         if tensor.dtype == torch.float32:

@@ -1,7 +1,7 @@
-"""Verify that the ranks of a training drop elements of their own.
+"""Verify that the ranks of a training run drop different elements.
 
 With random layers the loss of a step cannot be predicted, but where ranks drop the same elements,
-equal samples have equal losses. So every rank is given rank 0's samples, and runs some steps.
+equal samples have equal losses. So every rank gets rank 0's samples, and runs some steps.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from golow.worker.ranks import own_name
 from golow.workload.bundle import Bundle
 
 STEPS = 3
-"""Losses of which all must be equal: few elements may be dropped alike by chance."""
+"""Number of losses that must all be equal: with few elements, masks may agree by chance."""
 LOSS = "loss/loss"
 
 
 def judge_masks(worker: Worker, bundle: Bundle, learning_rate: float, folder: Path) -> str:
-    """Why the random layers of two ranks drop the same elements; empty if they do not, or if there
-    are none of either. The worker has its own samples again afterwards. Raises WorkerFailure."""
+    """Return why the random layers of two ranks drop the same elements; empty if they do not, or
+    without random layers or ranks. The worker has its own samples again afterwards. Raises
+    WorkerFailure."""
     if bundle.workload.ranks == 1 or not bundle.workload.random_layers:
         return ""
     alike = folder / "alike"
@@ -42,7 +43,7 @@ def judge_masks(worker: Worker, bundle: Bundle, learning_rate: float, folder: Pa
     if not suspects:
         return ""
     return (
-        f"rank {min(suspects)} drops the same elements as a rank before it: with equal samples, "
+        f"rank {min(suspects)} drops the same elements as an earlier rank: with equal samples, "
         f"their losses are equal in {STEPS} steps"
     )
 
@@ -58,7 +59,7 @@ def _write_alike(bundle: Bundle, folder: Path) -> None:
 
 
 def _alike(worker: Worker, ranks: int, file: Path) -> set[int]:
-    """The ranks whose last loss is that of a rank before them."""
+    """The ranks whose last loss equals that of an earlier rank."""
     worker.result(file)
     try:
         with safe_open(file, "numpy") as tensors:

@@ -1,4 +1,4 @@
-"""The workload's rounding, and its bundle with weights and inputs moved by a few roundings."""
+"""The workload's rounding, and its bundle with weights and inputs perturbed by a few roundings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def moved_weights(
 
 
 def moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
-    """The tensor with each element moved by a few roundings, at random; integers stay."""
+    """The tensor with each element perturbed by a few roundings, at random; integers stay."""
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)

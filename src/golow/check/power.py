@@ -29,8 +29,8 @@ def sees_little(reference: Reference) -> bool:
 
 
 def power_of_outputs(reference: Reference, responses: Path) -> Power | None:
-    """The layer whose change shows least in the outputs. responses: of the float64 reference, as
-    `layer_responses` gives them. None if no layer's is known."""
+    """The layer whose change has the least effect on the outputs. responses: of the float64
+    reference, as `layer_responses` gives them. None if no layer's is known."""
     seen: dict[str, float] = {}
     with safe_open(responses, "pt") as file:
         for key in file.keys():  # noqa: SIM118 (it is not a dictionary)
@@ -58,7 +58,7 @@ def power_of_gradients(reference: Reference) -> Power | None:
 
 
 def weakness(power: Power, mode: Mode) -> str:
-    """A note for the record on a check that would miss what it should see."""
+    """A note for the record on a check that would miss changes that it should detect."""
     what = "the weights" if mode == "infer" else "the gradient"
     return (
         f"match (weak): the check of the results would not see {what} of {power.layer} changed by "

@@ -128,7 +128,7 @@ class Standard:
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
         if draws := self._bundle.workload.draws:
             notes.append(
-                f"the model draws random numbers ({draws} in a pass): they are drawn once, and "
+                f"the model draws random numbers ({draws} per pass): they are drawn once, and "
                 "given to every level as inputs; the times are without the drawing"
             )
         return notes
@@ -193,8 +193,8 @@ class Standard:
         return Verifier(workload, spans, checks, rate, baseline, weights)
 
     def judge_left(self, worker: Worker, eager: Worker, steps: Sequence[Steps]) -> str:
-        """Why the state that a training's steps left is not that to which eager's lead; empty if it
-        may be. Raises WorkerFailure."""
+        """Why the state that a training run's steps left is not that to which eager's lead; empty
+        if it may be. Raises WorkerFailure."""
         rounding = self._working.size
         return judge_left(worker, eager, steps, self._bundle, self._folder, rounding)
 
@@ -222,7 +222,7 @@ class Standard:
         if not may_be_rounding(found) and not reference.cancels:
             return Judgement(found, [])
         wider = self._wider(batches)
-        notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
+        notes = [f"also judged by {DRAWS} perturbed references: {n}" for n in self._unseen(wider)]
         return Judgement(recheck(wider, found), notes)
 
     def _with_flips(self, found: Judgement) -> Judgement:
@@ -365,7 +365,7 @@ class Standard:
             yield file.path
 
     def _summed(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """The float64 tensors of a training with moved gradients."""
+        """The float64 tensors of a training run with moved gradients."""
         if self._bundle.workload.mode != "train":
             return
         moved = self._marked(double, MOVED, batches)

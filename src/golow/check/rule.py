@@ -8,10 +8,10 @@ against the float64 reference must be at most
 where
 
     e    eager's own error in the working precision, if rounding explains it; else p
-    p    how far the reference moves when weights and inputs are moved by a few roundings and every
-         operation rounds its result
+    p    how far the reference moves when weights and inputs are perturbed by a few roundings and
+         every operation rounds its result
     d    how far the reference moves when weights and inputs, and what is computed within kernels in
-         which numbers cancel (the mean of a norm), are moved by a few roundings
+         which numbers cancel (the mean of a norm), are perturbed by a few roundings
     r    how far the reference moves when each gradient moves by 32 float32 roundings of the sum of
          its absolute terms
     eps  the size of one rounding
@@ -66,7 +66,7 @@ from golow.records.comparison import Check, TensorError
 FACTORS = ((8, 10.0), (1000, 3.0))
 
 # Where rounding moves a tensor by more than this share of its size, its errors have long tails: one
-# error of eager's may be so many times as large as those of three draws.
+# error of eager's may be this many times as large as those of three draws.
 MOSTLY, TAIL = 0.25, 100.0
 
 MANY = 1000  # times a limit, beyond which the number states nothing more
@@ -130,8 +130,8 @@ class Reference:
     def widened(self, moved: Iterable[Path], summed: Iterable[Path] = ()) -> Reference:
         """A copy with wider limits. No limit shrinks.
 
-        moved: float64 tensors computed from weights and inputs moved by a few roundings, one file
-        per draw; the largest draw counts. summed: those computed with moved gradients.
+        moved: float64 tensors computed from weights and inputs perturbed by a few roundings, one
+        file per draw; the largest draw counts. summed: those computed with moved gradients.
         """
         wider = copy.copy(self)
         wider.expected = self._expected(self._spreads(moved), self._spreads(summed))
@@ -150,7 +150,7 @@ class Reference:
 
     def rounded(self, draw: Path) -> Reference:
         """A copy with wider limits. draw: float64 tensors computed with rounded operations, from
-        weights and inputs moved by a few roundings."""
+        weights and inputs perturbed by a few roundings."""
         return self._with_precision(self._spreads([draw], self._precision))
 
     @property
@@ -385,7 +385,7 @@ def _reason(worst: TensorError) -> str:
     eager = f"off by {worst.eager_error:.2g}" if math.isfinite(worst.eager_error) else "not finite"
     off = f"{worst.name} is off by {worst.error:.2g} ({size}, eager is {eager})"
     if not worst.limit:
-        return f"{off}, and rounding explains nothing of it"
+        return f"{off}, and rounding explains none of it"
     times = worst.error / worst.limit
     shown = f"{times:.1f}" if times < MANY else f"more than {MANY:,}"
     return f"{off}: {shown} times what rounding explains"

@@ -8,7 +8,7 @@ root mean square:
     the root mean square of the sizes
 
 Where terms cancel, a result is smaller than what was added. An operation that does not pass is
-computed again with each number that it read moved by about a rounding, and how far each element
+computed again with each number that it read perturbed by about a rounding, and how far each element
 moves takes the place of its size. A product in float32 may also be off by some roundings of the sum
 of all terms without their signs: a library may add tens of thousands of them one after the other,
 and what it has in between may be larger than each term and the result. An element that jumps (a
@@ -57,7 +57,7 @@ class Limit(NamedTuple):
     mean: float
 
     def times(self, factor: float) -> Limit:
-        """The limit of so many operations."""
+        """The limit of this many operations."""
         return Limit(self.largest * factor, self.mean * factor)
 
 
@@ -123,7 +123,7 @@ def judged(value: StepValue, working: Rounding, stored: str) -> StepError:
 
 
 class _Rounded(NamedTuple):
-    """So many roundings of this size. unit: of one in the mean; least: of a number near zero."""
+    """This many roundings of this size. unit: of one in the mean; least: of a number near zero."""
 
     limit: Limit
     unit: float
@@ -199,7 +199,7 @@ def _plain_share(found: Tensor, wanted: Tensor, rounded: _Rounded, least: float)
 
 
 def _pieces(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both in parts of about so many elements."""
+    """Both in parts of about this many elements."""
     if found.is_contiguous() and wanted.is_contiguous():
         found, wanted = found.view(-1), wanted.view(-1)
     rows = max(PIECE * found.shape[0] // found.numel(), 1)
@@ -214,7 +214,7 @@ class _Allowed(NamedTuple):
 
     @staticmethod
     def of(rounded: _Rounded, size: Tensor, least: float) -> _Allowed:
-        """So many roundings of these sizes, and at least so much."""
+        """This many roundings of these sizes, and at least so much."""
         limit, unit = rounded.limit, rounded.unit
         each = (size * (limit.largest * unit)).add_(least)
         return _Allowed(each, _rms(size) * (limit.mean * unit) + least)
@@ -290,7 +290,7 @@ def _all_jump(
 
 
 def _moved(value: StepValue, rounded: _Rounded, draws: int) -> Iterator[Tensor]:
-    """The value from inputs that are moved by about a rounding."""
+    """The value from inputs that are perturbed by about a rounding."""
     generator = torch.Generator().manual_seed(0)
 
     def moved(tensor: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Expected results of each operation of a plan for the inputs that it read, in float64.
 
-A direct level hands over the values that are in its memory while an iteration runs. Each operation
-of its graph is computed again from those that the level's own steps had, by the operator's meaning:
-an error shows where it is made, and what comes after it starts from what is there.
+A direct level returns the values that are in its memory while an iteration runs. Each operation of
+its graph is computed again from the values that the level's own steps read, by the operator's
+meaning: an error is found where it occurs, and later operations start from the stored values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SINGLE = Symbol(kind="dtype", name="float32")
 
 Found = Callable[[int, str], Tensor | None]
 """The level's value of that name, which the node at that position makes; None if it hands over
-none. It need not stay as it is longer than until the next one is asked for."""
+none. It need not stay as it is longer than until the next one is requested."""
 NOTHING: frozenset[str] = frozenset()
 ATTENTION = (Attention.op(), AttentionBackward.op())
 
@@ -56,8 +56,8 @@ def step_values(graph: Graph, inputs: Mapping[str, Tensor], found: Found) -> Ite
     """Yield every value that the level hands over, in the graph's order.
 
     inputs: the graph's, by the names of their values. What the level does not hand over is what
-    float64 makes of the values before it. Random layers are off. Means over ranks are taken as they
-    are: one rank's values do not tell what they must be, and the check of the gradients does.
+    float64 makes of the values before it. Random layers are off. Means over ranks are not checked
+    here: one rank's values do not determine them. The check of the gradients covers them.
     """
     graph = in_double(graph)
     values = {name: doubled(tensor) for name, tensor in inputs.items()}

@@ -1,5 +1,5 @@
-"""Checks the operations of a direct level's plan one by one, with the values that its worker hands
-over."""
+"""Checks the operations of a direct level's plan one by one, with the values that its worker
+returns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def step_errors(
 
 
 class _HandedOver:
-    """The level's values, a window of nodes at a time. Later windows are asked for when they are
+    """The level's values, a window of nodes at a time. Later windows are requested when they are
     needed, in the memory of the earlier ones. hard: of operations that are given hard values."""
 
     def __init__(

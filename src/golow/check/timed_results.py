@@ -1,15 +1,14 @@
-"""Verify that the results of timed iterations are those of a level that was proved.
+"""Verify that timed iterations do the work that was checked. The check covers a level's answers to
+`outputs`; the race trusts its answers to `time`. This file ties the two together. Every block of a
+race carries a challenge: values, chosen at random by the parent, that are written into the inputs
+before each iteration. The level answers with one number for the result of each iteration, a
+commitment. Eager gets the same challenge in the same round, so its numbers state what the level's
+must be, within what the check allows. A level that computes nothing, or only a part, or repeats
+stored results, cannot know these numbers.
 
-The check looks at what a level answers to `outputs`; the race believes what it answers to `time`.
-This file ties the two together. Every block of a race carries a challenge: values, chosen at random
-by the parent, that are written into the inputs before each iteration. The level answers with one
-number for the result of each iteration, a commitment. Eager gets the same challenge in the same
-round, so its numbers state what the level's must be, within what the check allows. A level that
-computes nothing, or only a part, or repeats stored results, cannot know these numbers.
-
-Two questions are asked. Is each number eager's, but for rounding (`Verifier.judge`)? And over the
-whole race: do the numbers move with the marks as eager's do (`Verifier.unmoved`)? The second also
-answers in low precision, where rounding may hide the effect of a single mark.
+Two tests follow: is each number eager's up to rounding (`Verifier.judge`), and over the whole race,
+do the numbers respond to the marks as eager's do (`Verifier.unmoved`)? The second also works in low
+precision, where rounding may hide the effect of a single mark.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ FALSE_ALARMS = 1e-9
 steps a round has, the further their mean may be off."""
 
 STEPS = 16
-"""Steps of a training after a reset in which its losses are compared with eager's. Rounding drives
-the weights apart from step to step."""
+"""Steps of a training run after a reset in which its losses are compared with eager's. Rounding
+drives the weights apart from step to step."""
 
 CHEAP_WEIGHTS, MOST_WITHOUT_RESET, MOST_AFTER_CHEAP_ONE = 1e7, 6, 2
-"""The most rounds of a training in a row that do not begin with a reset, which costs as much as
-loading weights: fewer if these have at most so many bytes. At least one follows each reset."""
+"""The most rounds of a training run in a row that do not begin with a reset, which costs as much as
+loading weights: fewer if these have at most this many bytes. At least one follows each reset."""
 
 EVALUATION_SHARE = 0.01
 """Share of eager's timed iterations that it may repeat to verify iterations of faster levels."""
@@ -58,8 +57,8 @@ LEAST_MOVED, LARGEST_ERROR = 0.5, 0.1
 this standard error."""
 
 LEAST_SIGNAL = 3.0
-"""That slope is asked for only if eager's results move by this many times what rounding may make
-of one: noise in eager's moves alone would make the slope of an honest level small."""
+"""That slope is requested only if eager's results move by this many times what rounding may make of
+one: noise in eager's moves alone would make the slope of an honest level small."""
 
 
 CELLS = 16.0
@@ -171,7 +170,7 @@ class Verifier:
     def _chain_width(self) -> float | None:
         """Results of inference are chained on a CPU, so that no iteration can be computed before
         the one before it. A GPU enqueues iterations before it has a result, and the steps of a
-        training need one another anyway."""
+        training run need one another anyway."""
         if (self.workload.mode, self.workload.device) != ("infer", "cpu"):
             return None
         return CELLS * max((v.allowed(0, 0.0) for v in self._limits.values()), default=0.0) or None
@@ -234,8 +233,8 @@ class Limit(NamedTuple):
     """How far a level's result may be from eager's.
 
     error: the error that the check allows for. size: the result's own typical size. per_step: by
-    how much the limit grows with each step of a training, as a share of error. rounding: eager's
-    own error of a result: of what is summed, by the check, and of the sum.
+    how much the limit grows with each step of a training run, as a share of error. rounding:
+    eager's own error of a result: of what is summed, by the check, and of the sum.
     """
 
     error: float
@@ -307,7 +306,7 @@ class Moves:
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
 
     def add(self, batch: int, own: float, other: float) -> None:
-        """Take note of a result on that batch, and of eager's."""
+        """Record a result on that batch, and of eager's."""
         self._found[batch].append((own, other))
 
     def refute(self) -> str:

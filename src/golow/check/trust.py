@@ -1,4 +1,5 @@
-"""Is eager believed? It is judged as every level is, but by limits that owe nothing to it."""
+"""Decides whether eager can be trusted. It is checked like every level, but by limits that do not
+depend on it."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from golow.check.rule import Reference
 
 
 class Draws(Protocol):
-    """Makes the reference run on weights and inputs that are moved by a few roundings."""
+    """Makes the reference run on weights and inputs that are perturbed by a few roundings."""
 
     def __call__(self, *, rounded: bool) -> Iterator[Path]:
         """Yield the tensors of each draw. rounded: every operation rounds its result, too."""
 
 
 class Trusted(NamedTuple):
-    """The reference that levels are held against first, and if eager is wrong the one with wider
+    """The reference that levels are compared with first, and if eager is wrong the one with wider
     limits, which was needed to find that out."""
 
     reference: Reference
@@ -28,8 +29,8 @@ def trusted(reference: Reference, draws: Draws, summed: Iterable[Path] = ()) -> 
     """Take eager's errors out of the limits if rounding does not explain them.
 
     Nothing is drawn for an eager that is nearly exact, and no more than is needed for any other.
-    summed: the float64 tensors of a training with moved gradients. Where roundings alone make the
-    reference overflow, nothing can be said against an eager that is finite.
+    summed: the float64 tensors of a training run with moved gradients. If roundings alone make the
+    reference overflow, a finite eager cannot be called wrong.
     """
     alone = reference.alone()
     if alone.explains_eager:

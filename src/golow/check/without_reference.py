@@ -1,4 +1,4 @@
-"""The error of a comparison whose float64 reference, or eager beside it, could not run."""
+"""The error of a comparison whose float64 reference or eager run failed."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def audit(
     apply: Annotated[
         str | None,
         typer.Option(
-            help="best: also search the best combination of choices at each level, and race it "
+            help="best: also search for the best combination of choices at each level, and race it "
             "against the defaults.",
             show_default=False,
         ),

@@ -228,7 +228,7 @@ def _show(result: Result, json: str | None, look: Look) -> None:
 def _show_and_save(
     result: Result, out: Path, json: str | None, look: Look, report: Path | None
 ) -> None:
-    """Show the results, save them, then write what else was asked for."""
+    """Show the results, save them, then write what else was requested."""
     from golow.report.html_report import write_report
 
     folder = shown_and_saved(lambda: _show(result, json, look), result.save, out)

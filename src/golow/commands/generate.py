@@ -45,7 +45,7 @@ class TextPrecisionName(StrEnum):
 TextModel = Annotated[
     str,
     typer.Argument(
-        help="gpt2_small, hf:NAME, the folder of a training on text, or a step module as "
+        help="gpt2_small, hf:NAME, the folder of a training run on text, or a step module as "
         "file.py:Name or package.module:name.",
         show_default=False,
     ),
@@ -67,7 +67,7 @@ def generate(
         str | None,
         typer.Option(
             help="Comma-separated levels: eager, eager:static, compile:static, "
-            "compile:static-cudagraphs, onednn, cudnn.  [default: all of the device]"
+            "compile:static-cudagraphs, onednn, cudnn.  [default: all for the device]"
         ),
     ] = None,
     worker: Workers = None,

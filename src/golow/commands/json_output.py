@@ -19,7 +19,7 @@ def require_json(json: str | None) -> None:
 
 
 def write_json(record: Record, json: str | None) -> None:
-    """Write the record if it was asked for."""
+    """Write the record if it was requested."""
     if json == PIPE:
         sys.stdout.buffer.write(encode(record))
         sys.stdout.flush()

@@ -19,7 +19,7 @@ class Drawn(Protocol):
     """A result of a program with figures."""
 
     def save(self, folder: Path) -> Path:
-        """Write the record into a folder of its own there; return that."""
+        """Write the record into its own folder there; return that."""
 
     def figures(self, folder: str | Path) -> object:
         """Draw the figures into a folder."""

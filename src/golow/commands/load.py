@@ -1,4 +1,4 @@
-"""``golow load``: which level holds a latency at which rate."""
+"""``golow load``: the rate at which each level meets a latency limit."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load(
     contexts: Annotated[
         str,
         typer.Option(
-            help="Batches that run at a time; 1,2 loads each level with one and with two."
+            help="Batches that run at the same time; 1,2 tests each level with one and with two."
         ),
     ] = "1",
     seconds: Annotated[
@@ -85,13 +85,13 @@ def load(
         int, typer.Option(help="Rounds, in each of which every level runs once.")
     ] = 3,
     patience: Annotated[
-        str, typer.Option(help="Give up a level that has not answered for this long.")
+        str, typer.Option(help="Give up on a level that has not answered for this long.")
     ] = "10s",
     url: Annotated[
         str,
         typer.Option(
-            help="Also load a service that computes the same model, such as "
-            "http://localhost:8000; alone unless --levels names others.",
+            help="Send the requests to a service that computes the same model, such as "
+            "http://localhost:8000; --levels adds levels beside it.",
             show_default=False,
         ),
     ] = "",
@@ -103,8 +103,8 @@ def load(
     json: JsonFile = None,
     report: ReportFile = None,
 ) -> None:
-    """Send requests with MLPerf's load generator, and find the rate at which each level holds a
-    latency.
+    """Send requests with MLPerf's load generator, and find the highest rate at which each level
+    meets a latency limit.
 
     All answers of a level are checked before it is timed. The exit status is 1 when a level differs
     or fails.

@@ -123,7 +123,7 @@ def _require_gpu(context: typer.Context, device: DeviceName, kernels: bool, veri
         raise GolowError("--gpu names a GPU", "add --device cuda.")
     if kernels or verify or any(is_typed(context, name) for name in ("measure", "time_limit")):
         raise GolowError(
-            "--gpu shows the plan for a GPU that need not be here; nothing is compiled or run",
+            "--gpu shows the plan for a GPU without using it; nothing is compiled or run",
             "leave out --kernels, --verify, --measure and --time-limit, or leave out --gpu.",
         )
 

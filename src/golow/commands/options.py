@@ -85,7 +85,8 @@ Gpu = Annotated[
     str,
     typer.Option(
         "--gpu",
-        help="With --device cuda: plan for this GPU, which need not be here, such as h200.",
+        help="With --device cuda: plan for this GPU, such as h200, even if the machine does not "
+        "have it.",
         show_default=False,
     ),
 ]

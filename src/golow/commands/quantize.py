@@ -66,12 +66,13 @@ def quantize(
         ),
     ] = RuleName.int8,
     group: Annotated[
-        int, typer.Option(help="Of int4-weights: inputs that share a scale, 32, 64 or 128.")
+        int, typer.Option(help="With --rule int4-weights: inputs per scale, 32, 64 or 128.")
     ] = 64,
     keep: Annotated[
         str | None,
         typer.Option(
-            help="Layers to keep in float32, or modules whose layers to keep, separated by commas.",
+            help="Comma-separated layers to keep in float32, or modules to keep with all their "
+            "layers.",
             show_default=False,
         ),
     ] = None,
@@ -79,15 +80,15 @@ def quantize(
         bool,
         typer.Option(
             "--rank-layers",
-            help="Also measure what keeping each layer in float32 brings back, and propose which "
-            "to keep.",
+            help="Also measure how much closer each layer, kept in float32, brings the network "
+            "to the original, and propose layers to keep.",
         ),
     ] = False,
     clipping_percentile: Percentile = 100.0,
     samples: Annotated[int, typer.Option(help="Samples for the calibration.")] = 512,
     test_samples: Annotated[
         int | None,
-        typer.Option(help="Samples of the test part for the statements.  [default: all]"),
+        typer.Option(help="Number of test samples.  [default: all]"),
     ] = None,
     gate: Annotated[
         float, typer.Option(help="Share of the original accuracy that must be kept.")
@@ -96,7 +97,7 @@ def quantize(
         bool,
         typer.Option(
             "--rivals",
-            help="Also quantise as users of ONNX Runtime, OpenVINO (NNCF) and torchao do.",
+            help="Also quantise with ONNX Runtime, OpenVINO (NNCF) and torchao, as their users do.",
         ),
     ] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data set's files.")] = None,
@@ -108,8 +109,8 @@ def quantize(
         Path, typer.Option(help="Folder for the records.", callback=no_stream)
     ] = Path("runs"),
 ) -> None:
-    """Quantise a model to 8 bits, and report how far it is from the original and what that costs in
-    the task."""
+    """Quantise a model to 8 bits, and report how far it is from the original and how much
+    accuracy it loses."""
     from golow import api
     from golow.report.progress import ProgressDisplay
 

@@ -1,4 +1,4 @@
-"""``golow show``: show recorded comparisons, audits, trainings and profiles."""
+"""``golow show``: show recorded comparisons, audits, training runs and profiles."""
 
 from __future__ import annotations
 

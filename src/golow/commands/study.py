@@ -186,7 +186,7 @@ def show(
     environment: EnvironmentName = None,
     throughput: Annotated[
         bool,
-        typer.Option("--throughput", help="Show images, tokens or samples a second instead."),
+        typer.Option("--throughput", help="Show images, tokens or samples per second instead."),
     ] = False,
 ) -> None:
     """Show each level's time relative to eager, or its latencies under load, for every cell of the

@@ -1,4 +1,4 @@
-"""``golow train``: train a model at every level on the same batches, or resume a training."""
+"""``golow train``: train a model at every level on the same batches, or resume a training run."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def train(
     allow_differs: Annotated[
         bool, typer.Option(help="Also train levels that fail the check; the table marks them.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the trainings.", callback=no_stream)] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the runs.", callback=no_stream)] = Path(
         "runs"
     ),
     figures: Annotated[
@@ -160,7 +160,7 @@ def train(
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Resume the training in this folder, with its original settings.",
+            help="Resume the training run in this folder, with its original settings.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,5 @@
-"""`golow.compile` at any level: a plan of a direct level, or what another level builds."""
+"""`golow.compile` at any level: a plan of a direct level, or the object that another level
+builds."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from golow.workload.trial import require_device
 
 Made = TypeVar("Made", bound=CompiledModule)
 PLANS = ("called", "emitted", "autotune", "called-autotune")
-"""Variants of direct levels: what is handed over is the plan, and ``tune`` stands for the rest."""
+"""Variants of direct levels whose result is the plan itself; ``tune`` selects autotuning."""
 
 
 def compile_at_level(
@@ -41,8 +42,8 @@ def compile_at_level(
 ) -> Made | HandedOver:
     """Build the level.
 
-    kind: of what a direct level gives. request: of the comparison that measured this module, whose
-    exported models are in the cache.
+    kind: class of the result for a direct level. request: of the comparison that measured this
+    module, whose exported models are in the cache.
     """
     level, threads, precision = wanted.level, wanted.threads, wanted.precision
     if is_direct(level):
@@ -100,8 +101,8 @@ def copied(module: nn.Module) -> nn.Module:
 
 
 def _device(place: torch.device) -> Device:
-    """The kind of device. Raises `GolowError` for one that golow does not know, and for a GPU that
-    is not PyTorch's current one."""
+    """Return the kind of device. Raises `GolowError` for an unknown one, and for a GPU that is not
+    PyTorch's current one."""
     if place.type == "cpu":
         return "cpu"
     if place.type == "cuda":

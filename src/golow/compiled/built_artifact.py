@@ -25,8 +25,8 @@ def build_artifact(
     out: Path,
     observer: Observer,
 ) -> None:
-    """Build the model's plans for these sizes, by default that of the request alone, and write
-    them. Raises `GolowError` as `golow.compile` and `CompiledModule.save` do."""
+    """Build the model's plans for these sizes, by default only the request's, and write them.
+    Raises `GolowError` as `golow.compile` and `CompiledModule.save` do."""
     require_place(out)
     observer.stage("preparing the workload")
     prepared = prepare(request)

@@ -1,4 +1,4 @@
-"""Which levels `golow.compile` hands over, and how a program names them. Imports no torch."""
+"""Levels that `golow.compile` supports, and how a program names them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def is_direct(name: str) -> bool:
 
 
 def takes_any_size(name: str) -> bool:
-    """Return True if the level's object takes batches of any size, as its users call it. Constant
-    weights are set for the first size alone."""
+    """Return True if the level's object takes batches of any size. Constant weights are set only
+    for the first size."""
     base, _, variant = name.partition(":")
     return base == "eager" or (base == "compile" and "freezing" not in variant)
 
 
 def is_callable(name: str, device: Device) -> bool:
-    """Return True if `golow.compile` hands over the level of that name on the device."""
+    """Return True if `golow.compile` supports the level of that name on the device."""
     if name in LEFT_OUT or (name in ON_CPU_ALONE and device == "cuda"):
         return False
     return name.partition(":")[0] in LEVELS and "+" not in name
 
 
 def line_to_paste(workload: Workload, level: str) -> str:
-    """The line that gives this level in a program that has the model and an input or, for training,
-    also a loss, an optimizer and targets; empty for eager, which is the model, and for a level that
-    is not handed over. Of training steps only those of direct levels are."""
+    """Return the line that calls this level in a program that has the model and an input or, for
+    training, also a loss, an optimizer and targets. It is empty for eager, which is the model
+    itself, and for levels that cannot be called. Training steps exist only for direct levels."""
     if workload.mode == "train":
         plain = level.removesuffix(TUNED)
         if plain not in DIRECT_LEVELS and plain not in ALIASES:

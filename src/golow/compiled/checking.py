@@ -56,19 +56,18 @@ def checked(
     inputs: Sequence[Tensor],
     target: Arithmetic,
 ) -> Checked:
-    """Judge an output of a compiled module. module: takes these inputs by position; with these
-    weights, in the target's precision, it is eager, and its copy in float64 the reference."""
+    """Check an output of a compiled module. module: takes these inputs by position; with these
+    weights it is eager in the target's precision, and its float64 copy is the reference."""
     with scratch_folder() as folder:
         reference = CallReference(module, state, [inputs], target, folder)
         return Checked(reference.judge(named([output])), reference.exact)
 
 
 class CallReference:
-    """The reference of calls of a module, and the judge of any level's outputs for them. What is
-    expensive is done once, for the first level that needs it.
-
-    exact: the outputs in float64, of all batches. named_exact: the same by the names of the check.
-    eager: those of the first batch in the working precision.
+    """Reference for calls of a module, which checks the outputs of any level. Expensive parts run
+    once, for the first level that needs them. exact: the outputs in float64, of all batches.
+    named_exact: the same by the names of the check. eager: the outputs of the first batch in the
+    working precision.
     """
 
     def __init__(
@@ -81,8 +80,8 @@ class CallReference:
         *,
         rows: bool = False,
     ) -> None:
-        """batches: of inputs. folder: for files, as long as this is used. rows: judge each row of
-        the outputs by itself, as a sample."""
+        """batches: of inputs. folder: for files, while this object is used. rows: check each row of
+        the outputs separately, as a sample."""
         eager = copy.deepcopy(module)
         eager.load_state_dict(state)
         double, working = copied_in_double(eager), WorkingPrecision(target, eager)
@@ -105,7 +104,7 @@ class CallReference:
                 self._reference = trusted(self._reference, self._moving.draws).reference
 
     def judge(self, tensors: Mapping[str, Tensor]) -> Check:
-        """The verdict on a level's outputs, named as by `named`."""
+        """Return the verdict on a level's outputs, named as by `named`."""
         file = self._folder / "own.safetensors"
         _write(file, tensors)
         found = check(self._reference, file)
@@ -119,7 +118,7 @@ class CallReference:
 
 
 class _Moving(NamedTuple):
-    """The reference on weights and inputs that are moved by a few roundings."""
+    """The reference on weights and inputs that are perturbed by a few roundings."""
 
     double: nn.Module
     batches: Sequence[Sequence[Tensor]]
@@ -153,8 +152,8 @@ def _moved_by(rounding: Rounding, tensor: Tensor, generator: torch.Generator) ->
 
 
 def named(outputs: Sequence[Any], *, rows: bool = False) -> dict[str, Tensor]:
-    """The tensors of several outputs by the names of the check: ``0/output/1`` is the second tensor
-    of the first one. rows: take each row for an output."""
+    """Return the tensors of several outputs by the names of the check: ``0/output/1`` is the second
+    tensor of the first one. rows: treat each row as an output."""
     listed = [leaves_of(output) for output in outputs]
     if rows:
         listed = [

@@ -14,13 +14,13 @@ from golow.records.errors import GolowError
 class CompiledModule(CalledModule):
     """A module whose plan runs in this process, with separate weights.
 
-    Call it as the module: tensors in, tensors out. A weight that is changed in the module
-    afterwards does not change it; `load_state_dict` does.
+    Call it as the module: tensors in, tensors out. Later changes to the module's weights do not
+    affect it; `load_state_dict` does.
     """
 
     def check(self, *given: Any, **named: Any) -> Checked:
-        """Compare what it gives on these inputs with the module in float64, by golow's rule: no
-        farther from it than rounding explains. The weights are those that were loaded last."""
+        """Compare the outputs for these inputs with those of the module in float64, by golow's
+        rule: they may differ by no more than rounding explains. Uses the weights loaded last."""
         ordered = self.inputs.ordered(given, named)
         tensors = [item.clone() for item in self.inputs.fitting(ordered)[0]]
         found = self(*given, **named)
@@ -28,10 +28,10 @@ class CompiledModule(CalledModule):
         return checked(self._module, self.state, found, tensors, self.target)
 
     def save(self, file: str | Path, *, weights: bool = True) -> None:
-        """Write plans, kernels and the weights that were loaded last into one file, which
-        `golow.load_compiled` and ``golow run`` take, without PyTorch; also the example and what the
-        module makes of it in float64, for a check where it is loaded. weights: False leaves them
-        out. Raises `GolowError` if the example does not pass."""
+        """Write plans, kernels and the weights loaded last into one file, which
+        `golow.load_compiled` and ``golow run`` read without PyTorch. The file also has the example
+        and the module's float64 outputs for it, for a check on the loading machine. weights: False
+        omits the weights. Raises `GolowError` if the example does not pass the check."""
         require_place(Path(file))
         save_module(self, Path(file), weights, self._proof())
 

@@ -19,8 +19,8 @@ Run = Callable[[tuple[Tensor, ...]], Any]
 
 
 class Built(NamedTuple):
-    """Result of building a level: a function from inputs to the module's output, and what it
-    calls: PyTorch's own object, or the runtime's. others: functions over the same session that may
+    """Result of building a level: a function from inputs to the module's output, and the object
+    that it calls, of PyTorch or of the runtime. others: functions over the same session that may
     run at the same time."""
 
     run: Run
@@ -32,9 +32,9 @@ class HandedOver(Uncopied):
     """A module at a level, called as golow's worker calls it: without gradients, with the threads
     and the precision of the comparison.
 
-    Call it as the module: tensors in, tensors out. level: its name. called: PyTorch's own object
-    (the module, what torch.compile or torch.jit returned), or the session of the runtime. It has
-    separate weights: one that is changed in the module afterwards does not change it.
+    Call it as the module: tensors in, tensors out. level: its name. called: the object of PyTorch
+    (the module, or the result of torch.compile or torch.jit), or the session of the runtime. It has
+    separate weights: later changes to the module's weights do not affect it.
     """
 
     def __init__(self, level: str, inputs: CallInputs, workload: Workload, built: Built) -> None:
@@ -44,8 +44,8 @@ class HandedOver(Uncopied):
         self._lock = threading.Lock()
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Run the module on inputs as it takes them, and return what it returns, in memory that
-        nothing else uses. Raises `GolowError` for inputs that do not fit."""
+        """Run the module on its inputs and return its outputs, in memory that nothing else uses.
+        Raises `GolowError` for inputs that do not fit."""
         tensors = self._fitting(given, named)
         if not self._lock.acquire(blocking=False):
             raise GolowError(
@@ -76,13 +76,14 @@ class HandedOver(Uncopied):
 
     @property
     def contexts(self) -> list[HandedOver]:
-        """This object, and those over the same session that other threads may call meanwhile."""
+        """This object, and those over the same session that other threads may call at the same
+        time."""
         others = [Built(run, self.called) for run in self._built.others]
         made = [HandedOver(self.level, self.inputs, self._workload, one) for one in others]
         return [self, *made]
 
     def close(self) -> None:
-        """Give all memory back. A later call is an error."""
+        """Release all memory. A later call is an error."""
         with self._lock:
             self._run = self.called = None
             self._built = Built(_closed, None)

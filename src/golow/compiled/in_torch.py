@@ -23,7 +23,7 @@ PROGRAMS = {
 def built_in_torch(
     chosen: ChosenLevel, module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload
 ) -> Built:
-    """Lower the module for inputs like these; it belongs to the level then, which converts its
+    """Lower the module for inputs like these; the level takes ownership of it and converts its
     tensors in place. Raises `GolowError` for a module that PyTorch refuses."""
     program = PROGRAMS[chosen.level.name](chosen.variant)
     try:

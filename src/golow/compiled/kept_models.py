@@ -1,4 +1,4 @@
-"""Keeps what a level of another runtime was built of, with the lines that load it."""
+"""Writes the exported model of a level of another runtime, with a program that loads it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PROGRAM = "load_model.py"
 
 def keep_model(level: str, request: Request, out: Path, observer: Observer) -> list[Path]:
     """Write the exported model into a new folder, with a program that loads it; return the files.
-    Raises `GolowError` for a level that exports none, and for a folder that exists."""
+    Raises `GolowError` for a level that exports no model, and for a folder that exists."""
     if level not in LINES:
         raise GolowError(
             f"{level} builds nothing that could be kept",
@@ -104,7 +104,7 @@ def _library(folder: Path) -> str:
 
 
 def _inputs(bundle: Bundle) -> str:
-    """Lines that make inputs of the right form."""
+    """Lines of code that create inputs of the right form."""
     shapes = [(item.shape, item.dtype) for item in bundle.workload.inputs]
     made = ", ".join(f'numpy.ones({tuple(shape)}, "{dtype}")' for shape, dtype in shapes)
     return f"import numpy\ninputs = [{made}]\n"

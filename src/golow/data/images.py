@@ -30,7 +30,7 @@ def batches(count: int, batch: int, shape: tuple[int, ...], seed: int) -> Iterat
         (features,)                       the digit resized to the smallest square with at least
                                           as many pixels, read row by row and truncated;
         (channels, depth, height, width)  the digit resized, the same in every channel and slice;
-        (features, 1, 1), also of more    one pixel a channel, as in a generator's noise: as
+        (features, 1, 1), also of more    one pixel per channel, as in a generator's noise: as
         axes of 1                         (features,).
 
     Digits are drawn without repetition while they last, in an order given by the seed, and then in

@@ -21,8 +21,8 @@ class EarlyWorkers:
     """Starts a worker, waits until it has imported what it needs, then starts the next.
 
     One imports at a time, so that what a start takes is measured beside one busy core, that of the
-    command. start: starts a level's worker and asks it to import. `close` ends those that nobody
-    took, and only then the thread: Linux ends a worker with the thread that started it.
+    command. start: starts a level's worker and asks it to import. `close` ends unused ones, and
+    only then the thread: Linux ends a worker with the thread that started it.
     """
 
     def __init__(

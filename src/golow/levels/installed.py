@@ -1,7 +1,7 @@
 """Levels that other packages bring: entry points of the group ``golow.levels``.
 
 Each stands for the command of a worker that speaks the protocol, as text or as a list of arguments.
-A package is imported only when its level is asked for by name.
+A package is imported only when its level is requested by name.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ OPTIONAL = (
 DIRECT: dict[Device, str] = {"cpu": "onednn", "cuda": "cudnn"}
 ALIASES = {"direct": DIRECT, "vendor": DIRECT}
 
-# The default levels of a training in several ranks; the last one where it can.
+# The default levels of a training run in several ranks; the last one where it can.
 DEFAULT_OF_RANKS = ("ddp", "ddp:compile", "fsdp")
 
 # The denominator of the ratios, and the plain version in the check: of one process, of several.
@@ -150,8 +150,8 @@ def has(name: str) -> bool:
 
 def choose(name: str, mode: Mode, device: Device = "cpu", ranks: int = 1) -> ChosenLevel:
     """The level of that name, ``level:variant+choice+choice``; raises `GolowError` with the nearest
-    names if there is none, and for a level that does not run in this mode, on this device or in so
-    many ranks."""
+    names if there is none, and for a level that does not run in this mode, on this device or in
+    this many ranks."""
     level_name, variant, wanted = _parts(name)
     level = _level(name, level_name, device)
     if variant and variant not in level.variants:
@@ -171,7 +171,7 @@ def choose(name: str, mode: Mode, device: Device = "cpu", ranks: int = 1) -> Cho
 
 
 def _require_ranks(level: Level, device: Device, ranks: int) -> None:
-    """Raise `GolowError` for a level that does not run in so many ranks."""
+    """Raise `GolowError` for a level that does not run in this many ranks."""
     if _runs_in(level, ranks):
         return
     option = "--gpus" if device == "cuda" else "--ranks"
@@ -190,7 +190,7 @@ def _require_ranks(level: Level, device: Device, ranks: int) -> None:
 
 
 def listed(names: Collection[str] | None) -> list[str] | None:
-    """The names that were asked for, None for the default ones. Raises `GolowError` for a text,
+    """The names that were requested, None for the default ones. Raises `GolowError` for a text,
     whose letters would be taken for names."""
     if isinstance(names, str):
         raise GolowError(

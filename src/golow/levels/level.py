@@ -38,7 +38,7 @@ class Launch(NamedTuple):
     alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
     after that build. ``notes`` are for the record, such as a damaged file of the cache. ``choices``
     are the alternatives that the worker makes when it loads, by name: the choice that each belongs
-    to, and the value that is then in force. ``ranked``: one process runs for each rank.
+    to, and the value that is then in effect. ``ranked``: one process runs for each rank.
     """
 
     command: tuple[str, ...]
@@ -59,24 +59,21 @@ class Level:
     """One way to execute a workload.
 
     served_by: the module of its Python worker, if nothing has to be built before the worker starts;
-    empty if the command depends on the bundle or on what is built from it.
-    from_graph: whether it starts from the captured graph, so that capture is part of its cost.
-    modes, devices: what it can run, and on which devices; a variant may support less.
-    passes: the passes that it adds to the common ones, if it lowers the graph further.
-    plan(graph, workload, variant, cache): what it finally executes, in readable form. plan_for:
-    the same for a GPU that need not be here, up to the choice of engines; a variant that times has
-    what the GPU's figures predict. kernels: the code that it generates for that plan, a text for
-    each kernel. source: the Python program that it writes of a lowered graph, for a level that runs
-    one.
-    refusals(graph, workload): for a level that starts from the graph, yields unsupported nodes of
-    the canonical graph, in order; it builds nothing and needs neither the level's libraries nor its
-    device.
-    exports: whether an exporter turns the module into another format, and decides what is left out.
-    probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
-    the level was never tested; it does not run there by default. ranked: whether it can train in
-    several ranks, or does nothing else.
-    prepare(bundle, variant, cache): builds what must be built, and raises
-    `Unsupported` if the level does not support this workload.
+    empty if the command depends on the bundle or on what is built from it. from_graph: whether it
+    starts from the captured graph, so that capture is part of its cost. modes, devices: what it can
+    run, and on which devices; a variant may support less. passes: the passes that it adds to the
+    common ones, if it lowers the graph further. plan(graph, workload, variant, cache): what it
+    finally executes, in readable form. plan_for: the same for a GPU that may be missing here, up to
+    the choice of engines; a variant that times has what the GPU's figures predict. kernels: the
+    code that it generates for that plan, a text for each kernel. source: the Python program that it
+    writes of a lowered graph, for a level that runs one. refusals(graph, workload): for a level
+    that starts from the graph, yields unsupported nodes of the canonical graph, in order; it builds
+    nothing and needs neither the level's libraries nor its device. exports: whether an exporter
+    turns the module into another format, and decides what is left out. probe: imports nothing
+    heavy. on_device: what else a device needs. unseen: devices on which the level was never tested;
+    it does not run there by default. ranked: whether it can train in several ranks, or does nothing
+    else. prepare(bundle, variant, cache): builds what must be built, and raises `Unsupported` if
+    the level does not support this workload.
     """
 
     name: str

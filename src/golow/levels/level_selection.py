@@ -29,9 +29,8 @@ def choices(
     """The levels to run, each once, the baseline first.
 
     levels: names, of other packages' levels too, or None for the default ones; workers: commands by
-    name. Raises `GolowError` for
-    an unknown name, or for a level that does not run in this mode, on this device or in so many
-    ranks.
+    name. Raises `GolowError` for an unknown name, or for a level that does not run in this mode, on
+    this device or in this many ranks.
     """
     asked = ladder.listed(levels)
     names = ladder.default(mode, device, ranks) if asked is None else asked
@@ -42,7 +41,7 @@ def choices(
     # By the level's own name: an alias for it is the same level.
     if ranks > 1 and commands:
         raise GolowError(
-            f"{next(iter(commands))} is a worker of your own, which runs in one process",
+            f"{next(iter(commands))} is your own worker, which runs in one process",
             "leave it out, or leave out --ranks and --gpus.",
             python_hint="leave it out, or use ranks=1.",
         )

@@ -82,7 +82,7 @@ class ChosenLevel(NamedTuple):
         return self._replace(variant=variant, settings=tuple(ordered))
 
     def readable(self, workload: Workload) -> list[str]:
-        """The names of the choices whose value in force a worker of this level can read."""
+        """The names of the choices whose value in effect a worker of this level can read."""
         where = self.level.name, workload.mode, workload.device
         return [choice.name for choice in all_choices() if choice.read and choice.applies(*where)]
 

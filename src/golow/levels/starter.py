@@ -1,4 +1,4 @@
-"""Starts the workers of a comparison or a training, all with the same settings; some of them
+"""Starts the workers of a comparison or a training run, all with the same settings; some of them
 before they are needed."""
 
 from __future__ import annotations

@@ -210,10 +210,10 @@ def time_block(
         raise WorkerFailure("protocol", "the answer has an iteration of negative time")
     if setting.card is not None and not sample.device_ns:
         # Its host only enqueues: comparing that with device times would use two clocks.
-        raise WorkerFailure("protocol", "the answer has no device_ns, which a GPU is timed by")
+        raise WorkerFailure("protocol", "the answer has no device_ns, which timing on a GPU needs")
     if setting.card is None and sample.device_ns:
         # The clocks would be judged by one of the two figures, and the other one quoted.
-        raise WorkerFailure("protocol", "it has device_ns, but the workload runs on no GPU")
+        raise WorkerFailure("protocol", "it has device_ns, but the workload does not run on a GPU")
     return sample
 
 

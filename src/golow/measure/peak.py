@@ -45,7 +45,7 @@ class Peak(Record, frozen=True, kw_only=True):
 
 
 def impossible(operations: float, seconds: float, workload: Workload, cache: Path) -> str:
-    """Why an iteration with at least so many operations cannot take so few seconds; empty if it
+    """Why an iteration with at least this many operations cannot take so few seconds; empty if it
     can, or if the peak cannot be measured."""
     rate = operations / seconds if seconds else math.inf
     seen = min(rate / (SLACK * _gain(workload)), sys.float_info.max)
@@ -136,7 +136,7 @@ def measure(device: str, precision: str, threads: int, seconds: float = SECONDS)
 
 
 def _shortest(run: Callable[[], object], device: str, seconds: float) -> float:
-    """Seconds of the fastest run, within so many."""
+    """Seconds of the fastest run, within this many."""
     import torch
 
     best, end = math.inf, time.perf_counter() + seconds

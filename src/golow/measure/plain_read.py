@@ -1,6 +1,6 @@
 """The rate of a plain read of a device's memory: measured once, and kept in the cache.
 
-``python -m golow.measure.plain_read DEVICE THREADS [SECONDS]`` prints bytes a second: the fastest
+``python -m golow.measure.plain_read DEVICE THREADS [SECONDS]`` prints bytes per second: the fastest
 of many sums over one large array. It is the roof of work that reads each byte once, such as a step
 of text generation, which reads the weights.
 """
@@ -23,7 +23,7 @@ SECONDS, LIMIT = 1.0, 120.0  # of measuring, and for the whole process
 
 
 def plain_read(threads: int, cache: Path, device: Device = "cpu") -> float | None:
-    """Bytes a second; None if the measuring process failed."""
+    """Bytes per second; None if the measuring process failed."""
     machine = environment()
     where = machine.cpu_model if device == "cpu" else machine.gpu
     parts = ("plain read", where, machine.versions.get("torch", ""), threads)
@@ -43,7 +43,7 @@ def plain_read(threads: int, cache: Path, device: Device = "cpu") -> float | Non
 
 
 def measure(device: Device, threads: int, seconds: float = SECONDS) -> float:
-    """Bytes a second of the fastest read within so many seconds."""
+    """Bytes per second of the fastest read within this many seconds."""
     import torch
 
     torch.set_num_threads(threads)

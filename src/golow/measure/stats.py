@@ -177,8 +177,8 @@ def adjusted(evidences: Sequence[float]) -> list[float]:
 
 
 def rounds_for(questions: int) -> int:
-    """Rounds after which the smallest possible evidence passes the correction for so many questions
-    at once: with n rounds that is 2 / 2^n."""
+    """Rounds after which the smallest possible evidence passes the correction for this many
+    questions at once: with n rounds that is 2 / 2^n."""
     return max(LEAST_ROUNDS, math.ceil(math.log2(2 * max(1, questions) / (1 - CONFIDENCE))) + 1)
 
 

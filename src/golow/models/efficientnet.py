@@ -20,7 +20,7 @@ _STAGES = (
     (6, 3, 1, 320, 1),
 )
 _BLOCKS = sum(blocks for *_, blocks in _STAGES)
-_DROPPED = 0.2  # the probability of stochastic depth behind the last block
+_DROPPED = 0.2  # the probability of stochastic depth after the last block
 
 
 def _convolution(

@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def takes_images(self) -> bool:
-        """True if its input is one image a sample."""
+        """True if its input is one image per sample."""
         return not self.fields
 
     @property

@@ -17,7 +17,7 @@ class Gpt2Step(nn.Module):
     without axes. Output: the logits of the token that follows the last one, [batch, vocabulary].
 
     The weights are the model's own; the caches are buffers. A text begins at position 0, with any
-    number of tokens at once, and goes on where the last call ended.
+    number of tokens at once, and continues where the last call ended.
     """
 
     def __init__(self, model: Gpt2, batch: int, longest: int) -> None:

@@ -22,7 +22,7 @@ _PATCH = 4
 
 
 class Block(nn.Module):
-    """Attention within windows and two linear layers, each behind a layer norm and added.
+    """Attention within windows and two linear layers, each after a layer norm and added.
 
     [batch, size, size, channels], the same. dropped: the probability of stochastic depth.
     """

@@ -18,7 +18,7 @@ _EPSILON = 1e-6
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and two linear layers, each behind a layer norm and added to its input.
+    """Self-attention and two linear layers, each after a layer norm and added to its input.
 
     [batch, tokens, width], the same.
     """

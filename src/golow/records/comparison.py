@@ -49,12 +49,12 @@ class TensorError(Record, frozen=True, kw_only=True):
 
 
 class Located(Record, frozen=True, kw_only=True):
-    """Where the results of a level begin to be off.
+    """The first wrong operation of a level.
 
     operation: of the captured graph; empty if every value is right once it is returned, so that the
-    fault is in how operations behind ``after`` are joined. value: the name of its result. layer:
-    the path of the layer. after: the last value before it that is right. error, limit: shares of
-    the value's size. builds: how often the level was built to find out.
+    fault is in a fusion of operations that follow ``after``. value: the name of its result. layer:
+    the path of the layer. after: the last right value before it. error, limit: shares of the
+    value's size. builds: number of builds of the level for this search.
     """
 
     operation: str = ""
@@ -67,23 +67,23 @@ class Located(Record, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """It as a sentence."""
-        behind = f" behind {self.after}" if self.after else ""
+        """Describe it in a sentence."""
+        after = f" after {self.after}" if self.after else ""
         if not self.operation:
-            return f"every value is right if it is also an output: the fault is in a fusion{behind}"
-        where = f" of layer {self.layer}" if self.layer else " in the model's own forward"
+            return f"every value is right if it is also an output: the fault is in a fusion{after}"
+        where = f" of layer {self.layer}" if self.layer else " in the model's forward pass"
         return (
-            f"first off at {self.operation}{where}{behind}: {self.value} by {self.error:.2g} of "
-            f"its size, where {self.limit:.1g} would be rounding"
+            f"first wrong at {self.operation}{where}{after}: {self.value} is off by "
+            f"{self.error:.2g} of its size; rounding explains {self.limit:.1g}"
         )
 
 
 class StepError(Record, frozen=True, kw_only=True):
-    """How far one operation's result is from what float64 makes of what the operation read.
+    """Distance of one operation's result from the float64 result for the same operands.
 
     value: its name in the level's graph. layer: the path of the layer. share: of what one
-    operation's rounding explains; above 1 it is wrong. hard: what is hard about the values that the
-    operation was given instead of its own; empty if they are its own.
+    operation's rounding explains; above 1 it is wrong. hard: why the values that replaced its
+    operands are hard; empty if none did.
     """
 
     value: str
@@ -94,7 +94,7 @@ class StepError(Record, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """It as a sentence."""
+        """Describe it in a sentence."""
         where = f" of layer {self.layer}" if self.layer else ""
         operation = self.operation.removeprefix("golow.")
         given = f", given {self.hard}," if self.hard else ""
@@ -105,7 +105,7 @@ class StepError(Record, frozen=True, kw_only=True):
 class StepsCheck(Record, frozen=True, kw_only=True):
     """Every operation of a level's plan against float64, from what the operation itself read.
 
-    count: results that were judged. failed: how many are wrong; wrong: the first of them,
+    count: checked results. failed: how many are wrong; wrong: the first of them,
     in the order in which they run. worst: the largest share of a limit.
     """
 
@@ -116,7 +116,7 @@ class StepsCheck(Record, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """It as a sentence."""
+        """Describe it in a sentence."""
         if self.wrong:
             return f"{self.wrong[0].words}, the first of {self.failed} of {self.count} results"
         most = f": the largest error is {self.worst.share:.0%} of its limit" if self.worst else ""
@@ -146,7 +146,7 @@ class Power(Record, frozen=True, kw_only=True):
 
 class Check(Record, frozen=True, kw_only=True):
     """The result of the correctness check for a level, with the figures of every tensor. located:
-    where a level that differs begins to, if that was asked for. steps: the operations of a direct
+    where a level that differs begins to, if that was requested. steps: the operations of a direct
     level's plan, each by itself. power: what the check of a level without such steps can see, if it
     sees little."""
 
@@ -223,17 +223,16 @@ class GpuState(Record, frozen=True, kw_only=True):
 class Block(Record, frozen=True, kw_only=True):
     """The iterations of one level in one round, raw.
 
-    host_ns: nanoseconds of each timed iteration on the worker's monotonic clock.
-    device_ns: nanoseconds on the device's own clock, if there is a device.
-    wait_share: run-queue wait of the worker's threads over the block's wall time; None if the
-    system does not report it.
-    attempts: how often the block was measured until it was clean or the limit ended it.
-    gpu: the GPU's state right after the block. throttled: heat or power slowed the GPU down during
-    the block. wall_ns: nanoseconds of the whole request by the parent's clock, untimed iterations
-    included; 0 in older records. wrote: bytes of weights that the request had the worker write
-    before the first iteration. busy_ns: processor time of the worker's processes in the block and
-    in the pause before it; None if the system does not report it. rank_ns: of a training by several
-    ranks, the quoted nanoseconds of each; host_ns and device_ns are then the slowest rank's.
+    host_ns: nanoseconds of each timed iteration on the worker's monotonic clock. device_ns:
+    nanoseconds on the device's own clock, if there is a device. wait_share: run-queue wait of the
+    worker's threads over the block's wall time; None if the system does not report it. attempts:
+    how often the block was measured until it was clean or the limit ended it. gpu: the GPU's state
+    right after the block. throttled: heat or power slowed the GPU down during the block. wall_ns:
+    nanoseconds of the whole request by the parent's clock, untimed iterations included; 0 in older
+    records. wrote: bytes of weights that the request had the worker write before the first
+    iteration. busy_ns: processor time of the worker's processes in the block and in the pause
+    before it; None if the system does not report it. rank_ns: of a training run by several ranks,
+    the quoted nanoseconds of each; host_ns and device_ns are then the slowest rank's.
     """
 
     round: int
@@ -303,7 +302,7 @@ class Run(Record, frozen=True, kw_only=True):
     layers: times step by step, in order of execution, if requested. layers_missing: why there are
     none. device: the figures of a GPU, as far as measured (``enqueue``: the host's seconds per
     iteration; ``energy`` in joules per iteration, ``power``, ``utilization``; ``copied`` bytes and
-    ``copy_time`` from host to device per iteration). choices: the values in force of the choices
+    ``copy_time`` from host to device per iteration). choices: the values in effect of the choices
     that the worker can read, by name.
     """
 

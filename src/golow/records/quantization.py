@@ -18,7 +18,7 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
     """The rule of one layer.
 
     path: in the module (``layer1.0.conv1``). Weights: whole numbers from -127 to 127, a scale for
-    each output, symmetric; of ``int4-weights`` from -8 to 7, a scale for each group of so many
+    each output, symmetric; of ``int4-weights`` from -8 to 7, a scale for each group of this many
     inputs of each output. Activations, of ``int8`` alone: one scale for the tensor, no offset;
     signed: from -128 to 127, otherwise from 0 to 255, for what was never negative in the
     calibration. A value is multiplied by the scale, rounded to the nearest whole number, of two

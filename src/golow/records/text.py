@@ -14,7 +14,7 @@ Alphabet = Literal["", "bytes", "huggingface"]
 class Sampling(Record, frozen=True, kw_only=True):
     """How the next token is chosen from the logits.
 
-    temperature: the logits are divided by it; 0 takes the likeliest token. top_k: only so many of
+    temperature: the logits are divided by it; 0 takes the likeliest token. top_k: only this many of
     the likeliest tokens are candidates; 0 is all. top_p: of these, only the likeliest whose
     probabilities together reach this share. seed: of the draws.
     """

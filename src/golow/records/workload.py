@@ -125,7 +125,7 @@ class Workload(Record, frozen=True, kw_only=True):
     precision: ``default`` is PyTorch's own (on a GPU, TF32 in convolutions and IEEE float32 in
     matrix products), ``ieee`` is float32 everywhere, ``tf32`` is TF32 wherever the hardware has it,
     ``bf16`` and ``fp16`` follow autocast, with float32 master weights. inputs: the types of one
-    batch, batch dimension first, and of the draws that are given behind them. draws: their number.
+    batch, batch dimension first, and of the draws that are given after them. draws: their number.
     random_layers: paths of the layers that drop something in training, and names of functions that
     do. loss_sha256: of the pickle of a loss of the user's own. phase: of text generation,
     ``prefill`` or ``decode``. tokens: of text, that one iteration processes, of all samples

@@ -28,8 +28,8 @@ class PlainConsole(Console):
 
 
 def wide_console(most: int = WIDTH, *, stderr: bool = False) -> Console:
-    """Standard output, or standard error, as wide as the terminal up to so many columns. In a file
-    or a pipe it is as wide as the variable COLUMNS states, 100 columns without it."""
+    """Standard output, or standard error, as wide as the terminal up to this many columns. In a
+    file or a pipe it is as wide as the variable COLUMNS states, 100 columns without it."""
     # markup would remove the brackets of `golow[cudnn]`
     console = PlainConsole(markup=False, stderr=stderr)
     width = console.width if console.is_terminal else _stated_width() or WIDTH

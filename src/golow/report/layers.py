@@ -108,7 +108,7 @@ def layer_columns(runs: Sequence[Divided]) -> list[Column]:
 
 
 def columns_at(runs: Sequence[Divided], depth: int) -> list[Column]:
-    """Regroup the times to paths of that many components; 0 leaves a row a phase."""
+    """Regroup the times to paths of that many components; 0 leaves a row per phase."""
     return [_column(run, depth) for run in runs if run.layers]
 
 

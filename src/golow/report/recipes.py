@@ -1,5 +1,5 @@
-"""The lines that give a level in a program of one's own: golow's line where it hands the level
-over, else those of the framework or the commands of a C++ project.
+"""The lines that give a level in your own program: golow's line where it hands the level over, else
+those of the framework or the commands of a C++ project.
 
 A program that they are pasted into has ``torch``, ``golow``, a model and an input ``x``; for a
 training step also a loss, an optimizer and targets ``y``.
@@ -151,7 +151,7 @@ def recipe(workload: Workload, level: str) -> Recipe | None:
         said = "as a C++ project that needs no Python, no PyTorch and no golow."
         lines = _emitted_plan(workload, base)
     elif base in PLAN:
-        said = "this prints all that the level runs, down to its plan or its source."
+        said = "this prints everything that the level runs, down to its plan or its source."
         lines = again("lower", workload, "--level", level, "--show")
     else:
         lines = dedent(_python(base, variant, workload.mode)).strip()
@@ -188,7 +188,7 @@ def _compiled(variant: str) -> str:
     call = f"model = torch.compile(model, {mode}dynamic=False)"
     if "freezing" not in variant:
         return call
-    # Weights are constants only where no gradient is asked for.
+    # Weights are constants only where no gradient is requested.
     return (
         "import torch._inductor.config\n"
         "torch._inductor.config.freezing = True  # and call it in torch.inference_mode()\n"

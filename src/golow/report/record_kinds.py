@@ -1,4 +1,4 @@
-"""The kinds of record, a row each: the file that one is known by, and the modules that load it,
+"""The kinds of record, one row each: the file that one is known by, and the modules that load it,
 print it and make its sections of a page.
 
 A new kind is a row here and its modules. They are imported when a record of their kind is met.

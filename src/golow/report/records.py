@@ -48,7 +48,7 @@ def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
 
 
 def render_records(folder: Path, found: list[Listed]) -> None:
-    """Print the list; below the width of its longest name, a line a figure."""
+    """Print the list; below the width of its longest name, a line per figure."""
     console = wide_console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title in ("record", "kind", "fastest level"):

@@ -111,7 +111,7 @@ class Look(NamedTuple):
 
 def look(level: str) -> Look:
     """The level's look, which depends only on its name; a user's own levels are grey. With several
-    contexts, as ``onednn x2``, it is a variant of its own."""
+    contexts, as ``onednn x2``, it is a separate variant."""
     name, _, variant = level.replace(" ", ":").partition(":")
     draw = zlib.crc32(level.encode())
     other = (OTHER_COLOUR, OTHER_MARKERS[draw % len(OTHER_MARKERS)])

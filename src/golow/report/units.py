@@ -77,7 +77,7 @@ def decimal_text(number: float | None, unit: str) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """A number of things a second: ``3,120``, ``41.2``, ``1.20 M``."""
+    """A number of things per second: ``3,120``, ``41.2``, ``1.20 M``."""
     if rate >= 1e6:
         return f"{_three_digits(rate / 1e6)} M"
     return f"{rate:,.0f}" if rate >= 1000 else _three_digits(rate)

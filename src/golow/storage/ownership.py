@@ -58,7 +58,7 @@ def exposed(*places: Path, owners: tuple[int, ...] = ()) -> Exposed | None:
 
 
 def exposed_within(folder: Path, depth: int, owners: tuple[int, ...] = ()) -> Exposed | None:
-    """The first file or folder in this one, so many levels deep, that another user may have
+    """The first file or folder in this one, this many levels deep, that another user may have
     written."""
     mine = {os.geteuid(), *owners}
     for place in sorted(folder.iterdir()):

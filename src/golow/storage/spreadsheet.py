@@ -33,7 +33,7 @@ def _harmless(value: Any) -> Any:
 
 
 def _is_formula(text: str) -> bool:
-    """Also behind apostrophes, so that `from_cell` finds the same text again."""
+    """Also after apostrophes, so that `from_cell` finds the same text again."""
     return text.lstrip("'").startswith(FORMULA)
 
 

@@ -1,4 +1,4 @@
-"""An answer of a worker that is waited for: what is done if it is late."""
+"""An awaited answer of a worker, and the reaction if it is late."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 NOTICE_SECONDS = 2.0  # after the expected end of a request, until the delay is reported
 BUSY_SECONDS = 20.0  # after a request that should have ended, until the reason is reported
 LOOK_SECONDS = 1.0  # between looks at a process whose answer is late
-MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is given up
+MOST_LOOKS_AT_STOPPED = 5  # that find it stopped by a signal or a debugger, until it is abandoned
 
 
 class AwaitedAnswer:
     """The answer to the request ``what``, in time or late.
 
-    limit: seconds after which the worker hangs, and is ended. expected: those after which the
-    answer should have come; None if that is unknown. within: those after which the caller goes on.
+    limit: seconds after which the worker counts as hung and is ended. expected: seconds within
+    which the answer should come; None if unknown. within: seconds after which the caller continues.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class AwaitedAnswer:
         self._seen_stopped = 0
 
     def seconds_to_next_look(self) -> float:
-        """Seconds to wait for the answer, which has not come so far.
+        """Return the seconds to wait for the answer, which has not come yet.
 
         Ends the worker and raises `WorkerFailure` if it hangs or was stopped; raises `OutOfTime` if
-        the caller has to go on.
+        the caller has to continue.
         """
         now, worker = time.monotonic(), self._worker
         if now >= self.deadline:
@@ -66,7 +66,7 @@ class AwaitedAnswer:
         return min(ends) - now
 
     def _look(self, now: float) -> None:
-        """The answer is late: tell so, and give up a worker that cannot answer."""
+        """Report that the answer is late, and give up on a worker that cannot answer."""
         worker = self._worker
         if self._share is None:
             self._share = ProcessorShare(worker.pid)

@@ -1,4 +1,4 @@
-"""The parent's side of the protocol: what can be asked of a worker."""
+"""The parent's side of the protocol: the requests to a worker."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Worker(Conversation):
     ) -> None:
         """turn: this worker's comparison among those that share a GPU, if several do. choices: the
         alternatives that it makes whenever it loads; by name, the choice that each belongs to and
-        the value that must then be in force."""
+        the value that must then be in effect."""
         super().__init__(
             name,
             command,
@@ -89,14 +89,13 @@ class Worker(Conversation):
         self._busy_then: tuple[int | None, int] = (None, 0)
 
     def wake(self, mode: Mode) -> None:
-        """Import what loading a workload of that mode needs; `load` waits until that is done."""
+        """Import the modules needed to load a workload of that mode; `load` waits for this."""
         with contextlib.suppress(OSError):  # it has died: `load` reports how
             self.lines.write(line({"do": "wake", "mode": mode}))
         self.waiting = True
 
     def import_all(self, mode: Mode) -> float:
-        """Import the same modules and wait until it is done: seconds since the process was
-        started."""
+        """Import the same modules and wait; returns the seconds since the process was started."""
         self.wake(mode)
         self.read("wake", self.limits.load)
         return time.perf_counter() - self.started
@@ -185,8 +184,8 @@ class Worker(Conversation):
         file: Path,
         hard: bool = False,
     ) -> ValuesReport:
-        """The values that the nodes of the plan's graph make, from that position on, up to so many
-        bytes, in the file. hard: inputs of some operations are replaced by hard ones. Raises
+        """The values that the nodes of the plan's graph make, from that position on, up to this
+        many bytes, in the file. hard: inputs of some operations are replaced by hard ones. Raises
         `Unsupported` if the level does not know the request; the worker stays alive."""
         request = {
             "do": "values",
@@ -282,7 +281,7 @@ class Worker(Conversation):
         return self.convert(self.require_success(answer), CopiesReport)
 
     def choices(self, names: Sequence[str]) -> dict[str, str]:
-        """The values in force of these choices, as far as the worker can read them; empty if it
+        """The values in effect of these choices, as far as the worker can read them; empty if it
         does not know the request."""
         answer = self.answer({"do": "choices", "names": list(names)}, self.limits.memory)
         if answer.get("error") in ("unsupported", "unknown_request"):
@@ -325,7 +324,7 @@ class Worker(Conversation):
         return report
 
     def save(self, file: Path) -> None:
-        """Write the state of the training to the file."""
+        """Write the state of the training run to the file."""
         self.ask_optionally({"do": "save", "file": str(file)}, self.limits.epoch)
         self.require_written(file)
 
@@ -385,7 +384,7 @@ class Worker(Conversation):
         return report
 
     def _require_choices(self) -> None:
-        """Raise `Unsupported` unless every alternative is in force: what was not set is not
+        """Raise `Unsupported` unless every alternative is in effect, so that no other setting is
         measured."""
         found = self.choices([choice for choice, _ in self._choices.values()])
         for name, (choice, value) in self._choices.items():

@@ -148,7 +148,7 @@ class Conversation:
         """The answer to a request that every worker must know; a refusal ends the worker.
 
         limit: seconds for the answer. expected: those after which it should have come; `on_delay`
-        is called if it has not. within: those after which the caller goes on: `OutOfTime`.
+        is called if it has not. within: those after which the caller continues: `OutOfTime`.
         """
         answer = self.answer(request, limit, expected=expected, within=within)
         return self.require_success(answer)

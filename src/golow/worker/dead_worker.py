@@ -1,4 +1,4 @@
-"""How a worker died: by itself, by a signal, or killed for want of memory; and its last words."""
+"""How a worker died: by itself, by a signal, or killed for lack of memory; and its last words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The loss scale with which a training in fp16 begins; ``sources/session.h`` of the level libtorch
-has the same in C++."""
+"""The loss scale with which a training run in fp16 begins; ``sources/session.h`` of the level
+libtorch has the same in C++."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def marked_part(array: npt.NDArray[Any], marks: Marks) -> npt.NDArray[Any]:
 
 
 def marked_span(marks: Marks, size: int) -> slice:
-    """The marked elements of a sample with so many; raises `GolowError` if some are outside."""
+    """The marked elements of a sample with this many; raises `GolowError` if some are outside."""
     end = marks.start + marks.length
     if not 0 <= marks.start <= end <= size:
         raise GolowError(f"a sample of {size} elements has no elements {marks.start} to {end}")

@@ -70,7 +70,7 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 def is_restless(environment: Mapping[str, str]) -> bool:
     """True if a worker's threads keep cores busy while it has nothing to do, with these variables
-    beside golow's own."""
+    besides golow's own."""
     policy = environment.get("OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY", ""))
     return policy.strip().lower() == "active"
 
@@ -86,7 +86,7 @@ def stopped(process: int) -> Iterator[None]:
 
 
 def wait_until_gone(process: int, limit: float) -> bool:
-    """True if a child has ended within so many seconds. The kernel reports it at once, while
+    """True if a child has ended within this many seconds. The kernel reports it at once, while
     ``Popen.wait`` with a limit looks only every 50 ms."""
     handle = os.pidfd_open(process)
     try:

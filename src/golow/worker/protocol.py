@@ -103,7 +103,7 @@ class Challenge(Record, frozen=True, kw_only=True):
 
 
 class TimeRequest(Record, frozen=True, kw_only=True):
-    """A `time` request: so many untimed, then so many timed iterations.
+    """A `time` request: this many untimed, then this many timed iterations.
 
     cold: the device's L2 cache is emptied before each timed one.
     """
@@ -205,7 +205,7 @@ class CountReport(Record, frozen=True, kw_only=True):
 
 
 class ChoicesReport(Record, frozen=True, kw_only=True):
-    """The answer to `choices`: the values in force, by the name of the choice."""
+    """The answer to `choices`: the values in effect, by the name of the choice."""
 
     choices: dict[str, str]
 
@@ -226,7 +226,7 @@ class PredictReport(Record, frozen=True, kw_only=True):
 
 
 GRAPH_OF_VALUES = ".graph.json"
-"""Behind the name of the first file of values: the graph whose nodes make them."""
+"""After the name of the first file of values: the graph whose nodes make them."""
 
 
 class StoredValue(Record, frozen=True, kw_only=True):
@@ -247,10 +247,10 @@ class StoredValue(Record, frozen=True, kw_only=True):
 class ValuesReport(Record, frozen=True, kw_only=True):
     """The answer to `values`.
 
-    following: the position of the first node whose values are not in the file; None behind the
-    last. stored: the values of the file, by name, as they were made. hard: the values that were
-    then replaced by hard ones; replaced: of those of the file in such memory, what later operations
-    read there.
+    following: the position of the first node whose values are not in the file; None after the last.
+    stored: the values of the file, by name, as they were made. hard: the values that were then
+    replaced by hard ones; replaced: of those of the file in such memory, what later operations read
+    there.
     """
 
     following: int | None

@@ -26,16 +26,15 @@ from golow.worker.scheduling import ContentionMeter, busy_ns
 from golow.worker.time_limits import Limits
 
 GRACE_SECONDS = 5.0
-"""After a rank's refusal, for the others: they may wait for it in a collective operation for ever,
-and one of them may have died, which is then the reason."""
+"""Seconds that the other ranks get after one rank's refusal: they may wait for it in a collective
+operation forever, and one of them may have died, which is then the reason."""
 
 
 class RankedWorker(Worker):
-    """A level with several ranks. Every request goes to all of them, and an answer is that of all:
-    the slowest rank's time, the mean of their losses, the memory of all.
-
-    This conversation is rank 0's, with which those of the others begin and end. A rank that dies,
-    hangs or refuses ends all of them.
+    """A level with several ranks. Every request goes to all of them, and their answers are
+    combined: the slowest rank's time, the mean of the losses, the memory of all. This conversation
+    is rank 0's; the others begin and end with it. If a rank dies, hangs or refuses, all of them
+    end.
     """
 
     def __init__(
@@ -109,8 +108,9 @@ class RankedWorker(Worker):
         challenge: Challenge | None = None,
         within: float | None = None,
     ) -> Sample:
-        """As of one worker. Before the ranks go back to the bundle's weights, the steps since then
-        must have left the same parameters in all: those that part in a step do not meet again."""
+        """As for one worker. Before the ranks return to the bundle's weights, the steps so far must
+        have left the same parameters in all of them: ranks that diverge in one step stay
+        different."""
         if challenge is not None and challenge.reset and self._has_trained:
             self._require_same_parameters()
         self._has_trained = True
@@ -129,7 +129,7 @@ class RankedWorker(Worker):
         return [member.pid for member in self._members]
 
     def resident_bytes(self) -> dict[str, int]:
-        """Those of all ranks."""
+        """Process ids of all ranks."""
         found = [process.resident_bytes(pid) for pid in self.pids]
         return {name: sum(each.get(name, 0) for each in found) for name in found[0]}
 
@@ -203,7 +203,7 @@ class RankedWorker(Worker):
         return any(_is_refusal(m.lines.unread) for m in self._members if m.lines.is_whole)
 
     def _refused_by(self, rank: int, answer: dict[str, Any]) -> NoReturn:
-        """End all: the others may wait for this one for ever."""
+        """End all ranks: the others may wait for this one forever."""
         message = str(answer.get("message", "it gave no reason"))
         if answer.get("error") == "unsupported":
             self._kill()
@@ -221,7 +221,7 @@ class RankedWorker(Worker):
             waiting = self._unanswered()
 
     def _listen(self, waiting: Sequence[int], seconds: float) -> None:
-        """Wait that long for what one of these ranks writes, in the kernel. Raises `WorkerFailure`
+        """Wait that long, in the kernel, for output of any of these ranks. Raises `WorkerFailure`
         if one of them has ended."""
         with selectors.DefaultSelector() as selector:
             for rank in waiting:
@@ -268,7 +268,7 @@ class RankedWorker(Worker):
         return own
 
     def _file(self, rank: int, file: Path) -> Path:
-        """Where a rank writes what rank 0 writes into that file."""
+        """Return the rank's counterpart of rank 0's file."""
         return file if rank == 0 else self._folder / str(rank) / file.name
 
     def _join(self, file: Path) -> None:
@@ -305,7 +305,7 @@ class RankedWorker(Worker):
 
 
 class _MeterOfRanks(ContentionMeter):
-    """The run-queue wait of all ranks: what one waits for, all do."""
+    """The run-queue wait of all ranks: if one waits, all wait."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         super().__init__(pids[0])
@@ -317,8 +317,8 @@ class _MeterOfRanks(ContentionMeter):
 
 
 def own_cores(ranks: int, threads: int) -> list[tuple[int, ...]]:
-    """The hardware threads that each rank is kept to: its share of those of this process; none,
-    where a share has fewer than the rank's threads."""
+    """The hardware threads to which each rank is pinned: its share of this process's; none if a
+    share has fewer than the rank's threads."""
     shares = cores.shares(sorted(os.sched_getaffinity(0)), ranks)
     return shares if all(len(share) >= threads for share in shares) else [()] * ranks
 

@@ -1,4 +1,4 @@
-"""Ranks of one training: how each is told its number, and how their answers and files are joined.
+"""Ranks of one training run: how each gets its number, and how their answers and files are joined.
 Imports no framework."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from safetensors.numpy import load_file, save_file
 from golow.records.errors import GolowError
 
 RANK, RANKS, PLACE = "GOLOW_RANK", "GOLOW_RANKS", "GOLOW_MEETING"
-"""Variables of a worker that is one of several ranks: its number, how many there are, and a private
-folder in which those of this level alone meet."""
+"""Variables of a worker that is one of several ranks: its number, the number of ranks, and a
+private folder in which the ranks of this level meet."""
 
 OWN = ("loss", "output", "buffer")
-"""Kinds of tensors that each rank has of its own. All others are the same on every rank."""
+"""Kinds of tensors that differ between ranks. All others are the same on every rank."""
 
 
 class Place(NamedTuple):
@@ -30,12 +30,12 @@ class Place(NamedTuple):
     meeting: Path
 
     def variables(self) -> dict[str, str]:
-        """The variables that tell it."""
+        """The variables that pass it to the worker."""
         return {RANK: str(self.rank), RANKS: str(self.ranks), PLACE: str(self.meeting)}
 
     @classmethod
     def of_worker(cls) -> Place:
-        """The place that this process was told. Raises `GolowError` if it was told none."""
+        """Return the place of this process. Raises `GolowError` if it has none."""
         try:
             return cls(int(os.environ[RANK]), int(os.environ[RANKS]), Path(os.environ[PLACE]))
         except (KeyError, ValueError) as error:
@@ -50,11 +50,10 @@ def own_name(name: str, rank: int) -> str:
 
 
 def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The answer of all ranks: the times of the rank that took longest, the mean loss, the largest
-    memory; of what is the same everywhere that of rank 0.
-
-    The slowest rank of each iteration would be too slow: a rank that is late in one step is early
-    in the next, in which the others wait for it.
+    """Join the answers of all ranks: the times of the slowest rank, the mean loss, the largest
+    memory, and rank 0's value of everything that is equal on all ranks. Taking the slowest rank of
+    each iteration would overestimate the time: a rank that is late in one step is early in the
+    next, in which the others wait for it.
     """
     found = dict(answers[0])
     for name, combine in _COMBINED.items():
@@ -72,8 +71,8 @@ def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def join_files(files: Sequence[Path]) -> str:
-    """Add to the first rank's file what each other one has of its own. Returns where another rank
-    holds other bits, which no two ranks may; empty if none does."""
+    """Add the tensors that differ between ranks to the first rank's file. Returns which shared
+    tensor has different bits on another rank; empty if none has."""
     tensors, different = load_file(files[0]), ""
     for rank, file in enumerate(files[1:], 1):
         with safe_open(file, "numpy") as other:
@@ -92,7 +91,7 @@ def join_files(files: Sequence[Path]) -> str:
 
 
 def _kind(name: str) -> str | None:
-    """The kind of a tensor that a rank has of its own; None for others."""
+    """The kind of a tensor that differs between ranks; None for others."""
     parts = name.split("/")
     return next((part for part in parts[:2] if part in OWN), None) if "rank " not in name else None
 

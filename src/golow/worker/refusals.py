@@ -1,4 +1,4 @@
-"""The answers of a worker that cannot do what it was asked."""
+"""Answers of a worker that cannot fulfil a request."""
 
 from __future__ import annotations
 

@@ -84,13 +84,13 @@ class ReplicatedProgram(RankedProgram, Protocol):
 @runtime_checkable
 class ChoosingProgram(Program, Protocol):
     """A program that takes alternatives to what is chosen by default, and states what is in
-    force."""
+    effect."""
 
     def choose(self, names: Sequence[str]) -> None:
         """Make these alternatives; called before each `load`."""
 
     def choices(self, names: Sequence[str]) -> dict[str, str]:
-        """The values in force of the choices with these names, as far as it can read them."""
+        """The values in effect of the choices with these names, as far as it can read them."""
 
 
 @runtime_checkable
@@ -130,7 +130,7 @@ class StepwiseProgram(Program, Protocol):
         self, batch: int, learning_rate: float, first: int, most: int, file: Path, hard: bool
     ) -> ValuesReport:
         """Run one iteration on that batch from the bundle's weights, with random layers off; write
-        the values that its nodes make from that position on, up to so many bytes, into the file.
+        the values that its nodes make from that position on, up to this many bytes, into the file.
         hard: replace inputs of operations by hard ones, and write what those operations read and
         make. Gradients are of the loss as the level scales it."""
 

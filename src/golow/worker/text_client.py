@@ -63,7 +63,7 @@ class TextWorker(Worker):
         self.require_written(file)
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> tuple[tuple[float, ...], ...]:
-        """The least errors of the reference's logits that explain the tokens behind the prompt,
+        """The least errors of the reference's logits that explain the tokens after the prompt,
         [texts][count]; infinite if nothing does."""
         request = {"do": "replay", "tokens": tokens, "prompt": prompt, "draws": draws}
         report = self.convert(self.ask(request, self.limits.load), ReplayReport)
@@ -77,7 +77,7 @@ class TextWorker(Worker):
         self.ask({"do": "move", "moved": msgspec.to_builtins(moved)}, self.limits.load)
 
     def _require_whole(self, report: TextReport, prompt: Tokens, tokens: int) -> None:
-        """Fail unless the answer has a time and a token for each that was asked for."""
+        """Fail unless the answer has a time and a token for each that was requested."""
         times = (report.prefill_ns, *report.token_ns)
         lengths = {len(text) for text in report.tokens}
         if len(times) != tokens or lengths != {tokens} or len(report.tokens) != len(prompt):

@@ -75,7 +75,7 @@ class ReplayingProgram(Protocol):
     """The reference, which judges what others generated."""
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
-        """The least errors that explain the tokens behind the prompt; infinite if nothing does.
+        """The least errors that explain the tokens after the prompt; infinite if nothing does.
         draws: [count][texts]."""
 
     def move(self, moved: Moved | None) -> None:

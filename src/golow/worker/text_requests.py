@@ -65,13 +65,13 @@ def move(program: object, request: dict[str, Any]) -> dict[str, Any]:
 
 def _generating(program: object) -> GeneratingProgram:
     if not isinstance(program, GeneratingProgram):
-        raise UnknownRequest("this worker generates no texts")
+        raise UnknownRequest("this worker does not generate texts")
     return program
 
 
 def _replaying(program: object) -> ReplayingProgram:
     if not isinstance(program, ReplayingProgram):
-        raise UnknownRequest("this worker does not judge the texts of others")
+        raise UnknownRequest("this worker does not check the texts of other workers")
     return program
 
 

@@ -1,5 +1,5 @@
 """Python attributes of a module's layers, which a forward pass may change: counters, lists, caches,
-the hidden state of the call before. They are no part of the state dict, so no level carries them.
+the hidden state of the call before. They are not part of the state dict, so no level carries them.
 
 A value is taken as plain data: numbers, text, tensors, and containers and objects of such. What
 else there is (functions, layers, files) counts as unchanged.

@@ -1,7 +1,7 @@
 """Random numbers that a model draws in its forward pass, as further inputs of the step.
 
-They are drawn once for each batch, when the workload is prepared, and are in the bundle behind the
-model's own inputs. Every level is then given the same numbers, and can be held against the
+They are drawn once for each batch, when the workload is prepared, and are in the bundle after the
+model's own inputs. Every level is then given the same numbers, and can be compared with the
 reference. Dropout in training is not among them: each level draws its own masks, off in the check.
 
 Functions stand in for PyTorch's, under the same names: they record what is drawn, or give what was.
@@ -70,7 +70,7 @@ class _Recorder:
 
 
 class _Replay:
-    """Gives what was drawn, in the order of the draws."""
+    """Returns the recorded draws, in their order."""
 
     def __init__(self, draws: Sequence[Tensor]) -> None:
         self._draws = draws
@@ -199,7 +199,7 @@ class _Given(nn.Module):
 
 
 def accept_draws(module: nn.Module, count: int, mode: Mode) -> None:
-    """Let the module take so many draws behind its own inputs. Its class becomes a subclass, so
+    """Let the module take this many draws after its own inputs. Its class becomes a subclass, so
     that layers and parameters keep their names."""
     module.golow_draws = (count, mode)  # type: ignore[assignment]
     own: type[nn.Module] = type(module)

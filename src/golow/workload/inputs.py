@@ -58,7 +58,7 @@ def make_inputs(request: Request) -> Inputs:
         return _of_huggingface(source, request)
     if request.phase:
         raise GolowError(
-            "--phase is for causal models of Hugging Face, with inputs that golow makes",
+            "--phase is for causal models of Hugging Face, with inputs that golow generates",
             "for example hf:gpt2 --random-weights --phase decode.",
         )
     entry = models.ZOO[source.name] if source.kind == "zoo" else None
@@ -101,7 +101,7 @@ def _of_program(source: ModelSource, request: Request) -> Inputs:
     stored = () if known else program_samples(Path(source.name))
     if not forms or len(sizes) != 1 or not (known or stored):
         raise GolowError(
-            f"golow cannot make the inputs of {Path(source.name).name}, which takes {shown}",
+            f"golow cannot generate the inputs of {Path(source.name).name}, which takes {shown}",
             "give one sample's shape: --input 3x224x224.",
             python_hint=EXAMPLE,
         )
@@ -284,7 +284,7 @@ def _image_batches(shape: tuple[int, ...], batch: int, seed: int, count: int) ->
 
 
 def _require_memory(count: int, elements: int, text: str) -> None:
-    """Raise `GolowError` if so many batches of so many elements do not fit into memory."""
+    """Raise `GolowError` if this many batches of this many elements do not fit into memory."""
     if count * elements * 4 > psutil.virtual_memory().total:
         raise _too_large(count, text)
 

@@ -1,4 +1,4 @@
-"""Causes that keep a model from running at any level, told before a worker starts."""
+"""Causes that keep a model from running at any level, reported before a worker starts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def require_plain_module(module: nn.Module, name: str) -> None:
     attribute = WRAPPERS.get(f"{kind.__module__}.{kind.__qualname__}")
     if attribute is not None:
         raise GolowError(
-            f"the model is wrapped in {kind.__name__}, and golow runs models themselves",
+            f"the model is wrapped in {kind.__name__}, and golow runs the model itself",
             f"give the wrapped one: model.{attribute}.",
         )
     empty = next((n for n, tensor in _tensors(module) if tensor.is_meta), None)
@@ -106,8 +106,8 @@ def explained_cause(error: BaseException) -> GolowError | None:
 
 
 def _misfit(error: BaseException | None) -> GolowError | None:
-    """For a model that was called with other arguments than its forward pass takes. Where a module
-    calls another one wrongly, the user's own line tells more."""
+    """For a model that was called with other arguments than its forward pass takes. If a module
+    calls another one wrongly, the user's own line is more informative."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     forward = (frame.filename for frame in frames if frame.name == "forward")
     inside = any(Path(file).parent != HERE for file in forward)

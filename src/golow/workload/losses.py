@@ -1,4 +1,5 @@
-"""The losses that golow has beside those of torch.nn.functional, and finding one by its name.
+"""The losses that golow has in addition to those of torch.nn.functional, and finding one by its
+name.
 
 A loss is a function of the model's output and the targets.
 """

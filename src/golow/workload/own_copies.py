@@ -1,7 +1,7 @@
 """Models that change their inputs in place, or assign buffers anew: each pass works on copies.
 
-A level that ran such a model as it is would find a changed batch in its second iteration, and a
-graph would read the buffer of the first one for ever. So the model is given a copy of such an input
+A level that ran such a model unchanged would find a changed batch in its second iteration, and a
+graph would read the buffer of the first one forever. So the model is given a copy of such an input
 and of such a buffer, and the buffer's new content is written where the old one was.
 """
 
@@ -22,16 +22,16 @@ class _OnCopies(nn.Module):
     golow_assigned: tuple[str, ...]
 
     def forward(self, *batch: Tensor) -> Any:
-        """The model's output for these inputs, which stay as they are."""
+        """The model's output for these inputs, which stay unchanged."""
         given = (t.clone() if k in self.golow_changed else t for k, t in enumerate(batch))
         with _carried(self, self.golow_assigned):
             return super().forward(*given)
 
 
 def work_on_copies(module: nn.Module, inputs: tuple[int, ...], buffers: tuple[str, ...]) -> None:
-    """Let the module leave the inputs at these places as they are, and write what it assigns to
-    these buffers into their memory. Its class becomes a subclass, so that layers and parameters
-    keep their names."""
+    """Let the module leave the inputs at these places unchanged, and write its assignments to these
+    buffers into their memory. Its class becomes a subclass, so that layers and parameters keep
+    their names."""
     if not inputs and not buffers:
         return
     module.golow_changed, module.golow_assigned = inputs, buffers  # type: ignore[assignment]

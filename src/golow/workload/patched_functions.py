@@ -1,4 +1,4 @@
-"""Functions of PyTorch that others stand in for, under the names by which models call them."""
+"""Replacement of PyTorch's functions, under the names by which models call them."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
 
 
 def prepare_for_absent(request: Request) -> Prepared:
-    """Prepare the workload for a device that need not be here: the model is built and tried on the
-    CPU. Raises `GolowError` as `prepare` does."""
+    """Prepare the workload for a device that may be missing here: the model is built and tried on
+    the CPU. Raises `GolowError` as `prepare` does."""
     require_precision(request.device, request.precision)
     prepared = prepare(replace(request, device="cpu", precision="default"))
     workload = msgspec.structs.replace(
@@ -134,8 +134,7 @@ def prepare_for_absent(request: Request) -> Prepared:
 
 
 def _notes(workload: Workload) -> Iterator[str]:
-    """For the record: what every level does because of how the module runs, and what it leaves
-    out."""
+    """Notes for the record about how every level runs the module, and what it omits."""
     if workload.phase:
         yield (
             f"one {workload.phase} step, whose cache is not kept: golow generate times whole texts"
@@ -143,8 +142,8 @@ def _notes(workload: Workload) -> Iterator[str]:
     if workload.changed_inputs:
         places = ", ".join(map(str, workload.changed_inputs))
         yield (
-            f"the model changes input {places} in place: each pass is given a copy, at every level "
-            "and within its time"
+            f"the model changes input {places} in place: at every level each pass gets a copy, "
+            "which its time includes"
         )
     if workload.assigned_buffers:
         names = ", ".join(workload.assigned_buffers)

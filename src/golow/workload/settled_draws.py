@@ -20,7 +20,7 @@ from golow.workload.trial import try_forward
 
 
 class Settled(NamedTuple):
-    """The output for the first batch, that batch, those that follow, the number of draws behind the
+    """The output for the first batch, that batch, those that follow, the number of draws after the
     inputs of each, and what the first pass changed."""
 
     output: Any

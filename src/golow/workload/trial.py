@@ -27,7 +27,7 @@ from golow.workload.unrepeatable import require_repeatable
 
 
 def require_device(device: Device, precision: Precision, count: int = 1) -> None:
-    """Raise `GolowError` unless PyTorch can use so many devices of the kind here, in this
+    """Raise `GolowError` unless PyTorch can use this many devices of the kind here, in this
     precision."""
     require_precision(device, precision)
     if device == "cpu":

@@ -1,9 +1,10 @@
 """Variances for batch norms that have seen no batch.
 
-Such norms pass on in inference what they get. Behind a few of them a network with new weights gives
-the same output whatever its input is, up to rounding: with PyTorch's own initial weights, outputs
-of two images differ by 6e-8 of their size in EfficientNet-B0, 7e-8 in MobileNetV2. An error in any
-layer but the last would not show in them. A network that was trained a little has no such norms.
+In inference such norms pass their input on unchanged. After a few of them a network with new
+weights gives the same output whatever its input is, up to rounding: with PyTorch's own initial
+weights, outputs of two images differ by 6e-8 of their size in EfficientNet-B0, 7e-8 in MobileNetV2.
+An error in any layer but the last would not show in them. A network that was trained a little has
+no such norms.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def fresh_module(
 
 
 def are_random(source: ModelSource, weights: str | Path | None) -> bool:
-    """True if the weights come from an initialisation or a constructor, not from a training."""
+    """True if the weights come from an initialisation or a constructor, not from a training run."""
     return weights is None and not source.pretrained and source.kind not in ("pickle", "program")
 
 

@@ -134,7 +134,7 @@ def test_small_classes_travel_in_a_small_type() -> None:
 def test_what_is_no_picture_is_not_sent_as_one() -> None:
     words = [Batch((torch.zeros(2, 5, dtype=torch.int64),), ())]
     for images in ("uint8", "float64"):
-        with pytest.raises(Unsupported, match=f"no input is a picture .* {images}"):
+        with pytest.raises(Unsupported, match=f"no input is an image .* {images}"):
             source(FromHost(images=images), words, CPU)  # type: ignore[arg-type]
     assert str(source(FromHost(), words, CPU)) == "the host's memory, pageable, the host waits"
 

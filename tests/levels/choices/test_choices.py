@@ -1,4 +1,4 @@
-"""Choices: names, the ladder's variants, the page, and the values in force in real workers."""
+"""Choices: names, the ladder's variants, the page, and the values in effect in real workers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 
 @pytest.fixture(scope="module")
 def usual(forked: None, bundles: Bundles) -> dict[tuple[str, Mode], dict[str, str]]:
-    """The values in force without any alternative."""
+    """The values in effect without any alternative."""
     found = {}
     for module, mode in {(module, mode) for module, mode, _ in CALLED}:
         level = module.rpartition(".")[2]
@@ -137,7 +137,7 @@ def test_an_alternative_without_effect_is_refused(bundles: Bundles) -> None:
 
 
 def test_a_worker_that_does_not_know_choices_is_refused(bundles: Bundles) -> None:
-    """A level of the user's own: it loads, and cannot say what is in force."""
+    """A level of the user's own: it loads, and cannot say what is in effect."""
     command = (sys.executable, str(WORKERS / "silent.py"))
     with Worker("mine", command, threads=1, choices={"gc_on": ("garbage_collector", "on")}) as own:
         assert own.choices(["garbage_collector"]) == {}

@@ -1,4 +1,4 @@
-"""Every choice of a GPU, in real workers on one: what is in force by default, that each alternative
+"""Every choice of a GPU, in real workers on one: the values by default, that each alternative
 takes effect, and that batches from the host arrive with their marks."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def gpu_bundle(workshop: Path, mode: Mode, precision: Precision = "default") -> 
 
 @contextmanager
 def loaded(name: str, bundle: Bundle, workshop: Path) -> Iterator[Worker]:
-    """A worker of that level with its choices, which must all be in force to load."""
+    """A worker of that level with its choices, which must all be in effect to load."""
     chosen = choose(name, bundle.workload.mode, "cuda")
     launch = chosen.prepare(bundle, workshop / "cache")
     with Starter() as starter, starter.worker(name, launch, bundle) as worker:
@@ -77,7 +77,7 @@ def offered(level: str, mode: Mode = "infer") -> list[tuple[Choice, Alternative]
     ]
 
 
-# ---------------------------------------------------------------- what is in force
+# ---------------------------------------------------------------- what is in effect
 
 
 @pytest.mark.parametrize("level", LEVELS)

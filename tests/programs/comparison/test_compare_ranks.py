@@ -46,7 +46,7 @@ NETWORK = f"{NETWORKS}:Network"
         ({"ranks": 2, "mode": "train", "levels": ["eager"]}, "eager runs in one process"),
         ({"ranks": 2, "mode": "train", "levels": ["compile"]}, "use ddp"),
         ({"mode": "train", "levels": ["ddp"]}, "ddp is for training in several ranks"),
-        ({"ranks": 2, "mode": "train", "workers": {"mine": "true"}}, "a worker of your own"),
+        ({"ranks": 2, "mode": "train", "workers": {"mine": "true"}}, "is your own worker"),
     ],
 )
 def test_what_ranks_cannot_do_is_refused(given: dict[str, object], said: str) -> None:
@@ -130,7 +130,7 @@ def test_the_record_has_each_ranks_times(comparison: Comparison, tmp_path: Path)
 def test_the_table_states_both_batches(
     comparison: Comparison, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "2 ranks, batch 2 a rank, 4 in all" in heading(comparison)
+    assert "2 ranks, batch 2 per rank, 4 in total" in heading(comparison)
     render(comparison)
     shown = " ".join(capsys.readouterr().out.split())
     assert "over ddp" in shown

@@ -121,9 +121,9 @@ def test_a_model_that_was_trained_writes_text_at_every_level(tmp_path: Path) -> 
     [
         ({"batch": 0}, "at least one text"),
         ({"prompt": 0}, "is empty"),
-        ({"tokens": 1}, "no step between"),
+        ({"tokens": 1}, "leaves no step to time"),
         ({"prompt": 90}, f"positions for {LONGEST} tokens"),
-        ({"precision": "fp16"}, "not generated in the precision"),
+        ({"precision": "fp16"}, "is not available for texts"),
         ({"temperature": -1.0}, "not a temperature"),
         ({"temperature": 1.0, "top_p": 0.0}, "leave no token"),
         ({"top_k": 5}, "above 0"),
@@ -158,7 +158,7 @@ def test_a_module_that_keeps_nothing_is_refused() -> None:
             logits: torch.Tensor = self.head(self.embedding(tokens[:, -1]))
             return logits
 
-    with pytest.raises(GolowError, match="keeps nothing"):
+    with pytest.raises(GolowError, match="keeps nothing of a text"):
         tried_step(Forgetful(), "Forgetful", 2, 3, 8)
 
 

@@ -43,7 +43,7 @@ def test_roof_energy_and_memory_are_those_of_the_gpu() -> None:
     )
     rate = result.generation.read_rate
     assert rate is not None
-    assert rate.value > 1e11  # bytes a second: no CPU reads as many
+    assert rate.value > 1e11  # bytes per second: no CPU reads as many
     with Card() as card:
         counted = bool(list(Joules(card).spent()))
     run = result.level("cudnn")

@@ -52,7 +52,7 @@ def test_what_keeps_changing_does_not_settle() -> None:
 
 
 def test_too_few_iterations_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not tell"):
+    with pytest.raises(ValueError, match="too few to show"):
         settle([1] * (LEAST - 1))
 
 

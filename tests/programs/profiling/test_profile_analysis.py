@@ -39,7 +39,7 @@ INTERVALS = st.lists(
 def test_every_moment_counts_once_for_the_first_role(
     by_role: dict[str, list[tuple[int, int]]],
 ) -> None:
-    """Held against counting the nanoseconds one by one."""
+    """Compared with counting the nanoseconds one by one."""
     found = divide((0, 100), by_role)
     assert sum(found.values()) == 100
     expected = dict.fromkeys(ROLES, 0)

@@ -127,9 +127,9 @@ REFUSED = {
     "another name": (["--out", "q.bin"], "q.bin is not the name of a .safetensors file"),
     "a percentile of 0": (["--clipping-percentile", "0"], "not between 50% and 100%"),
     "a gate of 2": (["--gate", "2"], "the gate 2.0 is not a share"),
-    "a group of 48": (["--group", "48"], "--group 48 is no size of a group"),
+    "a group of 48": (["--group", "48"], "--group 48 is not a group size"),
     "a layer to keep": (["--keep", "conv9"], "did you mean conv2 or conv1?"),
-    "no samples": (["--samples", "0"], "--samples 0 is no sample"),
+    "no samples": (["--samples", "0"], "--samples 0 has no samples"),
     "training": (["--mode", "train"], "a quantised network cannot be trained"),
 }
 

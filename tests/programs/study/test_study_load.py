@@ -68,7 +68,7 @@ def test_another_rate_is_another_cell_and_no_load_changes_no_key(tmp_path: Path)
         (("rate = 50", "rate = 0"), "makes no sense"),
         (("contexts = [1, 2]", "contexts = [0]"), "makes no sense"),
         (('"direct"]', '"eager:float64"]'), "line 3: eager:float64 cannot be called"),
-        (("[load]", 'mode = "train"\n[load]'), "a load test is of inference"),
+        (("[load]", 'mode = "train"\n[load]'), "a load test runs inference"),
     ],
 )
 def test_a_mistake_names_its_line(change: tuple[str, str], words: str, tmp_path: Path) -> None:

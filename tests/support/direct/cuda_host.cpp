@@ -130,7 +130,7 @@ int run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool
   for (size_t k = 0; k < count; ++k) {
     choose(backwards ? count - 1 - k : k);
     if (!together) run_alone();
-    else if (!run_together()) fprintf(stderr, "threads of a block wait for ever\n"), abort();
+    else if (!run_together()) fprintf(stderr, "threads of a block wait forever\n"), abort();
   }
   return 0;
 }

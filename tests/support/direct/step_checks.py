@@ -1,4 +1,4 @@
-"""The operations of a plan in the test's own process, each held against float64 by itself."""
+"""The operations of a plan in the test's own process, each compared with float64 by itself."""
 
 from __future__ import annotations
 

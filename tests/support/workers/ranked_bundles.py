@@ -87,7 +87,7 @@ def planted(fault: str) -> ChosenLevel:
 def standard_of_ranks(
     bundle: Bundle, folder: Path, limits: Limits = QUICK
 ) -> Iterator[tuple[Standard, Starter]]:
-    """What levels of the bundle are held against, and what starts them."""
+    """What levels of the bundle are compared with, and what starts them."""
     workload = bundle.workload
     chosen = ladder.choose("ddp", "train", workload.device, workload.ranks)
     with (

@@ -25,9 +25,9 @@ def difference(
     given: Sequence[Any],
     in_tf32: Collection[Any] = (),
 ) -> str:
-    """Say which output differs by more than rounding; empty if none does. call: the graph, to be
-    run in float64 if an output is not near by itself. in_tf32: operations of ATen that the plan may
-    compute in TF32, which may be others than those that PyTorch does."""
+    """Return which output differs by more than rounding; empty if none does. call: the graph, which
+    runs in float64 if an output is not close enough already. in_tf32: ATen operations that the plan
+    may compute in TF32, possibly others than PyTorch does."""
     reference = _Reference(call, given, in_tf32)
     for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
         if isinstance(other, Tensor):
@@ -94,7 +94,7 @@ def _run(graph: fx.Interpreter, given: Sequence[Any]) -> list[Any] | None:
 
 
 class _InDouble(fx.Interpreter):
-    """Computes in float64, also where the graph names float32."""
+    """Computes in float64, even where the graph names float32."""
 
     def placeholder(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return _doubled(super().placeholder(target, args, kwargs))
@@ -109,8 +109,8 @@ class _InDouble(fx.Interpreter):
 
 class _Moved(_InDouble):
     """Moves every value as far as rounding to float32 could: each element at random, and all of
-    them the same way, as a mean does that was rounded before it was taken off. in_tf32: operations
-    that get their operands as tensor cores do."""
+    them in the same direction, as when a rounded mean is subtracted. in_tf32: operations whose
+    operands are rounded as tensor cores do."""
 
     def __init__(self, call: fx.GraphModule, in_tf32: Collection[Any]) -> None:
         super().__init__(call)
@@ -148,7 +148,7 @@ def _doubled(item: Any) -> Any:
 
 
 def _cut(item: Any) -> Any:
-    """A tensor as TF32 holds it that drops bits, which is farther off than one that rounds."""
+    """Return a tensor truncated to TF32, which is a larger error than rounding to it."""
     if not (isinstance(item, Tensor) and item.is_floating_point()):
         return item
     return (item.float().view(torch.int32) & ~DROPPED).view(torch.float32).to(item.dtype)

@@ -1,7 +1,7 @@
-"""The backend of ``torch.compile(model, backend="golow")``: what Dynamo calls with each graph.
+"""The backend of ``torch.compile(model, backend="golow")``, which Dynamo calls with each graph.
 
-AOTAutograd takes it from there: it traces forward and backward passes, takes changes of inputs out
-of them and puts views of inputs back, so that the graphs that golow gets are functions of tensors.
+AOTAutograd then traces forward and backward passes, moves changes of inputs out of them and
+restores views of inputs, so that golow's graphs are pure functions of tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from golow.records.workload import Mode
 
 
 def golow(traced: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """Return what runs a graph of Dynamo. Raises `GolowError` for options, of which there are
+    """Return the callable for a graph of Dynamo. Raises `GolowError` for any option: there are
     none."""
     if options:
         raise GolowError(
@@ -69,9 +69,9 @@ def _by_autograd(traced: fx.GraphModule, inputs: Sequence[Any]) -> Callable[...,
 def _compiler(
     kind: str, mode: Mode, device: torch.device, parts: Parts
 ) -> Callable[..., Callable[..., Any]]:
-    """In training every step changes the weights, so that they are inputs as any other there: to
-    lay them out anew costs what oneDNN's layouts save. On a GPU they always are: to see in each
-    call whether their content is the same, the host would have to wait for the GPU."""
+    """In training every step changes the weights, so they are ordinary inputs there: reordering
+    them would cost what oneDNN's layouts save. On a GPU they always are, because the host would
+    have to wait for the GPU to see whether they have changed."""
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         record = opened(kind, _operations(graph))

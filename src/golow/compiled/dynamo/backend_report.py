@@ -1,6 +1,5 @@
-"""Report on each graph that the backend was given: the record, and its table.
-
-Imports no torch, so that a program can ask before it compiles anything.
+"""Report on each graph that the backend received: the record, and its table. Imports no torch, so
+that a program can read it before it compiles anything.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ FIRST_CALLS = "only to compare the first call of each plan"
 @dataclass
 class GraphRun:
     """One graph. name: its number and kind: ``inference``, ``forward`` or ``backward`` of
-    AOTAutograd, ``whole`` for one that Dynamo gave and that was left as it is. operations: of its
-    fx graph. plans: how many were built. by_plan, by_torch: calls; those of a ``whole`` graph are
-    not counted, nor those of a backward pass once PyTorch runs the forward pass as well. reasons:
-    why there is no plan, or why a call did not take it, each with how often it was found."""
+    AOTAutograd, ``whole`` for a graph of Dynamo that was left unchanged. operations: number of
+    operations in its fx graph. plans: number of plans built. by_plan, by_torch: calls; those of a
+    ``whole`` graph are not counted, nor those of a backward pass once PyTorch also runs the forward
+    pass. reasons: why there is no plan, or why a call did not use it, each with its count."""
 
     name: str
     operations: int
@@ -36,13 +35,13 @@ class GraphRun:
 
 @dataclass(frozen=True)
 class BackendReport:
-    """Result of `golow.backend_report`. graphs: in the order in which torch gave them."""
+    """Result of `golow.backend_report`. graphs: in the order in which torch passed them."""
 
     graphs: Sequence[GraphRun]
 
     @property
     def reasons(self) -> Counter[str]:
-        """Why graphs ran in PyTorch, with the number of graphs."""
+        """Reasons why graphs ran in PyTorch, with the number of graphs."""
         return Counter(reason for graph in self.graphs for reason in graph.reasons)
 
     def __str__(self) -> str:
@@ -75,7 +74,7 @@ def opened(kind: str, operations: int) -> GraphRun:
 
 
 def backend_report() -> BackendReport:
-    """Return what ``torch.compile(model, backend="golow")`` did in this process with each graph:
-    whether a plan of golow runs it, how often it did, and why not. ``print`` shows it as a table.
+    """Return what ``torch.compile(model, backend="golow")`` did with each graph in this process:
+    whether a plan runs it, how often it ran, and why not. ``print`` shows it as a table.
     """
     return BackendReport(tuple(_graphs))

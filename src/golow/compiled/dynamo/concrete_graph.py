@@ -1,4 +1,4 @@
-"""A graph of AOTAutograd at concrete sizes, as a graph of golow's and a list of what it returns."""
+"""A graph of AOTAutograd at concrete sizes, as a golow graph and a list of its outputs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from golow.records.workload import Mode, ModelSource, Workload
 
 
 class ConcreteGraph(NamedTuple):
-    """graph: after the level's passes. constants: tensors that it reads beside its inputs.
-    returned: what each output of the fx graph is."""
+    """graph: after the level's passes. constants: tensors that it reads besides its inputs.
+    returned: the source of each output of the fx graph."""
 
     graph: Graph
     constants: Mapping[str, Tensor]
@@ -41,10 +41,10 @@ def concrete(
     weights: Sequence[int],
     target: Target,
 ) -> ConcreteGraph:
-    """Trace ``call(*given)`` and run the level's passes. weights: places of the inputs that plans
-    keep in their own layouts; all others are inputs of each call. Raises `Unsupported` for what
-    the level cannot run, `GolowError` for what no graph of golow's holds, and whatever PyTorch
-    raises."""
+    """Trace ``call(*given)`` and run the level's passes. weights: positions of the inputs that
+    plans keep in their own layouts; all others are inputs of each call. Raises `Unsupported` for
+    what the level cannot run, `GolowError` for what a golow graph cannot express, and any error of
+    PyTorch."""
     start = time.perf_counter()
     places = [place for place, item in enumerate(given) if isinstance(item, Tensor)]
     traced = _traced(call if target.device.type == "cpu" else for_cpu(call), given, places)
@@ -74,8 +74,8 @@ def concrete(
 
 
 def _require_forms(graph: Graph, found: Returned) -> None:
-    """Raise `Unsupported` if the graph gives other shapes or types than PyTorch, whose memory a
-    plan writes, or computes with tensors without elements."""
+    """Raise `Unsupported` if the graph returns shapes or types different from PyTorch's, whose
+    memory a plan writes, or computes with empty tensors."""
     values = graph.values()
     read = [values[name] for node in graph.nodes for name in node.references()]
     if any(0 in value.shape for value in read):
@@ -89,7 +89,7 @@ def _require_forms(graph: Graph, found: Returned) -> None:
 
 
 def _targets(places: Sequence[int], weights: Sequence[int]) -> list[str]:
-    """Names of the inputs: a weight's is its place, that of others their number among them."""
+    """Names of the inputs: a weight's position, or for other inputs their number among them."""
     found, number = [], 0
     for place in places:
         found.append(str(place) if place in weights else str(number))

@@ -1,4 +1,4 @@
-"""Where the graphs of the backend run: the level of a device, its precision and its generator."""
+"""Device of the backend's graphs: its level, precision and random generator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRODUCTS = (
 
 
 def device_of(given: Sequence[Any]) -> torch.device:
-    """The device of a graph's inputs: the first one's that is not on the CPU, if there is one."""
+    """Return the device of a graph's inputs: that of the first input not on the CPU, if any."""
     found = (item.device for item in given if isinstance(item, Tensor))
     return next((device for device in found if device.type != "cpu"), CPU)
 
@@ -41,7 +41,7 @@ def probed(device: torch.device) -> Probe:
 
 
 def target_on(device: torch.device) -> Target:
-    """The level of a device, in the precision that PyTorch computes in there now."""
+    """The level of a device, in PyTorch's present precision there."""
     if device.type == "cuda":
         return _gpu(device, _precision())
     return Processor(nn.Module(), "default", None, False)
@@ -53,8 +53,8 @@ def _gpu(device: torch.device, precision: Precision) -> OneGpu:
 
 
 def _precision() -> Precision:
-    """Precision of PyTorch's convolutions and products. Products alone in TF32 are computed in
-    float32, as closely as PyTorch or closer."""
+    """Precision of PyTorch's convolutions and products. If only products are in TF32, golow
+    computes them in float32, which is at least as exact."""
     try:
         convolutions = torch.backends.cudnn.allow_tf32
         products = torch.backends.cuda.matmul.allow_tf32
@@ -66,7 +66,7 @@ def _precision() -> Precision:
 
 
 def in_tf32(device: torch.device) -> frozenset[Any]:
-    """The operations of ATen that plans there compute in TF32 now, and PyTorch may."""
+    """ATen operations that plans on the device now compute in TF32, as PyTorch may."""
     if device.type != "cuda":
         return frozenset()
     types = TYPES[_precision()]
@@ -77,10 +77,10 @@ def in_tf32(device: torch.device) -> frozenset[Any]:
 
 
 def traced_for(device: torch.device) -> AbstractContextManager[Any]:
-    """Let AOTAutograd record what levels know. On a GPU PyTorch would record calls of fused
-    attention, whose results contain what only their own backward pass reads. cuDNN stays on, since
-    a convolution's strides depend on it: with others than Dynamo saw, a view may be impossible.
-    AOTAutograd itself records cuDNN's batch norm as ATen's."""
+    """Let AOTAutograd record operations that levels know. On a GPU PyTorch would record calls of
+    fused attention, whose results contain values that only its own backward pass reads. cuDNN stays
+    on, because a convolution's strides depend on it: with strides other than those Dynamo saw, a
+    view may be impossible. AOTAutograd itself records cuDNN's batch norm as ATen's."""
     return sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else nullcontext()
 
 
@@ -101,16 +101,16 @@ OF_CUDNN: dict[Any, Callable[..., Any]] = {
     ATEN.cudnn_grid_sampler.default: _sampled,
     ATEN.cudnn_grid_sampler_backward.default: _sampled_backward,
 }
-"""Operations that PyTorch records on a GPU alone, by those of every device."""
+"""Operations that PyTorch records only on a GPU, expressed by those of every device."""
 
 
 def random_state(device: torch.device) -> Tensor:
-    """The state of PyTorch's generator there."""
+    """Return the state of PyTorch's generator on the device."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
-    """Let PyTorch draw on from a state of its generator."""
+    """Set the state of PyTorch's generator, from which it continues to draw."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

@@ -1,6 +1,5 @@
-"""Random numbers of a graph: PyTorch draws them before a plan runs, which reads them as inputs.
-
-So a layer drops with PyTorch's generator what it drops in eager, under the same seed.
+"""Random numbers of a graph: PyTorch draws them before the plan runs, which reads them as inputs.
+With the same seed a layer therefore drops the same elements as in eager.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ OF_SHAPE = (
     ATEN.rand.default, ATEN.randn.default, ATEN.randint.default, ATEN.randint.low,
     ATEN.uniform.default, ATEN.normal_functional.default,
 )  # fmt: skip
-"""Operations that read nothing of their tensors but the shape."""
+"""Operations that read only the shape of their tensors."""
 DROPOUT = ATEN.native_dropout.default
 
 
 class Drawing(NamedTuple):
-    """A graph without its random numbers. rest: takes them behind its inputs. draw: gives them, in
+    """A graph without its random numbers. rest: takes them after its inputs. draw: gives them, in
     the graph's order."""
 
     rest: fx.GraphModule
@@ -35,8 +34,8 @@ class Drawing(NamedTuple):
 
 
 def apart(traced: fx.GraphModule) -> Drawing | None:
-    """Take the draws out of a graph; None if it has none. Raises `Unsupported` for one that depends
-    on more than sizes that are known."""
+    """Move the draws out of a graph; None if it has none. Raises `Unsupported` for a draw that
+    depends on more than known sizes."""
     if not any(map(_is_draw, traced.graph.nodes)):
         return None
     rest = copy.deepcopy(traced)
@@ -64,7 +63,7 @@ def _is_draw(node: fx.Node) -> bool:
 
 
 def _argument(node: fx.Node, name: str) -> Any:
-    """Argument of an operation, given or by default; None if it has none."""
+    """Return an argument of an operation, explicit or by default; None if it has none."""
     target: Any = node.target
     for place, argument in enumerate(target._schema.arguments):
         if argument.name == name:
@@ -107,8 +106,8 @@ def _dropout(node: fx.Node, drawn: fx.Node) -> Callable[[], Tensor]:
 
 
 class _Form:
-    """Makes tensors like a value, without content: only its shape is read, and its order in
-    memory. Now is not a time to make one: AOTAutograd compiles among tensors that are none."""
+    """Creates tensors like a value, without content: only its shape and its order in memory are
+    read. It is called later, because AOTAutograd compiles with fake tensors."""
 
     def __init__(self, value: Tensor) -> None:
         self.shape, self.stride, self.dtype = tuple(value.shape), value.stride(), value.dtype

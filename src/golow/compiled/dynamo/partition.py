@@ -1,4 +1,4 @@
-"""Where a training step is cut into forward and backward."""
+"""Partition of a training step into forward and backward."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ POOLS: dict[Any, Any] = {
     ATEN.max_pool2d_with_indices_backward.default: ATEN.max_pool2d_with_indices.default,
     ATEN.max_pool3d_with_indices_backward.default: ATEN.max_pool3d_with_indices.default,
 }
-"""Operation that computes the places again, by the gradient that reads them."""
+"""Operation that recomputes the positions, by the gradient that reads them."""
 INDICES = 7  # the argument of the gradient
 
 
 def with_pools_recomputed(
     joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **further: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Cut as AOTAutograd does, but let the backward pass find the places of maxima again: oneDNN
-    records them in a separate form, which is not an output of a graph."""
+    """Partition as AOTAutograd does, but recompute the positions of maxima in the backward pass:
+    oneDNN stores them in a private form, which cannot be an output of a graph."""
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **further)
     results: Any = forward.graph.output_node().args[0]
     asked = {item.name for item in results[:num_fwd_outputs] if isinstance(item, fx.Node)}
@@ -37,7 +37,7 @@ def with_pools_recomputed(
 
 
 def _is_recomputed(indices: fx.Node) -> bool:
-    """Let each gradient that reads a placeholder find the indices itself; False if something else
+    """Let each gradient that reads a placeholder compute the indices itself; False if anything else
     reads them."""
     readers = list(indices.users)
     if not readers or any(
@@ -60,7 +60,7 @@ def _is_recomputed(indices: fx.Node) -> bool:
 
 
 def _without_saved(forward: fx.GraphModule, kept: int, names: set[str]) -> None:
-    """Take values out of those that forward saves."""
+    """Remove values from those that forward saves."""
     if not names:
         return
     end = forward.graph.output_node()

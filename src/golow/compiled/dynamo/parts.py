@@ -1,4 +1,4 @@
-"""The graphs that AOTAutograd makes of one of Dynamo's, and what runs if all are refused."""
+"""The graphs that AOTAutograd creates from one of Dynamo's, and the fallback if all are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Parts:
         self._records: list[GraphRun] = []
 
     def add(self, kind: str, record: GraphRun, is_refused: Callable[[], bool]) -> None:
-        """Take a graph. is_refused: whether it was called, and has no plan."""
+        """Add a graph. is_refused: whether it was called and has no plan."""
         self._refused[kind] = is_refused
         self._records.append(record)
 

@@ -16,12 +16,12 @@ from golow.levels.direct.bundle_arrays import Read
 from golow.storage.cache import open_cache
 
 CHECKED_CALLS = 2
-"""So many of a plan's first calls are compared with PyTorch's: a first one may be on zeros. So is
+"""This many of a plan's first calls are compared with PyTorch's: a first one may be on zeros. So is
 the first one with other weights."""
 
 
 class PlanOfGraph:
-    """A plan with the weights of one call, in memory of its own. One call may run at a time.
+    """A plan with the weights of one call, in its own memory. One call may run at a time.
 
     weights: what it has folded and laid out. unchecked: calls that are still to be compared with
     PyTorch.

@@ -31,7 +31,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
 
     Raises `Unsupported` if `torch.export` cannot capture the module.
     """
-    # A cache of its own makes every build a cold one, as the build of `compile` is.
+    # A separate cache makes every build a cold one, as the build of `compile` is.
     scratch = folder / "inductor"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch)
     dtype = arithmetic(workload, torch.float32, Habits()).storage
@@ -47,7 +47,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
         package_path=str(package),
         inductor_configs={
             "compile_threads": workload.threads,
-            # Compiling the headers first pays for who compiles many packages.
+            # Compiling the headers first pays off only for programs that compile many packages.
             "aot_inductor.precompile_headers": False,
         },
     )

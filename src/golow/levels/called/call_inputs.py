@@ -191,7 +191,7 @@ class CallInputs:
         ]
 
     def name_of(self, place: int, number: int) -> str:
-        """The name of an output in messages, of so many with the changed inputs behind them."""
+        """The name of an output in messages, of this many with the changed inputs after them."""
         first = number - len(self.changed)
         if place < first:
             return f"output {place}"
@@ -346,7 +346,7 @@ def _writable(label: str, item: Any) -> Tensor:
     if isinstance(item, Tensor):
         return item
     with suppress(BufferError, RuntimeError, TypeError):
-        # PyTorch also gives a tensor over an array of NumPy's that is read-only.
+        # PyTorch also gives a tensor over a NumPy array that is read-only.
         if not getattr(item, "__array_interface__", {"data": (0, False)})["data"][1]:
             return from_dlpack(item)
     raise GolowError(

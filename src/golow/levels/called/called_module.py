@@ -37,9 +37,9 @@ class Parts(NamedTuple):
 class CalledModule(Uncopied):
     """A module whose plan runs in this process, with separate weights.
 
-    Call it as the module: tensors in, tensors out. A weight that is changed in the module
-    afterwards does not change it; `load_state_dict` does. sizes: what each plan is built of. state:
-    the weights that were loaded last, by name.
+    Call it as the module: tensors in, tensors out. Later changes to the module's weights do not
+    affect it; `load_state_dict` does. sizes: the parts that each plan is built from. state: the
+    weights loaded last, by name.
     """
 
     instead = (
@@ -77,9 +77,9 @@ class CalledModule(Uncopied):
         return made
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take other weights, in the memory of the present ones; nothing is built again. Wait until
-        no context is being called. Raises `GolowError` for weights of another module, before
-        anything changes."""
+        """Replace the weights, in the same memory; nothing is built again. Waits for running calls
+        of all contexts. Raises `GolowError` for weights of another module, before anything
+        changes."""
         self._require_open()
         if self.target.shares:
             raise GolowError(
@@ -96,17 +96,17 @@ class CalledModule(Uncopied):
             self.state = fitting
 
     def reading(self, size: Size) -> Read:
-        """Return what gives the plan of a size its weights and constants."""
+        """Return the reader of the weights and constants of a size's plan."""
         return self.sizes[size].reading(self.state, self.target.array)
 
     def plan(self, batch: int | None = None, sequence: int | None = None) -> str:
-        """Return the steps of the plan, a line each; batch and sequence: of which size, by default
-        the largest. Raises `GolowError` for a size that it was not compiled for."""
+        """Return the steps of the plan, one per line. batch and sequence select the size; by
+        default the largest. Raises `GolowError` for a size that was not compiled."""
         return "\n".join(table_lines(self.plans[self.size(batch, sequence)].plan))
 
     def step_seconds(self, size: Size) -> dict[int, float]:
-        """Return what each step of the plan of a size takes on the example, by its position; empty
-        if the level times no steps here."""
+        """Return the time of each step of a size's plan on the example, by position; empty if the
+        level does not time steps here."""
         self._require_open()
         sample = [item.contiguous() for item in self.inputs.sample(size)]
         return self.target.step_seconds(self.plans[size], sample, self.outputs.new(size))
@@ -123,7 +123,7 @@ class CalledModule(Uncopied):
         }
 
     def close(self) -> None:
-        """Give all memory back. A later call is an error."""
+        """Release all memory. A later call is an error."""
         for context in self._contexts:
             context.close()
         self.plans = {}
@@ -136,8 +136,8 @@ class CalledModule(Uncopied):
         self.close()
 
     def size(self, batch: int | None, sequence: int | None) -> Size:
-        """Return the size of so many; without a number, the largest. Raises `GolowError` if there
-        is no plan for it."""
+        """Return the size for this batch and length; without a number, the largest. Raises
+        `GolowError` if there is no plan for it."""
         self._require_open()
         batches, lengths = self.inputs.batches, self.inputs.lengths
         size = (

@@ -36,12 +36,10 @@ class Context(Uncopied):
         self._forks = len(forks)
 
     def __call__(self, *given: Any, out: Any = None, borrow: bool = False, **named: Any) -> Any:
-        """Run the module on inputs as it takes them, and return what it returns.
-
-        out: memory for the outputs, in the structure of the module's output; nothing is allocated
-        then. Batch and length must then be sizes that were compiled for. borrow: returns outputs in
-        memory of this context, which its next call with ``borrow`` writes again. Raises
-        `GolowError` for inputs that do not fit.
+        """Run the module on its inputs and return its outputs. out: memory for the outputs, in the
+        structure of the module's output; nothing is allocated then, and batch and length must be
+        compiled sizes. borrow: return outputs in memory of this context, which its next call with
+        ``borrow`` overwrites. Raises `GolowError` for inputs that do not fit.
         """
         if not self._lock.acquire(False):  # by name it takes longer
             raise GolowError(
@@ -102,12 +100,12 @@ class Context(Uncopied):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the call that runs; none may begin meanwhile."""
+        """Wait for the running call, and block new ones meanwhile."""
         with self._lock:
             yield
 
     def close(self) -> None:
-        """Give the memory back. A later call is an error."""
+        """Release the memory. A later call is an error."""
         with self._lock:
             self._running = {}
             self._lent.close()

@@ -123,7 +123,8 @@ def _inputs(called: CalledModule, names: Sequence[str]) -> tuple[End, ...]:
 
 
 def _outputs(called: CalledModule, size: Size) -> tuple[End, ...]:
-    """The outputs; where batches are padded, the first axis of each is so many times the batch."""
+    """The outputs; where batches are padded, the first axis of each is this many times the
+    batch."""
     forms = called.outputs.forms[size]
     return tuple(
         end_of(

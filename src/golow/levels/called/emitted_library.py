@@ -93,7 +93,7 @@ class EmittedNetwork:
         self._library.require(self._library.enqueue(self._context, batch, *ends, stream))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._library.context_destroy(self._context)
         self._library.destroy(self._network)
         self._context, self._network = c_void_p(), c_void_p()

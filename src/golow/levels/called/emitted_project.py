@@ -39,13 +39,13 @@ class OnProcessor:
         self._network = network
 
     def texts(self) -> Mapping[str, str]:
-        """As of `Project`."""
+        """As in `Project`."""
         from golow.levels.direct.onednn.emit.project import project_texts
 
         return project_texts(self._network)
 
     def write(self, folder: Path) -> list[Path]:
-        """As of `Project`."""
+        """As in `Project`."""
         from golow.levels.direct.onednn.emit.project import write_project
 
         return write_project(self._network, folder)
@@ -61,13 +61,13 @@ class OnGpu:
         self._network: Network[Written] = written_network(network)
 
     def texts(self) -> Mapping[str, str]:
-        """As of `Project`."""
+        """As in `Project`."""
         from golow.levels.direct.cudnn.emit.project import project_texts
 
         return project_texts(self._network, self._machine)
 
     def write(self, folder: Path) -> list[Path]:
-        """As of `Project`."""
+        """As in `Project`."""
         from golow.levels.direct.cudnn.emit.project import write_project
 
         return write_project(self._network, self._machine, folder)

@@ -88,7 +88,7 @@ class OneGpu:
 
     def array(self, tensor: Tensor) -> DeviceArray | np.ndarray:
         """The tensor where it is on the GPU; a copy there of one that is elsewhere, or that kernels
-        cannot read; an array of NumPy's of a type that no kernel has."""
+        cannot read; a NumPy array of a type that no kernel has."""
         from golow.levels.direct.cudnn.run.device_array import ALIGNMENT, DeviceArray
 
         if type_name(tensor) not in C_TYPES:

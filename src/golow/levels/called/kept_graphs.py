@@ -17,7 +17,7 @@ from golow.storage.cache import read_sealed, write_sealed
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A graph, and the tensors that it reads beside weights, as safetensors."""
+    """A graph, and the tensors that it reads besides weights, as safetensors."""
 
     graph: Graph
     constants: bytes

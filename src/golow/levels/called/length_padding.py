@@ -1,4 +1,4 @@
-"""Proves that padding behind a text does not affect its tokens, before anything is built."""
+"""Proves that padding after a text does not affect its tokens, before anything is built."""
 
 from __future__ import annotations
 

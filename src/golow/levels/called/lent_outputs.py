@@ -1,4 +1,4 @@
-"""Outputs that a context lends: memory of its own, which the next such call writes again."""
+"""Outputs that a context lends: its own memory, which the next such call overwrites."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from golow.levels.called.outputs import Outputs
 from golow.levels.called.sizes import Size
 
 DEBUG = "GOLOW_DEBUG"
-"""With this variable set, every loan has new memory, and what was lent before is spoiled: it holds
-NaN, or the least integer, so that nobody reads a later call's result in it without noticing."""
+"""With this variable set, every loan has new memory, and earlier loans are overwritten with NaN or
+the lowest integer, so that a program notices if it reads a result for too long."""
 
 
 class LentOutputs:
@@ -35,7 +35,7 @@ class LentOutputs:
         return self._held[size]
 
     def close(self) -> None:
-        """Give the memory back, but for what the caller still has."""
+        """Release the memory, but for what the caller still has."""
         self._held.clear()
 
 

@@ -14,7 +14,7 @@ from golow.workload.keywords import accept_keywords
 
 
 class OneSize(NamedTuple):
-    """A graph after a level's passes, and the tensors beside weights that it reads."""
+    """A graph after a level's passes, and the tensors besides weights that it reads."""
 
     graph: Graph
     constants: Mapping[str, Tensor]

@@ -29,8 +29,7 @@ class Outputs:
         lengths: Sequence[tuple[int, ...]],
     ) -> None:
         """forms: for each size, tensors like the outputs; their content does not matter. lengths:
-        for each output, the axes that have the length of text; those behind them are not
-        read."""
+        for each output, the axes that have the length of text; those after them are not read."""
         self.structure, self.lengths, self._device = structure, lengths, device
         self._is_tensor = structure.is_tensor
         self.forms = {

@@ -79,7 +79,7 @@ class Processor:
         return tuple(sample)
 
     def array(self, tensor: Tensor) -> np.ndarray:
-        """The tensor as an array of NumPy's."""
+        """The tensor as a NumPy array."""
         return in_pairs(tensor.cpu().contiguous().numpy())
 
     def building(self) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from golow.records.errors import GolowError
 
 Size = tuple[int, int]
-"""A batch and a length; the length is 0 where no lengths were asked for."""
+"""A batch and a length; the length is 0 where no lengths were requested."""
 
 
 def ascending(what: str, asked: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers that were asked for, each once. Raises `GolowError` for none, for what is
+    """Return the numbers that were requested, each once. Raises `GolowError` for none, for what is
     not a whole number, and for one below 1; what: a word for the message, such as ``batch``."""
     listed = list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else [asked]
     for item in listed:
@@ -29,7 +29,7 @@ def ascending(what: str, asked: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def next_size(given: int, sizes: Sequence[int]) -> int:
-    """Return the smallest of ascending sizes that holds so many; 0 for none in a size of 0."""
+    """Return the smallest of ascending sizes that holds this many; 0 for none in a size of 0."""
     return next(size for size in sizes if size >= given)
 
 

@@ -41,7 +41,7 @@ class SharedMemory(Protocol):
     bytes: int
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
 
 
 class Target(Protocol):
@@ -91,7 +91,7 @@ class Target(Protocol):
         """A new memory for weights."""
 
     def arena(self, size: int, number: int) -> Any:
-        """A new memory of that many bytes for iterations of so many plans."""
+        """A new memory of that many bytes for iterations of this many plans."""
 
     def running(self, plan: Any, arena: Any) -> Run:
         """The plan over a memory for iterations."""
@@ -142,7 +142,7 @@ def _device_of_first(example: Any) -> torch.device:
 
 @contextmanager
 def roomy() -> Iterator[None]:
-    """Turn running out of memory into an error of golow's."""
+    """Turn running out of memory into a `GolowError`."""
     try:
         yield
     except MemoryError as error:

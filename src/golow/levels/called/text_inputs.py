@@ -110,7 +110,7 @@ class TextInputs(CallInputs):
 
 
 def lengthened(tensor: Tensor, length: int) -> Tensor:
-    """The tensor with zeros, false if it is one of bool, behind its second axis."""
+    """The tensor with zeros, false if it is one of bool, after its second axis."""
     missing = length - tensor.shape[1]
     return functional.pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, missing]) if missing else tensor
 

@@ -13,8 +13,8 @@ class FromHost(NamedTuple):
     """Batches are in the host's memory, and each iteration sends its own to the device.
 
     pinned: in memory that the device reads itself. waits: whether the host waits for the copy.
-    images: the dtype of pictures on the way. Targets of classes are sent as int64, or with images
-    as uint8 in the smallest type that holds them.
+    images: the dtype of images on the way. Targets of classes are sent as int64, or with images as
+    uint8 in the smallest type that holds them.
     """
 
     pinned: bool = False
@@ -61,15 +61,14 @@ COPIES = (
     ),
     (
         "from_host_float64",
-        "pictures as float64, converted on the device: twice the bytes",
+        "images as float64, converted on the device: twice the bytes",
         FromHost(images="float64"),
         "pageable, as float64, the host waits",
         "batch.to(device).float()",
     ),
     (
         "from_host_uint8",
-        "pictures as uint8, classes in a small type, converted on the device: a quarter of the "
-        "bytes",
+        "images as uint8, classes in a small type, converted on the device: a quarter of the bytes",
         FromHost(images="uint8"),
         "pageable, as uint8, the host waits",
         "pixels.to(device).float()",

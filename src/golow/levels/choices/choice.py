@@ -1,5 +1,5 @@
-"""A choice: something that a framework, a library or the system decides unless the user
-does, with its alternatives, how each is set, and how the value in force is read in the worker."""
+"""A choice: something that a framework, a library or the system decides unless the user does, with
+its alternatives, how each is set, and how the value in effect is read in the worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def never_redundant(_workload: Workload) -> str:
 class Alternative:
     """Another value of a choice; the user names it after a level: ``eager+fused_sgd``.
 
-    value: what the choice's ``read`` returns where the alternative is in force; a worker that
+    value: what the choice's ``read`` returns where the alternative is in effect; a worker that
     states something else after it was set has not taken it, which is an error of the level.
 
     It is set by any of: ``environment``, of the worker's process; ``variant``, a variant of the
@@ -75,7 +75,7 @@ class Choice:
     """One setting with a default that the user can change.
 
     summary: what it decides, in one sentence. made_by: who decides by default; where: the file or
-    page that reports it. levels, modes, devices: where it is in force. read: the value in force,
+    page that reports it. levels, modes, devices: where it is in effect. read: the value in effect,
     read in a Python worker from its program; LibTorch's worker has its own reader under the same
     name. None for what golow's own levels decide by their variants. changes_results: whether
     results may be other numbers; they are checked in any case. costs: what an alternative may cost
@@ -96,7 +96,7 @@ class Choice:
     likely: bool = False
 
     def applies(self, level: str, mode: Mode, device: Device) -> bool:
-        """True if the choice is in force at this level, in this mode, on this device."""
+        """True if the choice is in effect at this level, in this mode, on this device."""
         return level in self.levels and mode in self.modes and device in self.devices
 
     def offered(self, level: str, mode: Mode, device: Device) -> tuple[Alternative, ...]:

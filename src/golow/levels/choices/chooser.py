@@ -1,4 +1,4 @@
-"""The worker's side of choices: a program takes alternatives and states what is in force."""
+"""The worker's side of choices: a program takes alternatives and states what is in effect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Chooser:
                     call(self)
 
     def choices(self, names: Sequence[str]) -> dict[str, str]:
-        """The values in force of the choices with these names."""
+        """The values in effect of the choices with these names."""
         return {
             choice.name: choice.read(self)
             for choice in all_choices()

@@ -13,7 +13,7 @@ def listed(
     *, level: str | None = None, mode: str | None = None, device: str | None = None
 ) -> tuple[Choice, ...]:
     """The choices at that level, in that mode and on that device, each with what can be chosen
-    there; all of them where nothing is asked for. Raises `GolowError` for a word that is none."""
+    there; all of them where nothing is requested. Raises `GolowError` for a word that is none."""
     level = None if level is None else level.partition("+")[0].partition(":")[0]
     _require("level", level, EVERYWHERE)
     _require("mode", mode, MODES)

@@ -65,7 +65,7 @@ def arena_report(plan: Plan, keys: Mapping[int, Key]) -> ArenaReport:
             continue
         key = keys.get(index, ("", ""))
         place = buffer.place
-        if place == "input":  # each has memory of its own
+        if place == "input":  # each has its own memory
             place = f"input.{index}"
             sizes[place] = buffer.bytes
         found = uses.get(index, [0])

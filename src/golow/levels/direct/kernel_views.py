@@ -25,7 +25,7 @@ class Axes(NamedTuple):
 
 def merged_axes(shape: Sequence[int], views: Sequence[View], first_output: int) -> Axes:
     """Return the fewest axes: those of one element are dropped, the others ordered as the first
-    output is in memory, and neighbours joined where all tensors go on as they began."""
+    output is in memory, and neighbours joined where all tensors continue as they began."""
     lead = views[first_output].strides
     order = sorted((k for k, n in enumerate(shape) if n != 1), key=lambda k: -lead[k])
     sizes = [shape[k] for k in order]

@@ -41,7 +41,7 @@ class CurrentNode:
         self.node, self.position = self.graph.nodes[position], position
 
     def end(self) -> None:
-        """Go on behind the last node: what is built there updates no layer alone."""
+        """Go on after the last node: what is built there updates no layer alone."""
         self.node = msgspec.structs.replace(self.node, module="", absorbed=(), phase="update")
 
     def unsupported(self, reason: str) -> Unsupported:

@@ -150,7 +150,7 @@ def _written(array: np.ndarray, held: str, file: BinaryIO) -> StoredValue:
 
 
 def _fitting(graph: Graph, values: Places, first: int, most: int) -> tuple[list[str], int | None]:
-    """The names of the values that are written, and the position after their nodes; None behind the
+    """The names of the values that are written, and the position after their nodes; None after the
     last."""
     names: list[str] = []
     taken = 0

@@ -1,1 +1,1 @@
-"""The levels of text generation, a file each."""
+"""The levels of text generation, one file each."""

@@ -18,8 +18,8 @@ def compiled(bundle: TextBundle) -> Static:
 
 
 class Replayed(Static):
-    """A generator whose steps of one token are CUDA graphs. The caches are where the graph has
-    them; a prompt runs without a graph."""
+    """A generator whose steps of one token are CUDA graphs. The caches are at the graph's
+    addresses; a prompt runs without a graph."""
 
     def __init__(self, step: nn.Module) -> None:
         super().__init__(step)

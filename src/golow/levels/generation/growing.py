@@ -15,14 +15,14 @@ from golow.workload.generation.text_bundle import TextBundle
 
 
 class GrowingGpt2:
-    """A GPT-2 whose keys and values are joined to those before."""
+    """A GPT-2 that appends keys and values to the earlier ones."""
 
     def __init__(self, model: Gpt2) -> None:
         self._model = model
         self._kept: list[tuple[Tensor, Tensor] | None] = []
 
     def prefill(self, tokens: Tensor) -> Tensor:
-        """Logits after the tokens that texts begin with."""
+        """Logits after the first tokens of texts."""
         self._kept = [None] * len(self._model.transformer.h)
         return self.step(tokens, 0)
 

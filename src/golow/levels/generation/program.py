@@ -1,5 +1,5 @@
-"""The worker's program of a level that generates texts: the level gives the logits, everything else
-is alike."""
+"""The worker's program of a level that generates texts: the level computes the logits; everything
+else is shared."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WARMING = 3  # steps of the first text: a CUDA graph is recorded in the second
 
 
 class Generator(Protocol):
-    """The part of a level that is its own: a model that remembers the text so far."""
+    """The part that differs between levels: a model with a cache of the text so far."""
 
     def prefill(self, tokens: Tensor) -> Tensor:
         """Begin texts with these tokens, int64 [batch, count]: logits [batch, vocabulary] after
         the last one."""
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
-        """Logits after the next token of each text, [batch, 1], behind ``position`` others."""
+        """Logits after the next token of each text, [batch, 1], after ``position`` others."""
 
 
 @runtime_checkable
@@ -36,18 +36,18 @@ class Feeding(Protocol):
     """A generator whose device chooses the likeliest tokens and feeds them to its next step."""
 
     def likeliest(self, tokens: Tensor, count: int) -> Iterator[Tensor]:
-        """Begin texts with these tokens, and yield so many next ones, int64 [batch] each, in memory
-        that the next one is written to."""
+        """Begin texts with these tokens, and yield this many next ones, int64 [batch] each, in
+        memory that the next one overwrites."""
 
 
 class TextProgram:
-    """Serves the generator that a level makes from a bundle."""
+    """Serves the generator that a level builds from a bundle."""
 
     def __init__(self, make: Callable[[TextBundle], Generator]) -> None:
         self._make = make
 
     def load(self, bundle: Path) -> LoadReport:
-        """Make the generator; its first text, of the shapes of all others, is part of that."""
+        """Build the generator; this includes its first text, which has the shapes of all others."""
         begin = time.perf_counter()
         torch.set_grad_enabled(False)  # as transformers' generate runs
         self._bundle = TextBundle(bundle)
@@ -83,7 +83,7 @@ class TextProgram:
         return self._chosen(self._generator.prefill(self._prompt))
 
     def following(self) -> list[int]:
-        """Give the last tokens to the model and choose the next ones."""
+        """Feed the last tokens to the model and choose the next ones."""
         if self._stream is not None:
             return self._read_behind(next(self._stream) if self._coming is None else self._coming)
         return self._chosen(self._next() if self._coming is None else self._coming)
@@ -114,8 +114,8 @@ class TextProgram:
         return self._generator.step(self._last, self._prompt.shape[1] + self._made - 1)
 
     def _read_behind(self, chosen: Tensor) -> list[int]:
-        """Begin the next step before the host waits for its tokens: the GPU does not stand still
-        while they travel."""
+        """Begin the next step before the host waits for its tokens, so that the GPU is not idle
+        during the transfer."""
         there = chosen.to("cpu", non_blocking=True)
         read = torch.cuda.Event()  # type: ignore[no-untyped-call]
         read.record()
@@ -129,5 +129,5 @@ class TextProgram:
 
 
 def _whole(part: Tensor) -> Tensor:
-    """A tensor of its own: torch.compile would compile anew for the strides of a part."""
+    """A separate tensor: torch.compile would compile anew for the strides of a part."""
     return part.clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""The reference: the step module in float64, which also judges the tokens that levels chose."""
+"""The reference: the step module in float64, which also checks the tokens that levels chose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_TEXTS = 32  # that are replayed together
 
 
 class Reference(Static):
-    """The step module in float64. grid: to which operations round, if they do."""
+    """The step module in float64. grid: the numbers to which operations round, if any."""
 
     def __init__(self, step: nn.Module, grid: Grid | None = None) -> None:
         super().__init__(step.double())
@@ -51,12 +51,13 @@ class ReferenceProgram(TextProgram):
         self._module: nn.Module | None = None
 
     def move(self, moved: Moved | None) -> None:
-        """Let the reference be moved from now on."""
+        """Perturb the reference from now on."""
         self._moved, self._module = moved, None
         self._generator = self._built(self._workload.batch)
 
     def force(self, tokens: Tokens, prompt: int, positions: Sequence[int], file: Path) -> None:
-        """Write the logits after these positions; what is between two of them comes at once."""
+        """Write the logits after these positions; the tokens between two positions are processed at
+        once."""
         given, begin, found = torch.tensor(tokens, device=self._device), 0, {}
         for place in sorted(positions):
             part = given[:, begin : place + 1]
@@ -65,7 +66,7 @@ class ReferenceProgram(TextProgram):
         save_file(found, file)
 
     def replay(self, tokens: Tokens, prompt: int, draws: Draws) -> list[list[float]]:
-        """The least errors that explain the tokens behind the prompt."""
+        """The least errors that explain the tokens after the prompt."""
         given = torch.tensor(tokens, device=self._device)
         drawn = torch.tensor(draws, dtype=torch.float64, device=self._device)
         generator, size = self._generator, self._workload.batch
@@ -94,7 +95,7 @@ class ReferenceProgram(TextProgram):
         return torch.stack(found, 1)
 
     def _built(self, batch: int) -> Reference:
-        """The reference for so many texts; all share the weights."""
+        """The reference for this many texts; all share the weights."""
         moved = self._moved
         if self._module is None:
             self._module = self._bundle.module().double()
@@ -107,7 +108,7 @@ class ReferenceProgram(TextProgram):
 
 
 def _move(module: nn.Module, moved: Moved) -> None:
-    """Move each weight by the share of itself, up or down."""
+    """Perturb each weight by this share of itself, up or down."""
     device = device_of(module)
     generator = torch.Generator(device).manual_seed(moved.seed)
     for weight in module.parameters():

@@ -1,4 +1,4 @@
-"""The levels of text generation, a row each, from the most abstract one down."""
+"""The levels of text generation, one row each, from the most abstract one down."""
 
 from __future__ import annotations
 

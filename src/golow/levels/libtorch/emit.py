@@ -120,7 +120,7 @@ def _head(graph: Graph, operators: dict[str, Operator]) -> Iterator[str]:
     yield "// followed by the shapes of its results. A value is released after its last use."
     yield "//"
     yield "// A mark reads the clock while the layers are timed, and does nothing otherwise;"
-    yield "// `operations`, at the end, says which operation each mark follows."
+    yield "// `operations`, at the end, states which operation each mark follows."
     yield '#include "program.h"'
     yield ""
     headers = {operator.header for operator in operators.values()}

@@ -104,7 +104,7 @@ class Stream:
         checked(driver.cuEventSynchronize(event), "cuEventSynchronize")
 
     def stopwatch(self, iterations: int) -> Stopwatch:
-        """Create events for so many iterations."""
+        """Create events for this many iterations."""
         return Stopwatch(self, iterations)
 
     def elapsed_ns(self, first: Any, second: Any) -> int:

@@ -68,7 +68,7 @@ class ArrayProgram(Chooser):
         raise NotImplementedError
 
     def settings_for(self, contexts: int, threads: int) -> dict[str, Any]:
-        """Settings with which so many calls run at a time, each with so many threads."""
+        """Settings with which this many calls run at a time, each with this many threads."""
         raise NotImplementedError
 
     def answer(self, inputs: list[Array], context: int = 0) -> list[Array]:

@@ -40,8 +40,8 @@ class AllRanks:
         self.results = []
 
     def turns(self, index: int) -> Iterator[Batch]:
-        """The batch of each rank, whose buffers are in the module until the next one is asked
-        for; then those of rank 0."""
+        """The batch of each rank, whose buffers are in the module until the next one is requested;
+        then those of rank 0."""
         self.results = []
         for rank, batches in enumerate(self._batches):
             self._put(rank)

@@ -126,10 +126,10 @@ class Parcel:
 
 
 class PackedPicture(Parcel):
-    """A picture that travels as uint8.
+    """An image that travels as uint8.
 
     Its numbers are not 8-bit ones. What a byte cannot report stays on the device, and the two are
-    added there: with steps of a power of two the sum is exact. It is one pass over the picture, as
+    added there: with steps of a power of two the sum is exact. It is one pass over the image, as
     the scaling of pixels is in a user's program, which also reads its bytes and writes float32.
     """
 
@@ -170,7 +170,7 @@ class Sent:
         self._inputs = [[_input(t, device, kind) for t in batch.inputs] for batch in batches]
         pictures = [p for p in self._inputs[0] if p.packed.dtype != p.dtype]
         if kind.images != "float32" and not pictures:
-            raise Unsupported("", f"no input is a picture that could be sent as {kind.images}")
+            raise Unsupported("", f"no input is an image that could be sent as {kind.images}")
         self._shown = (pictures or self._inputs[0])[0]
         self._targets = [[_target(t, device, kind) for t in batch.targets] for batch in batches]
 
@@ -205,7 +205,7 @@ def _input(tensor: Tensor, device: torch.device, kind: FromHost) -> Parcel:
 
 
 def _target(tensor: Tensor, device: torch.device, kind: FromHost) -> Parcel:
-    """Classes travel with small pictures in a small type."""
+    """Classes travel with small images in a small type."""
     sent = tensor.dtype
     if kind.images == "uint8" and sent == torch.int64 and tensor.numel():
         least, most = int(tensor.min()), int(tensor.max())

@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 class Row(NamedTuple):
-    """The row of values from which marks are taken, for batches of so many samples."""
+    """The row of values from which marks are taken, for batches of this many samples."""
 
     values: Tensor
     samples: int

@@ -37,7 +37,7 @@ def _send(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _augment(pixels: Tensor, fed: Fed) -> Tensor:
-    """`golow.worker.feed.augmented` as one gather of pixels from the padded picture."""
+    """`golow.worker.feed.augmented` as one gather of pixels from the padded image."""
     if fed.shifts is None and fed.flips is None:
         return pixels
     device = pixels.device

@@ -39,7 +39,7 @@ def program(variant: str) -> TorchProgram:
                 fully_shard(unit, mesh=mesh)
 
         def digest(self) -> str:
-            raise Unsupported("", "each rank holds other parts of the parameters")
+            raise Unsupported("", "each rank holds different parts of the parameters")
 
         def _write_weights(self, weights: dict[str, Tensor]) -> None:
             with torch.no_grad():

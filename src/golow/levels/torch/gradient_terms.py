@@ -161,7 +161,7 @@ def _absolute(
     node: Node, position: int, parameter: nn.Parameter, given: tuple[Tensor | None, ...]
 ) -> Tensor | None:
     """The sums of absolute terms, in the parameter's shape; None if the node cannot run twice, for
-    example for want of memory."""
+    example for lack of memory."""
     if isinstance(node, BackwardCFunction):  # the model's own code is not run again
         return None
     call: Callable[..., Any] = node  # type: ignore[assignment]

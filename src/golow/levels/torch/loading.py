@@ -37,7 +37,7 @@ class Loaded:
     """A `torch.utils.data.DataLoader` over the samples of all batches, in the host's memory.
 
     Its stream of batches has no end, so its workers start once: what it costs to start them again
-    for each epoch (``persistent_workers``) is no part of an iteration.
+    for each epoch (``persistent_workers``) is not part of an iteration.
     """
 
     def __init__(self, batches: Sequence[Batch], device: torch.device, kind: FromLoader) -> None:

@@ -34,7 +34,7 @@ class Habits:
     threads: Literal["as given", "half as many", "one", "one a logical CPU"] = "as given"
 
     def thread_count(self, given: int) -> int:
-        """The threads of one operation in a workload that asks for so many."""
+        """The threads of one operation in a workload that asks for this many."""
         if self.threads == "one":
             return 1
         if self.threads == "one a logical CPU":

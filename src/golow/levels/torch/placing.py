@@ -36,7 +36,7 @@ def place(
 
 
 def order_of(tensor: Tensor, order: torch.memory_format) -> torch.memory_format:
-    """That order of memory, if a tensor of so many dimensions can have it."""
+    """That order of memory, if a tensor of this many dimensions can have it."""
     if order is torch.channels_last:
         return CHANNELS_LAST.get(tensor.dim(), torch.contiguous_format)
     return order

@@ -147,7 +147,7 @@ class TorchProgram(TorchStep):
         return losses.tolist()
 
     def save(self, file: Path) -> None:
-        """Write the state of the training."""
+        """Write the state of the training run."""
         save_file(torch_state.read(self.module, self._kept_by_optimizer(), self.scaler), file)
 
     def restore(self, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads and writes the state of a training in PyTorch.
+"""Reads and writes the state of a training run in PyTorch.
 
 Tensors are overwritten, never replaced: compiled code and CUDA graphs hold their addresses.
 """

@@ -36,7 +36,7 @@ def autocast_forward(graph: Graph, half: str) -> Graph:
 
 def store_in_half(graph: Graph, half: str) -> Graph:
     """The inference graph with float32 numbers stored in half precision: weights, and what is
-    derived from them, behind casts that a worker runs once; batches, which come as float32, behind
+    derived from them, after casts that a worker runs once; batches, which come as float32, after
     casts that are part of an iteration."""
     with FakeTensorMode():
         return _Halving(graph, half).halved()

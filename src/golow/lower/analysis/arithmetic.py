@@ -121,7 +121,7 @@ def _product(node: Node, values: Values, left: int) -> float:
 
 
 def _convolution(pixels: Sequence[int], weight: Sequence[int]) -> float:
-    """One convolution with so many results, or gradients of results, as pixels has elements."""
+    """One convolution with this many results, or gradients of results, as pixels has elements."""
     return 2.0 * math.prod(pixels) * math.prod(weight[1:])
 
 

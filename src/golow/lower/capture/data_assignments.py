@@ -1,5 +1,5 @@
-"""Assignments to a tensor's ``.data``, which PyTorch's tracers do not record: a graph would go on
-with the tensor from before."""
+"""Assignments to a tensor's ``.data``, which PyTorch's tracers do not record: a graph would
+continue with the tensor from before."""
 
 from __future__ import annotations
 

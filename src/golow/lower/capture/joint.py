@@ -180,7 +180,7 @@ class _Step(_Pass):
 
 def _require_detached(model: nn.Module) -> None:
     """Raise `GolowError` for a buffer that holds a value with a gradient: the backward pass of the
-    next step would go on into this one, which PyTorch refuses there."""
+    next step would continue into this one, which PyTorch refuses there."""
     for name, buffer in model.named_buffers():
         if buffer.requires_grad:
             raise GolowError(

@@ -81,15 +81,15 @@ def _of_volume(
 
 
 def _padded(volume: Tensor, sides: int) -> Tensor:
-    """The planes of volumes, and planes of zeros before and behind them."""
+    """The planes of volumes, and planes of zeros before and after them."""
     planes = planes_of(volume)
     more = sides * volume.shape[0]
     return aten.constant_pad_nd.default(planes, [0, 0, 0, 0, 0, 0, more, more], 0.0)
 
 
 def _planes(planes: Tensor, count: int, start: int, depth: int, step: int) -> Tensor:
-    """Every plane of so many volumes that one plane of the kernel meets. They are adjacent for
-    a step of one."""
+    """Every plane of this many volumes that one plane of the kernel meets. They are adjacent for a
+    step of one."""
     end = start + (depth - 1) * step + 1
     if step == 1:
         return aten.slice.Tensor(planes, 0, start * count, end * count, 1)

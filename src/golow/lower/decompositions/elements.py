@@ -144,7 +144,7 @@ def shifted_right(self: Tensor, other: int) -> Any:
 
 
 def rounded(self: Tensor, *, decimals: int) -> Any:
-    """``round`` to so many decimals."""
+    """``round`` to this many decimals."""
     if not self.dtype.is_floating_point:
         return NotImplemented
     factor = 10.0 ** abs(decimals)

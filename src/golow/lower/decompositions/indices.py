@@ -122,7 +122,7 @@ def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -
 
 
 def _triangle(row: int, col: int, offset: int, lower: bool) -> Tensor:
-    """The places of a triangle, row by row: sorted, with all others behind them."""
+    """The places of a triangle, row by row: sorted, with all others after them."""
     flat = torch.arange(row * col)
     rows, columns = aten.floor_divide.Scalar(flat, col), aten.remainder.Scalar(flat, col)
     inside = (columns - rows <= offset) if lower else (columns - rows >= offset)

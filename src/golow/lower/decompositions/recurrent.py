@@ -1,4 +1,4 @@
-"""Recurrent layers as a loop over time: a product for all steps at once, then one a step."""
+"""Recurrent layers as a loop over time: a product for all steps at once, then one per step."""
 
 from __future__ import annotations
 

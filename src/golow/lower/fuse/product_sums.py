@@ -64,7 +64,7 @@ def _term(
 
 
 def in_memory(links: Links, name: str, taken: Container[int] = ()) -> bool:
-    """True if the value is written in any case: it is no function of elements that others alone
+    """True if the value is written in any case: it is not a function of elements that others alone
     read, which are one pass over memory with the sum. taken: sums that products compute now."""
     maker = links.maker.get(name)
     if maker is None or maker in taken:

@@ -21,8 +21,8 @@ from golow.lower.operators.reshape import Reshape
 
 def join_rows(graph: Graph) -> Graph:
     """Multiply all rows of a batch [B, M, K] by a matrix [K, N] at once, where the graph repeats
-    the matrix B times. PyTorch spells a product so if the batch is no contiguous tensor, as in an
-    LSTM with ``batch_first``."""
+    the matrix B times. PyTorch spells a product so if the batch is not a contiguous tensor, as in
+    an LSTM with ``batch_first``."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):

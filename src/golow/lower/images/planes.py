@@ -64,7 +64,7 @@ class Chain:
         self.reshape(one * other, *others)
 
     def to_volumes(self, count: int, side_by_side: bool) -> None:
-        """Planes of so many volumes as volumes."""
+        """Planes of this many volumes as volumes."""
         planes, *others = self.last.shape
         depth = planes // count
         self.reshape(*((count, depth) if side_by_side else (depth, count)), *others)

@@ -79,7 +79,7 @@ class Call:
         return tuple(item if type(item) is int else _refuse(name) for item in listed)
 
     def sizes(self, name: str, axes: int) -> tuple[int, ...]:
-        """A size for each of so many axes, given as one number or a list of one or as many."""
+        """A size for each of this many axes, given as one number or a list of one or as many."""
         items = self.integers(name)
         if len(items) not in (1, axes):
             raise NotSpelledError(name)
@@ -91,7 +91,7 @@ class Call:
         return height, width
 
     def pool_stride(self, axes: int) -> tuple[int, ...]:
-        """The stride of pooling windows over so many axes; by default their size."""
+        """The stride of pooling windows over this many axes; by default their size."""
         return self.sizes("stride" if self.integers("stride") else "kernel_size", axes)
 
     def flags(self, name: str) -> tuple[bool, ...]:

@@ -124,7 +124,7 @@ def convolution(call: Call) -> Convolution | None:
 
 
 def of_axes(call: Call, axes: int) -> Convolution | None:
-    """A convolution over so many axes of a batch, not transposed."""
+    """A convolution over this many axes of a batch, not transposed."""
     transposed = "transposed" in call.names and call.flag("transposed")
     if call.rank("input") != axes + 2 or transposed:
         return None
@@ -137,8 +137,8 @@ def padded_by_name(call: Call) -> Convolution | None:
 
 
 def padded_by_name_of_axes(call: Call, axes: int) -> Convolution | None:
-    """A convolution over so many axes with the padding "valid" or "same"; an odd total is larger at
-    the end."""
+    """A convolution over this many axes with the padding "valid" or "same"; an odd total is larger
+    at the end."""
     if call.rank("input") != axes + 2:
         return None
     kernel = call.shape("weight")[2:]
@@ -172,7 +172,7 @@ def backward(call: Call) -> ConvolutionBackward | None:
 
 
 def backward_of_axes(call: Call, axes: int) -> ConvolutionBackward | None:
-    """The gradients of a convolution over so many axes, not transposed."""
+    """The gradients of a convolution over this many axes, not transposed."""
     if call.rank("input") != axes + 2 or call.flag("transposed"):
         return None
     of_x, of_weight, of_bias = call.flags("output_mask")

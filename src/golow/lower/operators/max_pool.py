@@ -105,7 +105,7 @@ def pool(call: Call) -> MaxPool | None:
 
 
 def of_axes(call: Call, axes: int) -> MaxPool | None:
-    """Pooling over so many axes of a batch; None where others than the gradient read its indices,
+    """Pooling over this many axes of a batch; None where others than the gradient read its indices,
     as ``max_unpool2d`` does: each level stores indices in its own form."""
     if call.rank("self") != axes + 2:
         return None

@@ -54,7 +54,7 @@ Known = Places | Condition
 
 class Seen(NamedTuple):
     """A mask in which row i sees the keys up to ``position + i``, an input of the graph; if window
-    is not 0, so many of them at most, the last ones."""
+    is not 0, this many of them at most, the last ones."""
 
     position: str
     window: int

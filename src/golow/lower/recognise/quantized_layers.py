@@ -61,7 +61,7 @@ class _Graph(ConstantGraph):
 
     def vector(self, reference: object, outputs: int, after: int) -> Ref | None:
         """The constant [outputs] that a layer's result is multiplied by or added to, which
-        broadcasts along so many axes after it."""
+        broadcasts along this many axes after it."""
         if not isinstance(reference, Ref):
             return None
         shape = self.values[reference.name].shape

@@ -1,10 +1,9 @@
-"""The whole program: at each level, try every alternative to what is chosen by default.
-
-A level and the same level with one alternative are entrants of one race, so that what disturbs one
-disturbs the other. What the first race names is raced again in new processes: the largest of many
-effects is partly luck (the winner's curse), and two processes of one program differ a little for as
-long as they live. Only what both races find is called faster or slower, and the second ratio is the
-one that is quoted.
+"""The whole program: at each level, try every alternative to the default settings. A level and the
+same level with one alternative are entrants of one race, so that disturbances affect both.
+Alternatives that the first race finds faster or slower are raced again in new processes: the
+largest of many effects is partly luck (the winner's curse), and two processes of one program differ
+a little for as long as they live. Only findings of both races are called faster or slower, and the
+second ratio is quoted.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ BASES = 2  # entrants of a race that are not alternatives: eager and the level
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
     """levels: names; None means the default levels, without variants, which are choices. quick:
-    only the likeliest choices. best: also search the best combination. seconds: of a race for each
-    of its entrants. cache, limits, turn: as of a comparison."""
+    only the likeliest choices. best: also search for the best combination. seconds: race time per
+    entrant. cache, limits, turn: as in a comparison."""
 
     levels: Sequence[str] | None = None
     quick: bool = False
@@ -65,10 +64,10 @@ class AuditSettings:
 
 
 def audit(request: Request, settings: AuditSettings, observer: AuditObserver) -> Audit:
-    """Price the choices at every level.
+    """Measure the cost of the choices at every level.
 
-    After Ctrl-C the audit holds what was measured. Raises `GolowError` for errors that the caller
-    can fix. An error at a level, or with an alternative, is its result.
+    After Ctrl-C the audit has the partial results. Raises `GolowError` for errors that the caller
+    can fix. An error in a level, or with an alternative, is recorded as its result.
     """
     _require_sense(settings)
     racing = ComparisonSettings(
@@ -120,7 +119,8 @@ def _require_sense(settings: AuditSettings) -> None:
 
 
 def _entrants(level: ChosenLevel, bench: Bench, settings: AuditSettings) -> int:
-    """How many the first race at this level has, as far as one knows before its worker is asked."""
+    """Number of entrants of the first race at this level, as far as it is known before the worker
+    reports."""
     return len(candidates(level, bench.workload, {}, settings.quick)[0]) + BASES
 
 
@@ -186,9 +186,9 @@ class _Auditor:
         against: Mapping[str, str] | None = None,
         longer: float = 0.0,
     ) -> tuple[dict[str, Run], Raced]:
-        """Race the level and these in new processes; their runs by name. longer: how much more of
-        the level's time than one share each they are known to take together. KeyboardInterrupt if
-        it was interrupted before it could say anything."""
+        """Race the level and these in new processes; their runs by name. longer: the time that they
+        are known to take together beyond one share each, in units of the level's time. Raises
+        KeyboardInterrupt if it was interrupted before any conclusion."""
         bench, level = self._bench, self._level
         self._observer.left(self._pace.left())
         bench.observer.stage(f"{level.name} ({self._place}): {what}")
@@ -211,7 +211,7 @@ class _Auditor:
         return {run.level: run for run in comparison.runs}, raced
 
     def _confirmed(self, audited: AuditedLevel, named: Sequence[Candidate]) -> AuditedLevel:
-        """Race those that the first race named again, in new processes."""
+        """Race again, in new processes, those that the first race found faster or slower."""
         self._pace.more(len(named) + BASES)
         # An alternative that takes 12 times as long would leave the others too few rounds.
         longer = sum(max(0.0, _effect(_of(audited, one)) - 1) for one in named)
@@ -266,7 +266,7 @@ class _Auditor:
 def _priced(
     tried: Sequence[Candidate], runs: Mapping[str, Run], raced: Raced, in_force: Mapping[str, str]
 ) -> Iterator[Price]:
-    """The price of each alternative by the first race; the p-values are corrected together."""
+    """The cost of each alternative in the first race; the p-values are corrected together."""
     evidences = []
     for candidate in tried:
         pairs = [race.paired(candidate.level.name) for race in raced.races]
@@ -288,8 +288,8 @@ def _priced(
 
 
 def _seen_twice(price: Price, again: Ratio | None) -> Price:
-    """The price with the ratio of its second race, which must say the same as the first. A second
-    race of too few rounds neither agrees nor refutes."""
+    """The cost with the ratio of its second race, which must agree with the first. A second race of
+    too few rounds neither agrees nor refutes."""
     finding: Finding = "refuted"
     if again is None or word(again.low, again.high) == price.finding:
         finding = price.finding if again and again.word == price.finding else "unclear"
@@ -305,7 +305,7 @@ def _of(audited: AuditedLevel, candidate: Candidate) -> Price:
 
 
 def _promising(audited: AuditedLevel, tried: Sequence[Candidate]) -> list[Candidate]:
-    """The alternatives that make the level faster, the largest effect first, one a choice."""
+    """The alternatives that make the level faster, the largest effect first, one per choice."""
     faster = [one for one in tried if _of(audited, one).finding == "faster"]
     ordered = sorted(faster, key=lambda one: _effect(_of(audited, one)))
     return list({one.choice.name: one for one in reversed(ordered)}.values())[::-1]

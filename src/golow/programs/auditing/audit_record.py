@@ -14,12 +14,12 @@ called it faster or slower and the second race, in new processes, did not."""
 
 
 class Price(Record, frozen=True, kw_only=True):
-    """One alternative at one level, and what it brings.
+    """One alternative at one level, and its effect.
 
-    choice, alternative: their names. now: the value in force by default, as the level's worker read
-    it; empty if it cannot be read. value: the value with the alternative. run: of the level with
-    the alternative in the first race; its ratio is over the same level without it. evidence: the
-    p-value of a difference, corrected for all questions that the level's race asked. confirmed:
+    choice, alternative: their names. now: the value in effect by default, as the level's worker
+    read it; empty if it cannot be read. value: the value with the alternative. run: of the level
+    with the alternative in the first race; its ratio is over the same level without it. evidence:
+    the p-value of a difference, corrected for all questions that the level's race asked. confirmed:
     the ratio of a second race, in new processes; None if there was none. finding: the conclusion.
     effect: the ratio to quote, which is that of the second race where there was one.
     """
@@ -35,7 +35,8 @@ class Price(Record, frozen=True, kw_only=True):
 
     @property
     def effect(self) -> Ratio | None:
-        """The ratio to quote: free of the first race's luck where there was a second one."""
+        """The ratio to quote: that of the second race if there was one, which is free of the first
+        race's luck."""
         return self.confirmed or self.run.ratio
 
     @property
@@ -53,18 +54,17 @@ class Untried(Record, frozen=True, kw_only=True):
 
 
 class InForce(Record, frozen=True, kw_only=True):
-    """A choice at a level: its name, and the value in force."""
+    """A choice at a level: its name, and the value in effect."""
 
     choice: str
     value: str
 
 
 class Combination(Record, frozen=True, kw_only=True):
-    """The best combination that a greedy search found, raced again against the defaults.
-
-    alternatives: their names, the first one chosen first. level: the level with all of them, as one
-    can name it. run: of that last race, in new processes; its ratio is over the level's defaults.
-    steps: how many races the search took.
+    """The best combination found by a greedy search, raced again against the defaults.
+    alternatives: their names, in the order of their choice. level: name of the level with all of
+    them. run: of that last race, in new processes; its ratio is over the level's defaults. steps:
+    how many races the search took.
     """
 
     alternatives: tuple[str, ...]
@@ -74,7 +74,7 @@ class Combination(Record, frozen=True, kw_only=True):
 
 
 class AuditedLevel(Record, frozen=True, kw_only=True):
-    """One level: its own run, every choice in force, and the price of every alternative."""
+    """One level: its own run, every choice in effect, and the cost of every alternative."""
 
     level: str
     run: Run
@@ -93,7 +93,7 @@ class AuditedLevel(Record, frozen=True, kw_only=True):
 class Audit(Record, frozen=True, kw_only=True):
     """The choices of several levels on one workload.
 
-    created: time of the record, ISO 8601. interrupted: by Ctrl-C; what was measured before is here.
+    created: time of the record, ISO 8601. interrupted: by Ctrl-C; the partial results are kept.
     """
 
     id: str

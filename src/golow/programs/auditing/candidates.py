@@ -25,8 +25,8 @@ def candidates(
 ) -> tuple[list[Candidate], list[Untried]]:
     """The alternatives to try at this level, and those that cannot be tried.
 
-    in_force: the values in force, by choice; what is in force already is not an alternative. quick:
-    only those of the likeliest choices.
+    in_force: the values in effect, by choice; what is in effect already is not an alternative.
+    quick: only those of the likeliest choices.
     """
     found: list[Candidate] = []
     untried: list[Untried] = []

@@ -14,7 +14,7 @@ class AuditObserver(Observer, Protocol):
     """Receives the progress of an audit."""
 
     def left(self, seconds: float) -> None:
-        """The next stages and all after them take about so many seconds."""
+        """The next stages and all after them take about this many seconds."""
 
 
 class SilentAudit(Silent):
@@ -25,9 +25,8 @@ class SilentAudit(Silent):
 
 
 class Pace:
-    """How long an audit still takes, from what an entrant of a race has taken so far.
-
-    entrants: of all races that are known to come. seconds: of a race for each of its entrants.
+    """Time that an audit still takes, estimated from the time per entrant so far. entrants: of all
+    races known to come. seconds: race time per entrant.
     """
 
     def __init__(self, entrants: int, seconds: float) -> None:
@@ -36,15 +35,15 @@ class Pace:
         self._began = time.monotonic()
 
     def more(self, entrants: int) -> None:
-        """A race comes that was not known before, or has fewer entrants (negative)."""
+        """Add a race that was not known before, or remove entrants (negative)."""
         self._waiting += entrants
 
     def raced(self, entrants: int) -> None:
-        """A race of so many entrants is done."""
+        """A race of this many entrants is done."""
         self._waiting -= entrants
         self._done += entrants
 
     def left(self) -> float:
-        """Seconds until the last race that is known is done."""
+        """Seconds until the last known race is done."""
         each = (time.monotonic() - self._began) / self._done if self._done else self._guess
         return self._waiting * each

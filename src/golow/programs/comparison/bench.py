@@ -40,7 +40,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
-MUCH_FASTER = 0.1  # of eager's time; who needs less is held against the machine's peak
+MUCH_FASTER = 0.1  # of eager's time; a level that needs less is compared with the machine's peak
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
 
 
@@ -48,7 +48,7 @@ class Raced(NamedTuple):
     """Result of one call of `Bench.race`.
 
     entrants: every level, the baseline first; their workers have ended. races: one for each group
-    of levels that memory had room for. interrupted: by Ctrl-C; what was measured before is there.
+    of levels that memory had room for. interrupted: by Ctrl-C; the partial results are kept.
     """
 
     entrants: Sequence[Entrant]
@@ -144,7 +144,7 @@ class Bench:
             return Raced(entrants, races, False)
 
     def in_force(self, choice: ChosenLevel) -> dict[str, str]:
-        """The values in force at a level, by choice, as a new worker of it reads them; empty if it
+        """The values in effect at a level, by choice, as a new worker of it reads them; empty if it
         cannot be loaded."""
         with self._level(choice) as level:
             level.start(None, False, "settings")
@@ -164,7 +164,7 @@ class Bench:
         )
 
     def _locate(self, levels: Sequence[CheckedLevel]) -> None:
-        """Find where the levels that differ begin to."""
+        """Find the first wrong operation of the levels that differ."""
         for level in levels:
             if level.check.verdict != "differs":
                 continue
@@ -177,7 +177,7 @@ class Bench:
                 level.notes.append(f"the wrong operation could not be located: {error.message}")
 
     def _standard(self, eager: CheckedLevel, levels: int) -> Standard:
-        """The standard, whose eager is the one of this race."""
+        """Return the standard, whose eager is that of this race."""
         outputs = eager.outputs(f"1 of {levels}")
         if self.standard is None:
             self.observer.stage("computing the float64 reference")
@@ -196,7 +196,7 @@ class Bench:
         races: list[Race],
     ) -> None:
         """Race the group, add the race to the others, then take each one's other figures. An
-        interrupt meanwhile loses those, not the race."""
+        interrupt meanwhile loses those figures, not the race."""
         with self.starter.turn.alone(), self.starter.paused():
             self.observer.stage("calibrating the race")
             races.append(self._raced(group, standard, against, necessary))
@@ -213,8 +213,8 @@ class Bench:
                 races[-1] = races[-1].without(refuted, "clock")
 
     def _finish(self, group: Sequence[Entrant], race: Race) -> None:
-        """Take each one's other figures: at once where they are memory alone, of which a process
-        takes no other's."""
+        """Take each one's other figures; concurrently if they are only memory, which does not
+        depend on other processes."""
         if self.card is not None or self.settings.by_layer:
             for entrant in group:
                 entrant.finish(race)
@@ -265,7 +265,7 @@ class Bench:
         return race.without(self._beyond_the_peak(race), "clock")
 
     def _tell_cut(self, cut: OutOfTime, group: Sequence[Entrant], race: Race) -> None:
-        """Note that the race ended in the middle of a block, whose worker is of no more use."""
+        """Note that the race ended in the middle of a block, whose worker is no longer usable."""
         for entrant in group:
             level = entrant.level
             if level.name == cut.level:
@@ -278,8 +278,8 @@ class Bench:
         notice(self.observer, text)
 
     def _trained(self, group: Sequence[Entrant], race: Race) -> Sequence[Entrant]:
-        """Those whose state after a training is compared with that of the group's first level. A
-        wrong eager proves nothing of the others."""
+        """Those whose state after a training run is compared with that of the group's first level.
+        A wrong eager proves nothing about the others."""
         first = group[0].level
         proves = first.name in race.racing and first.check.verdict == "match"
         if self.workload.mode != "train" or not proves:
@@ -287,8 +287,8 @@ class Bench:
         return [entrant for entrant in group[1:] if entrant.name in race.racing]
 
     def _unchecked(self, group: Sequence[Entrant], proof: Verifier, race: Race) -> dict[str, str]:
-        """Levels whose state tells nothing, since the race was cut in the middle of a block: they
-        have no time, or a worker that stalls would not be checked."""
+        """Levels whose state cannot be checked, because the race was cut in the middle of a block.
+        They get no time: otherwise a worker could avoid the check by stalling."""
         cut = race.cut.level if race.cut is not None else ""
         reason = (
             "the race ended before what this level trained could be checked; allow a longer time "
@@ -304,8 +304,8 @@ class Bench:
     def _left_otherwise(
         self, group: Sequence[Entrant], standard: Standard, proof: Verifier, race: Race
     ) -> dict[str, str]:
-        """Why levels have not trained as long as they say, by name. It comes before anything else
-        is asked of them, and nothing told them that the race would end here."""
+        """Return by name why levels took fewer training steps than they claim. This precedes any
+        other request, and nothing told the levels that the race would end here."""
         reasons, first = {}, group[0].level.worker
         for entrant in self._trained(group, race):
             if first is not None:
@@ -314,8 +314,9 @@ class Bench:
         return {name: reason for name, reason in reasons.items() if reason}
 
     def _beyond_the_peak(self, race: Race) -> dict[str, str]:
-        """Why levels cannot be as fast as they say, by name. Only those that are much faster than
-        eager are looked at: the first look measures the machine's peak, which takes seconds."""
+        """Return by name why levels cannot be as fast as they claim. Only levels much faster than
+        eager are examined, because the first examination measures the machine's peak, which takes
+        seconds."""
         if self.bundle.graph is None:
             return {}
         operations = least_operations(self.bundle.graph)

@@ -24,7 +24,7 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
 
     After Ctrl-C the record holds the partial results, and ``race.stopped_because`` is
     ``interrupted``. Raises `GolowError` for errors that the caller can fix. An error in a level is
-    that level's result.
+    recorded as its result.
     """
     require_sense(request, settings)
     chosen = choices(settings.levels, settings.workers, request.mode, request.device, request.ranks)
@@ -56,4 +56,4 @@ def require_sense(request: Request, settings: ComparisonSettings) -> None:
     require_precision(request.device, request.precision)
     require_ranks(request)
     if request.ranks > 1 and settings.turn is not None and settings.turn.is_shared:
-        raise GolowError("ranks need GPUs of their own", "drop turn=.")
+        raise GolowError("ranks need exclusive GPUs", "drop turn=.")

@@ -12,7 +12,7 @@ LEAST_ITERATIONS = {50: 2, 95: 20, 99: 100}
 
 
 def throughput(run: Run) -> Quantity | None:
-    """Images, tokens or samples a second, with the interval of the time, of all ranks together;
+    """Images, tokens or samples per second, with the interval of the time, of all ranks together;
     None without a time.
 
     An image is a floating-point sample with three dimensions, a token is one of a sample's

@@ -1,5 +1,5 @@
 """The command that runs a recorded workload again, with something changed. Importing this imports
-no torch, which a report needs only for what is unusual."""
+no torch, which a report rarely needs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def _is_named(loss: str) -> bool:
 
 
 def _has_named_inputs(workload: Workload) -> bool:
-    """True if options describe the inputs: one image a sample, or what a model of the zoo takes."""
+    """True if options describe the inputs: one image per sample, or what a model of the zoo
+    takes."""
     if workload.source.kind == "huggingface" or workload.data == PROGRAMS_INPUTS:
         return True
     entry = _entry(workload.source)

@@ -35,7 +35,8 @@ class Refusal(Record, frozen=True, kw_only=True):
 
 
 class OperatorSupport(Record, frozen=True, kw_only=True):
-    """One operation of the captured graph, under ATen's name: its calls, and who refuses them.
+    """One operation of the captured graph, under ATen's name: its calls, and the levels that refuse
+    them.
 
     refused: by level, how many of the calls it refuses. One may be refused for several reasons.
     """

@@ -37,7 +37,8 @@ from golow.workload.request import Request
 class RoofSettings:
     """level: one that has a plan. measure: whether to time the steps. time_limit: of the race
     before that, in seconds. cache: folder for builds; golow's own by default. turn: among those
-    that share a GPU. gpu: the name of one that need not be here; then nothing is measured."""
+    that share a GPU. gpu: the name of a known GPU that may be missing here; then nothing is
+    measured."""
 
     level: str
     measure: bool = True
@@ -50,8 +51,8 @@ class RoofSettings:
 def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     """Compare the level with eager, time its steps, and set each against the machine's roof.
 
-    Raises `GolowError` for what the caller can fix: a level without a plan, one that does not match
-    or cannot run here, and a peak that cannot be measured.
+    Raises `GolowError` for errors that the caller can fix: a level without a plan, one that does
+    not match or cannot run here, and a peak that cannot be measured.
     """
     if settings.gpu:
         return _published_roof(request, settings, observer)
@@ -209,7 +210,7 @@ def _key(step: Step | LayerTime) -> tuple[str, tuple[str, ...], str]:
 
 
 def _peak(workload: Workload, plan: Plan, time: float | None, cache: Path) -> Peak:
-    """The peak of the machine, which a plan of so many seconds did not exceed."""
+    """The peak of the machine, which a plan of this many seconds did not exceed."""
     operations = sum(step_operations(plan.steps[position]) for position in _main(plan))
     seen = operations / time if time else 0.0
     peak = measured_peak(workload.device, workload.precision, workload.threads, cache, seen)

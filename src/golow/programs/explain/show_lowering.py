@@ -22,8 +22,8 @@ from golow.workload.prepare import Prepared
 
 
 class Lowered(NamedTuple):
-    """The graph as captured and after each pass; the plan or the source, for a level that has
-    one; and the kernels that it generates, if they were asked for."""
+    """The graph as captured and after each pass; the plan or the source, for a level that has one;
+    and the kernels that it generates, if they were requested."""
 
     stages: tuple[Graph, ...]
     plan: Plan | None = None
@@ -41,9 +41,9 @@ def lower(
 ) -> Lowered:
     """Run the common passes on the workload's graph, then the level's passes if one is named.
     cache: folder for builds; golow's own by default. kernels: also give the code that the level
-    generates. gpu: the name of one for which the plan is, which need not be here. Raises
-    `GolowError` if the level does not use a graph, generates none or cannot run here, `Unsupported`
-    if it lacks an operation."""
+    generates. gpu: the name of the GPU to plan for, which may be missing here. Raises `GolowError`
+    if the level does not use a graph, generates none or cannot run here, `Unsupported` if it lacks
+    an operation."""
     workload = prepared.workload
     choice = ladder.choose(level, workload.mode, workload.device) if level else None
     if choice is not None:

@@ -46,7 +46,7 @@ def support(
 
     levels: names, or None for all levels of the mode and device. device: None for the one on which
     each level runs. Neither a GPU nor the levels' libraries are needed: the model is built, tried
-    and captured on the CPU. Raises `GolowError` for what the caller can fix.
+    and captured on the CPU. Raises `GolowError` for errors that the caller can fix.
     """
     chosen = _chosen(levels, request.mode, device)
     main = device or chosen[0].devices[0]
@@ -169,7 +169,7 @@ class _Refused(NamedTuple):
 
 
 def _operators(graph: Graph, answers: dict[str, list[Unsupported]]) -> tuple[OperatorSupport, ...]:
-    """One row an operation: what is missing first, then by number of calls, then by name."""
+    """One row per operation: what is missing first, then by number of calls, then by name."""
     refused = {level: _calls_of(graph, refusals) for level, refusals in answers.items()}
     calls = Counter(node.op for node in graph.nodes)
     beyond = [_number(THE_STEP, found) for found in refused.values()]

@@ -1,1 +1,1 @@
-"""Text generation at every level: proved, then timed."""
+"""Text generation at every level: checked, then timed."""

@@ -41,7 +41,7 @@ class Case:
         cache: Path,
         observer: Observer,
     ) -> None:
-        """prompt: the tokens that the user gave; drawn ones if there are none."""
+        """prompt: the user's tokens; random ones if there are none."""
         self._bundle, self._workload = bundle, bundle.workload
         self._settings, self._cache, self._observer = settings, cache, observer
         self._drawn = Drawn(self._workload)
@@ -55,8 +55,8 @@ class Case:
         self._card: Card | None = None
 
     def run(self, contestants: Sequence[Contestant]) -> bool:
-        """Prove and time the levels; True if Ctrl-C ended it. Raises `GolowError` if the reference
-        or the step module itself cannot run: nothing can be proved then."""
+        """Check and time the levels; True if Ctrl-C ended it. Raises `GolowError` if the reference
+        or the step module itself cannot run: nothing can be checked then."""
         self._standings = [Standing(one.name) for one in contestants]
         with ExitStack() as stack:
             try:
@@ -183,8 +183,8 @@ class Case:
     # ------------------------------------------------------------ the tokens
 
     def _judge_tokens(self) -> None:
-        """Let the reference judge all tokens that were generated so far, then take the times of the
-        levels whose tokens are right."""
+        """Check all tokens generated so far with the reference, then record the times of the levels
+        whose tokens are correct."""
         made = [one for standing in self._standings for one in standing.made]
         self._replays.learn(made)
         base = self._baseline.free
@@ -211,8 +211,8 @@ class Case:
             standing.timed = race_figures(self._race, standing.name)
 
     def _keep_what_is_proved(self) -> None:
-        """After a second Ctrl-C, or one outside of the race: times of tokens that nobody judged are
-        not kept."""
+        """After a second Ctrl-C, or one outside of the race: times of tokens that were not checked
+        are not kept."""
         self._race = None
 
     def _passing(self) -> list[Standing]:

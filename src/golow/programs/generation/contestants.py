@@ -1,4 +1,4 @@
-"""The levels of a generation: golow's, and the user's own workers."""
+"""The levels of a text generation: golow's, and the user's own workers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def contestants(
     workers: Mapping[str, Sequence[str]],
     device: Device = "cpu",
 ) -> tuple[Contestant, ...]:
-    """Levels of these names, all of the device for None, and the user's. Raises `GolowError` for a
-    name that no level has, or a command that cannot start."""
+    """Return the levels of these names, all of the device for None, and the user's. Raises
+    `GolowError` for an unknown name, or a command that cannot start."""
     found = [Contestant(level.name, level) for level in chosen(levels, device)]
     for name, command in workers.items():
         if not command or shutil.which(command[0]) is None:

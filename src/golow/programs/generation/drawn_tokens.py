@@ -1,4 +1,4 @@
-"""Tokens and draws that nobody knows before they are needed."""
+"""Tokens and draws that no level knows before they are needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Drawn:
         ]
 
     def positions(self, first: int, last: int, count: int) -> list[int]:
-        """So many positions from first to last, the two among them."""
+        """Return this many positions from first to last, including both."""
         inner = range(first + 1, last)
         some = self._secret.sample(inner, min(max(0, count - 2), len(inner)))
         return sorted({first, last, *some})

@@ -1,4 +1,4 @@
-"""From the blocks of a race of texts to the figures of a level."""
+"""The figures of a level, computed from the blocks of a race of texts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Are the logits right? The same drawn tokens are forced at every level, and what it computes is
-held against the step module in float64."""
+"""Check of the logits: every level reads the same drawn tokens, and its logits are compared with
+those of the step module in float64."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WORKING: dict[TextPrecision, Rounding] = {
     "default": FLOAT32, "tf32": TF32, "bf16": BF16, "fp16": FP16
 }  # fmt: skip
 OF_ONE_LOGIT = 3.0
-"""How much farther a single logit may be off than the limit of all, which is at least twice what
-rounding did to them in the root mean square: six of these."""
+"""Factor between the limit of a single logit and the limit of all. The latter is at least twice the
+root mean square effect of rounding; the former is six times that effect."""
 
 
 class ForcedTexts:
-    """The tokens that are forced: a short text from its first token on, and a whole one behind a
+    """The tokens that are forced: a short text from its first token on, and a whole one after a
     prompt. Each level's logits become one file."""
 
     def __init__(self, workload: TextWorkload, drawn: Drawn, folder: Path) -> None:
@@ -57,7 +57,7 @@ class ForcedTexts:
 
 
 class TextStandard:
-    """The reference's logits, and the judge of a level's. error_limit: of single logits, up to
+    """The reference's logits, and the check of a level's. error_limit: of single logits, up to
     which rounding explains the choice of another token."""
 
     def __init__(
@@ -86,7 +86,7 @@ class TextStandard:
         return found
 
     def _draws(self, *, rounded: bool) -> Iterator[Path]:
-        """The reference's logits with weights that are moved by a few roundings."""
+        """The reference's logits with weights that are perturbed by a few roundings."""
         grid = self._working.grid
         for seed in range(DRAWS):
             moved = Moved(

@@ -21,10 +21,9 @@ from golow.workload.generation.text_bundle import write_text_bundles
 
 
 def generate(request: TextRequest, settings: GenerationSettings, observer: Observer) -> Generation:
-    """Prove every level right, then time it, at each batch size.
-
-    Raises `GolowError` for what the user can fix. What goes wrong at a level is its result. After
-    Ctrl-C the record holds what was measured, and is marked ``interrupted``.
+    """Check every level, then time it, at each batch size. Raises `GolowError` for errors that the
+    user can fix. A failure of a level is recorded as its result. After Ctrl-C the record has the
+    partial results, and is marked ``interrupted``.
     """
     levels = contestants(settings.levels, settings.workers or {}, request.device)
     cache = open_cache(settings.cache)

@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 class Departure(Record, frozen=True, kw_only=True):
-    """Where a level's free text leaves the baseline's.
+    """Where a level's free text departs from the baseline's.
 
     text: of the batch, from 0. token: of those generated, from 0. error: by how much logits must be
     off to explain both choices. explained: whether rounding explains that much.
@@ -39,13 +39,13 @@ class TextRun(Record, frozen=True, kw_only=True):
     """One level on one batch size.
 
     check: of the logits after forced tokens. texts: the free run's tokens, [batch][count]. written:
-    the first of them as text, behind the user's prompt; empty for drawn prompts.
-    replayed: tokens that the reference judged, free and timed ones together; worst: the largest
-    error of logits that one of them needs, in the unit of logits. ratio, first_ratio: time of a
-    token, and up to the first one, over that of the first level. figures: ``start`` (s, from the
-    start of the process until it can begin a text), ``resident``, ``resident_peak`` and ``device``
-    (B), ``package_energy`` and ``gpu_energy`` (J a token of all texts). blocks: raw; of each the
-    first time is that up to the first token, the others those of the later tokens.
+    the first of them as text, after the user's prompt; empty for drawn prompts. replayed: tokens
+    that the reference checked, free and timed ones together; worst: the largest error of logits
+    that one of them needs, in the unit of logits. ratio, first_ratio: time of a token, and up to
+    the first one, over that of the first level. figures: ``start`` (s, from the start of the
+    process until it can begin a text), ``resident``, ``resident_peak`` and ``device`` (B),
+    ``package_energy`` and ``gpu_energy`` (J per token of all texts). blocks: raw; of each the first
+    time is that up to the first token, the others those of the later tokens.
     """
 
     level: str
@@ -68,7 +68,7 @@ class TextRun(Record, frozen=True, kw_only=True):
 
     @property
     def energy(self) -> float | None:
-        """Joules a token of all texts, of the GPU if it was measured, else of the processor."""
+        """Joules per token of all texts, of the GPU if it was measured, else of the processor."""
         gpu = self.figure("gpu_energy")
         return self.figure("package_energy") if gpu is None else gpu
 
@@ -94,15 +94,15 @@ class TextCase(Record, frozen=True, kw_only=True):
 
     def roof(self, read_rate: float) -> float:
         """Seconds that reading takes for one token of all texts: the weights once, and the caches
-        of the mean length, at that many bytes a second."""
+        of the mean length, at that many bytes per second."""
         work = self.workload
         length = work.prompt + (work.tokens + 1) / 2
         return (work.weight_bytes + work.cache_bytes * length) / read_rate
 
 
 class Generation(Record, frozen=True, kw_only=True):
-    """Texts of one model at every level. prompt: the tokens that the user gave; empty if they are
-    drawn. read_rate: bytes a second of a plain read of the machine's memory."""
+    """Texts of one model at every level. prompt: the user's tokens; empty if they are drawn.
+    read_rate: bytes per second of a plain read of the machine's memory."""
 
     format_version: int
     id: str

@@ -1,5 +1,5 @@
-"""Are the tokens right that a level generated? The reference is given the level's own tokens, and
-each next one must be what it would choose, or what rounding explains."""
+"""Check of the generated tokens: the reference reads the level's own tokens, and each next token
+must be its choice, or one that rounding explains."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _Text = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
 
 
 class Replays:
-    """The errors that explain texts, each text computed once: levels that are right generate the
-    same."""
+    """The errors that explain texts. Each text is computed once, because correct levels generate
+    the same texts."""
 
     def __init__(self, reference: TextWorker) -> None:
         self._reference = reference
         self._known: dict[_Text, tuple[float, ...]] = {}
 
     def learn(self, made: Iterable[MadeTexts]) -> None:
-        """Let the reference judge these texts."""
+        """Check these texts with the reference."""
         new = list(dict.fromkeys(t for m in made for t in m.each() if t not in self._known))
         for begin in range(0, len(new), TOGETHER):
             part = new[begin : begin + TOGETHER]
@@ -59,15 +59,14 @@ def refuted(errors: Sequence[Sequence[float]], limit: float, what: str) -> str:
         for token, error in enumerate(text):
             if not error <= limit:
                 return (
-                    f"token {token} of {what} {number} is another one than the model's: for it "
-                    f"the logits would have to be off by {error:.2g}, where rounding explains "
-                    f"{limit:.2g}"
+                    f"token {token} of {what} {number} is not the model's: its logits would have "
+                    f"to be off by {error:.2g}, and rounding explains {limit:.2g}"
                 )
     return ""
 
 
 def departure(own: MadeTexts, base: MadeTexts, replays: Replays, limit: float) -> Departure | None:
-    """Where the first text that differs leaves the baseline's; None if none does."""
+    """Where the first differing text departs from the baseline's; None if all agree."""
     pairs = zip(own.tokens, base.tokens, replays.errors(own), replays.errors(base), strict=True)
     for text, (tokens, others, errors, base_errors) in enumerate(pairs):
         for token, (made, other) in enumerate(zip(tokens, others, strict=True)):

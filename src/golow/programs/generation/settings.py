@@ -1,4 +1,4 @@
-"""How a text generation is run, beside what is generated."""
+"""Settings of a text generation other than the texts."""
 
 from __future__ import annotations
 

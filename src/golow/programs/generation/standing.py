@@ -1,4 +1,4 @@
-"""How a level stands while a generation runs: its worker, its verdict, and what it made."""
+"""State of a level during a text generation: its worker, its verdict, and its texts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Standing:
 
     @property
     def stands(self) -> bool:
-        """True unless something was found to be wrong so far."""
+        """True unless an error was found so far."""
         return self._failure is None and (self.check is None or self.check.verdict == "match")
 
     @property
@@ -65,7 +65,7 @@ class Standing:
         return [*([] if self.free is None else [self.free]), *timed]
 
     def load(self, worker: TextWorker, bundle: Path) -> None:
-        """Load the worker; what that takes counts from the start of its process."""
+        """Load the worker; the time counts from the start of its process."""
         self._worker = worker
         report = worker.load(bundle)
         seconds = {"start": time.perf_counter() - worker.started, **report.phases}
@@ -86,8 +86,8 @@ class Standing:
             self._figures += [Quantity(name=n, unit="B", value=v) for n, v in found.items()]
 
     def read_energy(self, generate: Callable[[TextWorker], MadeTexts], card: Card | None) -> None:
-        """Add what a token of all texts costs, where processor and GPU tell: one more text. card:
-        the GPU, None on a CPU."""
+        """Add the energy of a token of all texts, measured over one more text, if processor and GPU
+        report it. card: the GPU, None on a CPU."""
         if self.entrant is None or not list(Joules(card).spent()):
             return
         with self.recorded():
@@ -101,11 +101,11 @@ class Standing:
             ]
 
     def refute(self, reason: str) -> None:
-        """It computes something else."""
+        """Set the verdict ``differs``."""
         self._failure = "differs", reason
 
     def fail(self, failure: WorkerFailure) -> None:
-        """Its worker failed."""
+        """Set the verdict ``failed``."""
         self._failure, self._log = ("failed", failure.message), failure.log
 
     @contextmanager

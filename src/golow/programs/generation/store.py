@@ -1,4 +1,4 @@
-"""Generations on disk: a folder each, with ``generation.json``."""
+"""Text generations on disk: one folder each, with ``generation.json``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def save(found: Generation, parent: Path) -> Path:
 
 
 def load(place: Path) -> Generation:
-    """The generation in that folder or file; raises `GolowError` if it cannot be read."""
+    """Read the text generation in that folder or file; raises `GolowError` if it cannot be read."""
     file = FILE.at(place)
     found = read_json(file, Generation)
     FILE.require_version(file, found.format_version)

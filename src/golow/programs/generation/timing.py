@@ -1,4 +1,4 @@
-"""The race of texts: levels generate in turn, round by round, from prompts that nobody knew."""
+"""The race of texts: levels generate in turn, round by round, from prompts that no level knew."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from golow.worker.protocol import Challenge
 from golow.worker.text_client import TextWorker
 
 NECESSARY_FACTOR = 3
-"""The rounds that a conclusion needs may take so many times the time limit together."""
+"""The rounds that a conclusion needs may take this many times the time limit together."""
 
 CONTENDED_FACTOR = 4
 """The seconds that are allowed around a block's times, times this in a contended block."""
@@ -32,7 +32,7 @@ CONTENDED_FACTOR = 4
 
 @dataclass
 class Entrant:
-    """A level in the race: what `clean_block` asks for, and all that the level made."""
+    """A level in the race: the interface of `clean_block`, and all texts of the level."""
 
     worker: TextWorker
     tokens: int
@@ -84,8 +84,8 @@ def race_texts(
 ) -> Race:
     """Let the levels generate in turn until the time of a token is known within the target.
 
-    Each block's first time is that up to the first token. The first entrant is the baseline. A
-    KeyboardInterrupt ends the race with all complete rounds; ``stopped_because`` tells it.
+    Each block's first time is the time to the first token. The first entrant is the baseline. A
+    KeyboardInterrupt ends the race with all complete rounds, and ``stopped_because`` states it.
     """
     started = time.monotonic()
     order = random.Random(seed)  # noqa: S311 - an order of rounds, not a secret
@@ -119,7 +119,7 @@ def race_texts(
 
 
 def decoding(race: Race) -> Race:
-    """The race of the tokens behind the first."""
+    """The race of the tokens after the first."""
     return _of_times(race, slice(1, None))
 
 

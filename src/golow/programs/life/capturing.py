@@ -34,7 +34,7 @@ class Capture(NamedTuple):
 
 
 def time_capture(bundle: Bundle, limit: float) -> Capture:
-    """Capture the bundle's graph once more, within so many seconds; raises `GolowError` if it
+    """Capture the bundle's graph once more, within this many seconds; raises `GolowError` if it
     fails."""
     with tempfile.TemporaryDirectory(prefix="golow-capture-", dir=bundle.folder.parent) as folder:
         report, log = Path(folder) / "report.json", Path(folder) / "log"

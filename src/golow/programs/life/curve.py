@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     steady: float
 
     def total(self, iterations: int) -> float:
-        """Seconds from the start of a process to its end after so many iterations, from 1 on."""
+        """Seconds from the start of a process to its end after this many iterations, from 1 on."""
         share = min(1.0, (iterations - 1) / (self.bend - 1))
         return self.fixed + self.first + self.steady * (iterations - 1) + self.settling * share
 

@@ -1,7 +1,6 @@
-"""Measures the life cycle of a workload: lives of every level that a comparison found right, with a
-cold and a warm cache, and changes of the batch size.
-
-`life_cycle` reads as the table of contents. Ctrl-C keeps what was measured.
+"""Measures the life cycle of a workload: lives of every level that matched in a comparison, with a
+cold and a warm cache, and changes of the batch size. `life_cycle` reads as the table of contents.
+Ctrl-C keeps the partial results.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def life_cycle(
 ) -> LifeCycle:
     """Measure the lives of the levels that matched in the comparison of the same request.
 
-    Raises `GolowError` for settings that make no sense. An error in a level is that level's result.
-    After Ctrl-C the record holds what was measured, and reports it.
+    Raises `GolowError` for settings that make no sense. An error in a level is recorded as its
+    result. After Ctrl-C the record has the partial results, and reports it.
     """
     require_rounds(settings.rounds)
     found = LifeCycle(

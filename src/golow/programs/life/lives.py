@@ -64,7 +64,7 @@ class Lives:
         self._launches: dict[str, Launch] = {}
 
     def levels(self) -> tuple[LevelLife, ...]:
-        """All levels with what was measured so far, in the ladder's order."""
+        """All levels with the results so far, in the ladder's order."""
         return tuple(self._levels.values())
 
     def run(self, folder: Path, observer: Observer) -> None:

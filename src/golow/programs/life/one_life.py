@@ -32,11 +32,11 @@ SECONDS = 1.0
 FEWEST, MOST = 2 * LEAST, 1000
 
 WHERE_CACHES_LIE = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
-"""Variables that say only where a worker keeps what it builds: with another one it is still the
+"""Variables that only state where a worker keeps its builds: with another value it is still the
 same program."""
 
 Judge = Callable[[Worker], Check]
-"""The check of what a worker computes now."""
+"""The check of a worker's present results."""
 
 
 class Stages:

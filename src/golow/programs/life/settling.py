@@ -36,7 +36,7 @@ def settle(nanoseconds: Sequence[int]) -> Settled:
     `LEAST` iterations.
     """
     if len(nanoseconds) < LEAST:
-        raise ValueError(f"{len(nanoseconds)} iterations do not tell when they settle")
+        raise ValueError(f"{len(nanoseconds)} iterations are too few to show when they settle")
     times = np.asarray(nanoseconds, dtype=float) / 1e9
     half = len(times) // 2
     low, high = np.percentile(times[half:], BAND)

@@ -1,5 +1,5 @@
 """From the lives of a level to what is quoted: the median of each stage with its range, the curve
-of the total time, and the level to use for so many iterations."""
+of the total time, and the level to use for this many iterations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Spread(NamedTuple):
 
 
 class Use(NamedTuple):
-    """The level to use for so many iterations, and its total seconds. also: levels that may be as
+    """The level to use for this many iterations, and its total seconds. also: levels that may be as
     fast, because the ranges of their lives overlap. ranged: whether every level has a range."""
 
     iterations: int

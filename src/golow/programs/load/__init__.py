@@ -1,1 +1,2 @@
-"""Load tests of levels: which level holds a latency at which rate, by MLPerf's LoadGen."""
+"""Load tests of levels with MLPerf's LoadGen: the rate at which each level meets a latency
+limit."""

@@ -1,8 +1,7 @@
-"""The one batcher of all levels: puts requests that arrive into batches, and notes what each batch
-cost.
-
-A batch has samples of one length bucket. It is closed when it is full, or when the first request of
-all has waited as long as is allowed and a context is free. While all contexts run, requests wait.
+"""The batcher that all levels share: puts requests into batches as they arrive, and records the
+cost of each batch. A batch has samples of one length bucket. It is closed when it is full, or when
+the oldest request has waited for the allowed time and a context is free. While all contexts run,
+requests wait.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Send = Callable[[bytes], None]
 
 
 class Bucket(NamedTuple):
-    """The batch size and the length that samples run in, and how many tokens are theirs. A sample
+    """The batch size and length in which samples run, and the number of their own tokens. A sample
     without a length is one token."""
 
     batch: int
@@ -32,10 +31,10 @@ class Context(Protocol):
     """Runs one batch at a time at a level. All calls but `group` come from one thread."""
 
     def warm_up(self) -> None:
-        """Make everything that later batches use, so that no request pays for a first call."""
+        """Create everything that later batches use, so that no request pays for a first call."""
 
     def group(self, index: int) -> int:
-        """A number that samples share which may be in one batch."""
+        """Number of a sample's group; samples of one group may share a batch."""
 
     def bucket(self, indices: Sequence[int]) -> Bucket:
         """The sizes that these samples run in."""
@@ -51,7 +50,7 @@ class Context(Protocol):
 
 
 class Waiting(NamedTuple):
-    """A request in the queue, and when it came."""
+    """A request in the queue, and its time of arrival."""
 
     asked: Asked
     came: int
@@ -61,7 +60,8 @@ class Batcher:
     """The queue in front of a level, and the threads that serve it, one for each context."""
 
     def __init__(self, contexts: Sequence[Context], most: int, delay: float) -> None:
-        """most: samples in a batch. delay: seconds that a request waits for others at most."""
+        """most: largest number of samples in a batch. delay: longest time in seconds that a request
+        waits for others."""
         self._most, self._delay = most, int(delay * 1e9)
         self._group = contexts[0].group
         self._queues: dict[int, deque[Waiting]] = defaultdict(deque)
@@ -81,15 +81,15 @@ class Batcher:
             thread.start()
 
     def wait_ready(self) -> None:
-        """Wait until all contexts are warm. Raises what a level raises."""
+        """Wait until all contexts are warm. Raises a level's errors."""
         with self._changed:
             self._changed.wait_for(lambda: not self._cold or self.failure is not None)
         if self.failure is not None:
             raise self.failure
 
     def begin(self, send: Send, hang_up: Callable[[], None]) -> None:
-        """Begin a run, whose answers go there. What an earlier run left is dropped. hang_up: ends
-        the run, called if the level fails."""
+        """Begin a run, whose answers go there. Remains of an earlier run are dropped. hang_up: ends
+        the run; called if the level fails."""
         with self._changed:
             self._queues.clear()
             self._changed.wait_for(lambda: not self._running)
@@ -97,7 +97,7 @@ class Batcher:
             self.batches, self.timings = [], {}
 
     def add(self, asked: Sequence[Asked]) -> None:
-        """Queue requests that have just come."""
+        """Queue requests that have just arrived."""
         came = time.monotonic_ns()
         with self._changed:
             for one in asked:
@@ -105,13 +105,13 @@ class Batcher:
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Forget what waits: its run is over."""
+        """Drop waiting requests: their run is over."""
         with self._changed:
             self._queues.clear()
             self._send, self._hang_up = _nowhere, _nothing
 
     def settle(self) -> None:
-        """Wait until no batch runs: all that was served is noted."""
+        """Wait until no batch runs and all results are recorded."""
         with self._changed:
             self._changed.wait_for(lambda: not self._running)
 
@@ -141,7 +141,8 @@ class Batcher:
             self._hang_up()
 
     def _next(self) -> tuple[list[Waiting], int, Send] | None:
-        """The next batch, how many stay in the queue, and where its answers go; None at the end."""
+        """The next batch, the number of requests left in the queue, and the destination of the
+        answers; None at the end."""
         with self._changed:
             while not self._ended:
                 queue, wait = self._first_to_close()
@@ -208,7 +209,7 @@ class Batcher:
 
 
 def _nowhere(data: bytes) -> None:
-    """Answers of a run that is over go nowhere."""
+    """Answers of a finished run are dropped."""
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""A level as its users call it, for batches of samples: what `golow.compile` returns, for each
+"""A level as its users call it, for batches of samples: the result of `golow.compile` for each
 bucket."""
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Cores(NamedTuple):
 
 
 def divided(threads: Sequence[int], wanted: int, root: Path = Path("/")) -> Cores:
-    """Give the level so many hardware threads of these, on different physical cores, and the
+    """Give the level this many hardware threads of these, on different physical cores, and the
     generator physical cores that the level does not touch. Where the level needs every core, both
     share all."""
     level = spread(threads, wanted, root)

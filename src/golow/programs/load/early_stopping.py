@@ -1,12 +1,13 @@
-"""When a percentile may be quoted: the rule of LoadGen's early stopping, for any percentile.
+"""Rule of LoadGen's early stopping, generalised to any percentile: it decides when a percentile may
+be quoted.
 
 With n requests, k of which are over a latency, the percentile p is within that latency with 99%
 confidence if k or fewer would be over by chance in at most 1% of runs in which more than 1 - p of
 all requests are: P(X <= k) <= 0.01 for X binomial(n, 1 - p)
 (https://github.com/mlcommons/inference/blob/master/loadgen/early_stopping.cc). The largest such k
-gives the upper end of the percentile: the latency of the request behind the k slowest. The lower
-end is its mirror image. Both take requests for independent, as LoadGen does; requests that queue
-are not, which is why runs are repeated.
+gives the upper end of the percentile: the latency of the request after the k slowest. The lower end
+is its mirror image. Both assume independent requests, as LoadGen does; requests that queue are not
+independent, which is why runs are repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Quoted(NamedTuple):
 
 
 def allowed_over(count: int, share: float) -> int:
-    """How many of so many requests may be over the latency; -1 if none may, since too few ran."""
+    """The number of requests, of this total, that may exceed the latency; -1 if none may, because
+    too few ran."""
     found = int(binom.ppf(DOUBT, count, 1 - share))
     while found >= 0 and binom.cdf(found, count, 1 - share) > DOUBT:
         found -= 1
@@ -60,7 +62,7 @@ def needed(share: float) -> int:
 
 
 def surely_over(over: int, count: int, share: float) -> bool:
-    """True if so many requests over the latency show that the percentile is not within it."""
+    """True if this many requests over the latency show that the percentile is not within it."""
     return bool(over) and float(binom.sf(over - 1, count, 1 - share)) <= DOUBT
 
 

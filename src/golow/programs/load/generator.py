@@ -1,9 +1,9 @@
-"""LoadGen in a process of its own: one run against a level's process, over its socket.
+"""LoadGen in its own process: one run against a level's process, over its socket.
 
 ``python -m golow.programs.load.generator`` takes one line of JSON, `GeneratorRequest`, and answers
 with `GeneratorReport`. LoadGen writes its logs into a folder, which golow reads (`loadgen_logs`). A
-level that no longer answers would keep LoadGen waiting for ever: this process then reports what
-came, and ends.
+level that no longer answers would keep LoadGen waiting forever: this process then reports the
+answers so far, and ends.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class GeneratorRequest(Record, frozen=True, kw_only=True):
     """A run of LoadGen.
 
     folder: for its logs. accuracy: every sample once, with all answers in the log; else `checked`
-    answers are. rate: requests a second of the server scenario, and expected samples a second of
-    the others. most_waiting: requests without an answer, beyond which the run ends. seconds, least:
-    the shortest run, and the fewest requests. longest: seconds after which no more requests begin.
-    patience: seconds without any answer after which a run is given up; drain: those for the answers
-    after the last request.
+    answers are. rate: requests per second of the server scenario, and expected samples per second
+    of the others. most_waiting: requests without an answer, beyond which the run ends. seconds,
+    least: the shortest run, and the fewest requests. longest: seconds after which no more requests
+    begin. patience: seconds without any answer after which a run is abandoned; drain: seconds to
+    wait for answers after the last request.
     """
 
     socket: str
@@ -108,7 +108,8 @@ class Exchange:
             self._end(self.report("died"))
 
     def receive(self) -> None:
-        """Take answers until LoadGen has all; never returns, as the process ends with the run."""
+        """Receive answers until LoadGen has all; never returns, because the process ends with the
+        run."""
         answers, heard = Answers(), time.monotonic()
         while True:
             ready = select.select([self._connection], [], [], self._asked.patience / 10)[0]
@@ -148,7 +149,7 @@ class Exchange:
 
 
 def _address(content: bytes) -> int:
-    """Where the bytes are, for as long as they are held."""
+    """Address of the bytes while they are held."""
     return ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value or 0
 
 
@@ -216,7 +217,7 @@ def main() -> None:
 
     def end(found: GeneratorReport) -> NoReturn:
         tell({"ok": True, **msgspec.to_builtins(found)})
-        os._exit(0)  # LoadGen's threads may wait for answers for ever
+        os._exit(0)  # LoadGen's threads may wait for answers forever
 
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=GeneratorRequest)
     try:

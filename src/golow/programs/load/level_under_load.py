@@ -29,8 +29,8 @@ from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
 
 NO_LIMIT = 3600.0  # seconds: a latency that every run holds, and time enough for every sample
-LONGER = 6.0  # times its length, until which a run goes on for more requests
-BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
+LONGER = 6.0  # times its length, until which a run continues for more requests
+BACKLOG, USUAL = 10.0, 0.1  # requests of this many latencies may wait, each of as many seconds
 LEAST_WAITING = 64
 CHECKED = 32  # answers of a run that golow's rule judges
 SHORTEST_ENERGY = 1.4  # seconds; the driver of a GPU counts ten times a second
@@ -39,8 +39,8 @@ Answers = list[tuple[int, bytes]]
 
 
 class Place(NamedTuple):
-    """Material that all levels of a load test share. lengths: of the samples, if they differ.
-    command: of a level's process. powercap: where the system's counters of energy are."""
+    """Data that all levels of a load test share. lengths: of the samples, if they differ. command:
+    of a level's process. powercap: where the system's counters of energy are."""
 
     bundle: Bundle
     folder: Path
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of LoadGen. rate: requests a second, or expected samples a second. accuracy:
+    """One run of LoadGen. rate: requests per second, or expected samples per second. accuracy:
     every sample once."""
 
     scenario: Scenario
@@ -128,7 +128,7 @@ class LevelUnderLoad:
         self.build = time.monotonic() - began
 
     def run(self, asked: Run) -> tuple[LoadRun, Answers]:
-        """Run LoadGen once; returns the run, and the answers that are to be judged."""
+        """Run LoadGen once; returns the run, and the answers to check."""
         self._served.ask({"do": "begin"}, self.place.limits.memory)
         folder = self.place.folder / f"run{next(self.numbers)}"
         folder.mkdir()
@@ -157,7 +157,7 @@ class LevelUnderLoad:
         return msgspec.structs.replace(found, checked=len(answers)), answers
 
     def memory(self) -> tuple[Quantity, ...]:
-        """Bytes of its process: before the load, and the most under it."""
+        """Bytes of its process: before the load, and the maximum under it."""
         sizes = {"resident": self.resident, "resident_peak": self.resident_peak}
         return tuple(Quantity(name=n, unit="B", value=size) for n, size in sizes.items() if size)
 
@@ -266,8 +266,8 @@ def _from_first(served: Served) -> tuple[ServedBatch, ...]:
 
 
 def _parts(latencies: Sequence[int], served: Served) -> list[tuple[int, int]]:
-    """Where the time of each request went: nanoseconds in the queue, and outside both the queue and
-    the level."""
+    """Time of each request in nanoseconds: in the queue, and outside both the queue and the
+    level."""
     rows = zip(latencies, served.waits, served.runs, strict=False)
     return [(wait, latency - wait - run) for latency, wait, run in rows if run >= 0]
 

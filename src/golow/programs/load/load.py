@@ -1,7 +1,7 @@
-"""A load test as a whole: build and prove each level, then load them in turn.
+"""A load test as a whole: build and check each level, then test them in turn.
 
-`load_test` reads as the table of contents. Ctrl-C keeps what was measured. What goes wrong at a
-level is its result, and the others go on.
+`load_test` reads as the table of contents. Ctrl-C keeps the partial results. A failure of a level
+is recorded as its result, and the others continue.
 """
 
 from __future__ import annotations
@@ -41,14 +41,12 @@ from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 
 CORES_TO_BUILD = 4  # for each level that is built at a time
-NO_ENERGY = "no run was long enough, or the system lets nobody read its counters (NVML, RAPL)"
+NO_ENERGY = "no run was long enough, or the counters (NVML, RAPL) cannot be read"
 
 
 def load_test(request: Request, settings: LoadSettings, observer: Observer) -> LoadTest:
-    """Load the levels and record what each one holds.
-
-    After Ctrl-C the record has what was measured. Raises `GolowError` for errors that the caller
-    can fix.
+    """Test the levels and record the results of each. After Ctrl-C the record has the partial
+    results. Raises `GolowError` for errors that the caller can fix.
     """
     plan = plan_of(settings, request.seed)
     names = [] if plan.url and settings.levels is None else _names(settings.levels, request)
@@ -120,7 +118,7 @@ def recorded(
 
 
 def loaded(levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> bool:
-    """Prove the levels, then load them in turn; true if Ctrl-C came."""
+    """Check the levels, then test them in turn; true after Ctrl-C."""
     try:
         _build(levels, observer)
         for number, level in enumerate(levels, 1):
@@ -164,13 +162,13 @@ def _sized(request: Request, plan: LoadPlan) -> Request:
 
 
 def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
-    """The levels to load, by their own names. Raises `GolowError` for one that is not handed over,
-    or if none can run here."""
+    """The levels to load, by their own names. Raises `GolowError` for one that `golow.compile` does
+    not support, or if none can run here."""
     if request.mode != "infer":
-        raise GolowError("a load test is of inference", 'use mode="infer".')
+        raise GolowError("a load test runs inference", 'use mode="infer".')
     where = request.mode, request.device
     if request.batch is not None:
-        raise GolowError("a load test makes its batches itself", "use max_batch=, not batch=.")
+        raise GolowError("a load test forms its own batches", "use max_batch=, not batch=.")
     listed = ladder.listed(asked)
     names = ladder.default(*where) if listed is None else listed
     chosen = [ladder.choose(name, *where) for name in names]
@@ -180,7 +178,7 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
     for name in found:
         if not is_callable(name, request.device):
             raise GolowError(
-                f"{name} cannot be called from a program of one's own",
+                f"{name} cannot be called from your own program",
                 f"levels for a load test are {', '.join(LEVELS)}.",
             )
     if not found:
@@ -190,7 +188,7 @@ def _names(asked: Sequence[str] | None, request: Request) -> list[str]:
 
 
 def _runs(name: str, device: Device) -> bool:
-    """True for a default level that golow hands over and that can run here."""
+    """True for a default level that `golow.compile` supports and that can run here."""
     available = ladder.choose(name, "infer", device).level.probe_on(device).available
     return is_callable(name, device) and available
 

@@ -1,4 +1,4 @@
-"""The record of a load test: what was asked, every run of the load generator with each request's
+"""The record of a load test: the settings, every run of the load generator with each request's
 latency, and the conclusions."""
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ wrong or missing, or the level's process ended. ``measured``: the run had no lat
 class LoadPlan(Record, frozen=True, kw_only=True):
     """Settings of a load test.
 
-    latency: that must be held, in seconds; None without one. percentile: the share of requests that
-    must hold it. rates: requests a second of the server scenario; without any, the highest rate
-    that holds the latency is searched. most: samples in a batch. delay: seconds that a request
-    waits for others at most. buckets: the batch sizes that levels are compiled for. lengths: tokens
-    of the shortest sample and of the longest; None if all samples have one size. length_buckets:
-    the lengths that levels are compiled for. contexts: batches that run at a time; each level is
-    loaded with each of these. seconds: of a run. repeats: rounds of runs in turn between levels.
-    patience: seconds without an answer after which a run is given up. url: of a service that is
-    loaded too, as the level ``http``. seed: of arrivals and of the
-    order of samples, the same for all levels.
+    latency: the limit in seconds; None without one. percentile: the share of requests that must
+    meet it. rates: requests per second of the server scenario; without any, the highest rate that
+    meets the limit is searched. most: largest number of samples in a batch. delay: longest time in
+    seconds that a request waits for others. buckets: the batch sizes that levels are compiled for.
+    lengths: tokens of the shortest sample and of the longest; None if all samples have one size.
+    length_buckets: the lengths that levels are compiled for. contexts: batches that run at a time;
+    each level is loaded with each of these. seconds: of a run. repeats: rounds of runs in turn
+    between levels. patience: seconds without an answer after which a run is abandoned. url: of a
+    service that is tested too, as the level ``http``. seed: of arrivals and of the order of
+    samples, the same for all levels.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -61,10 +61,10 @@ class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
 
     closed: from the run's first batch until this one was closed. size: samples. bucket: the batch
     size that ran. left: requests that stayed in the queue. waited: of its first request, in the
-    queue. assembling: copying the samples together, with padding. running: the level. answering:
-    taking the answers apart and sending them. length: tokens that each row ran with; 1 if samples
-    have one size. tokens: of the samples themselves, without padding; one each if they have one
-    size.
+    queue. assembling: copying the samples into the batch, with padding. running: the level.
+    answering: splitting the answers and sending them. length: tokens that each row ran with; 1 if
+    samples have one size. tokens: of the samples themselves, without padding; one each if they have
+    one size.
     """
 
     closed: int
@@ -87,13 +87,13 @@ class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
 class LoadRun(Record, frozen=True, kw_only=True):
     """One run of LoadGen at a level.
 
-    rate: requests a second that were asked for; None outside the server scenario. round: the turn
-    in which it ran; 0 while a rate is searched. answered: samples with an answer. seconds: from the
-    first arrival to the last answer. arrivals, latencies: of each request, in nanoseconds, from
-    LoadGen's schedule to its receipt of the answer. late: 99th percentile of the seconds by which
-    the generator itself was late. overhead: median seconds of a request outside the queue and the
+    rate: scheduled requests per second; None outside the server scenario. round: the turn in which
+    it ran; 0 while a rate is searched. answered: samples with an answer. seconds: from the first
+    arrival to the last answer. arrivals, latencies: of each request, in nanoseconds, from LoadGen's
+    schedule to its receipt of the answer. late: 99th percentile of the seconds by which the
+    generator itself was late. overhead: median seconds of a request outside the queue and the
     level: transport, assembling, answering. waiting: median seconds in the queue. checked: answers
-    that golow's rule judged. dropped: requests that got no answer. valid, early_stopping: LoadGen's
+    checked by golow's rule. dropped: requests without an answer. valid, early_stopping: LoadGen's
     own words. joules: for a request.
     """
 
@@ -118,16 +118,16 @@ class LoadRun(Record, frozen=True, kw_only=True):
 
     @property
     def throughput(self) -> float | None:
-        """Samples a second; None where nothing was answered."""
+        """Samples per second; None without an answer."""
         return self.answered / self.seconds if self.answered and self.seconds > 0 else None
 
 
 class Peak(Record, frozen=True, kw_only=True):
-    """The highest rate at which a level holds the latency.
+    """The highest rate at which a level meets the latency limit.
 
-    rate: requests a second, the median over the rounds, with its interval; None if none was found.
-    rounds: the rate of each round. ratio: to the first level's, by rounds. reason: why there is
-    none.
+    rate: requests per second, the median over the rounds, with its interval; None if none was
+    found. rounds: the rate of each round. ratio: to the first level's, by rounds. reason: why there
+    is none.
     """
 
     rate: Quantity | None = None
@@ -176,8 +176,8 @@ class LoadTest(Record, frozen=True, kw_only=True):
     """Levels under load.
 
     generator_cores: of LoadGen's process. shared: whether it shares them with the levels. samples:
-    how many differ. energy_missing: why no energy was measured. interrupted: by Ctrl-C; what was
-    measured before is here.
+    how many differ. energy_missing: why no energy was measured. interrupted: by Ctrl-C; the record
+    has the partial results.
     """
 
     format_version: int = FORMAT_VERSION

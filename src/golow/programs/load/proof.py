@@ -32,7 +32,7 @@ class _Arithmetic(NamedTuple):
 
 
 class Proof:
-    """The reference for every sample, and the judge of answers."""
+    """The reference for every sample, and the check of answers."""
 
     def __init__(self, bundle: Bundle, folder: Path, lengths: Lengths | None = None) -> None:
         """folder: for files, as long as this is used. lengths: of the samples, each of which is
@@ -57,8 +57,8 @@ class Proof:
         self._types = [[leaf.dtype for leaf in of] for of in (self._reference.eager, plain)]
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
-        """The verdict on answers, by the index of their sample: each must be there, and right. All
-        answers to one sample are judged."""
+        """The verdict on answers, by the index of their sample: none may be missing or wrong. All
+        answers to one sample are checked."""
         missing = self.missing(answers)
         return missing if missing is not None else self.judge_some(answers)
 
@@ -153,7 +153,7 @@ def _turns(answers: Sequence[tuple[int, bytes]]) -> Iterator[dict[int, bytes]]:
 
 
 def _require_rows(module: nn.Module, inputs: Sequence[Tensor], workload: Workload) -> None:
-    """Raise `GolowError` for an output that cannot be taken apart into samples."""
+    """Raise `GolowError` for an output that cannot be split into samples."""
     with torch.inference_mode():
         found = leaves_of(module(*[item.clone() for item in inputs]))
     for place, leaf in enumerate(found):

@@ -1,5 +1,5 @@
-"""The samples that requests name: the rows of the workload's batches, all of one size or, as texts,
-each cut to a length of its own."""
+"""The samples that requests refer to: the rows of the workload's batches, all of one size or, as
+texts, each cut to its own length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Cut = tuple[slice, ...]
 class Samples:
     """All samples of a load test, on the host.
 
-    tensors: one for each input of the module, with a row for each sample, zero behind its length.
+    tensors: one for each input of the module, with a row for each sample, zero after its length.
     """
 
     def __init__(self, tensors: Sequence[Tensor], lengths: Lengths | None = None) -> None:
@@ -64,7 +64,7 @@ class Samples:
 
     def batch(self, indices: Sequence[int], size: Size) -> list[Tensor]:
         """These samples at that size: the last one is repeated up to the batch, and zeros stand
-        behind a text."""
+        after a text."""
         rows = torch.tensor([*indices, *[indices[-1]] * (size[0] - len(indices))])
         return [
             item.index_select(0, rows)[:, : size[1]].contiguous()
@@ -122,6 +122,6 @@ def drawn_lengths(
 
 
 def _zeroed(item: Tensor, lengths: Tensor) -> Tensor:
-    """The rows with zeros, false if they are of bool, behind these lengths."""
+    """The rows with zeros, false if they are of bool, after these lengths."""
     own = torch.arange(item.shape[1]) < lengths[:, None]
     return torch.where(own.reshape(*own.shape, *[1] * (item.dim() - 2)), item, item.new_zeros(()))

@@ -1,4 +1,4 @@
-"""The search for the highest rate that holds a latency.
+"""The search for the highest rate that meets a latency limit.
 
 Each level's rate is first found roughly, by bisection over runs of LoadGen. Then all levels take
 turns: in each round every level searches again, from a place near its own rate. So a machine that
@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable
 
 Holds = Callable[[float], bool]
-"""True if the latency is held at a rate."""
+"""True if the limit is met at a rate."""
 
 ROUGH_STEP, ROUGH_PRECISION = 2.0, 1.15
 STEP, PRECISION = 1.12, 1.04
@@ -31,7 +31,7 @@ def roughly(holds: Holds, start: float) -> float | None:
 
 def again(holds: Holds, near: float, draw: random.Random) -> float | None:
     """The highest rate of a round. It begins at a random place near the rough one: with the same
-    rates in each round, all rounds would end at the same of them."""
+    rates in each round, all rounds would end at the same rate."""
     return _highest(holds, near * STEP ** draw.uniform(-0.5, 0.5), STEP, PRECISION)
 
 

@@ -86,7 +86,7 @@ class ServedLevel:
         self._build = build
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request of golow's."""
+        """Answer a request from golow."""
         kind = request["do"]
         if kind == "load":
             self._load(msgspec.convert(request, LoadRequest))

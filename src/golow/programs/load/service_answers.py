@@ -1,4 +1,4 @@
-"""The proof of a service: its answers are outputs, which golow's rule judges, or classes."""
+"""The check of a service: its answers are outputs, which golow's rule checks, or classes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLASS, OUTPUT = b"c", b"o"
 
 
 class ServiceProof:
-    """Judges answers as `Proof` does, which knows what is right."""
+    """Checks answers against the reference of `Proof`."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof, self.count = proof, proof.count
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
-        """The verdict on all answers: one to each sample must be there."""
+        """The verdict on all answers: every sample must have one."""
         missing = self._proof.missing(answers)
         return missing if missing is not None else self.judge_some(answers)
 

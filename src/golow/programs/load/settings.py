@@ -1,4 +1,4 @@
-"""The settings of a load test, and the plan that they make."""
+"""The settings of a load test, and the plan that they determine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALONE: tuple[Scenario, ...] = ("single-stream", "offline")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadSettings:
-    """levels: names; None means the default levels that `golow.compile` hands over. scenarios: None
+    """levels: names; None means the default levels that `golow.compile` supports. scenarios: None
     means single-stream, offline, and server if there is a latency or a rate. latency: seconds. The
     rest as of `LoadPlan`; cache: folder for what is built."""
 

@@ -1,4 +1,4 @@
-"""Load tests on disk: a folder each, with ``load.json``."""
+"""Load tests on disk: one folder each, with ``load.json``."""
 
 from __future__ import annotations
 

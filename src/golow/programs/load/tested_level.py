@@ -1,4 +1,4 @@
-"""A level in the course of a load test: proved first, then loaded as long as it is right."""
+"""A level during a load test: checked first, then tested while it is correct."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from golow.programs.load.service import NAME as SERVICE
 from golow.records.comparison import Check
 from golow.records.errors import Unsupported, WorkerFailure
 
-FIRST_RATE = 100.0  # samples a second, expected before anything is known
+FIRST_RATE = 100.0  # samples per second, expected before anything is known
 
 
 class Judge(Protocol):
-    """Knows what is right."""
+    """Checks answers."""
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
-        """The verdict on answers, by the index of their sample: each must be there, and right."""
+        """The verdict on answers, by the index of their sample: none may be missing or wrong."""
 
     def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on these answers alone."""
@@ -32,7 +32,7 @@ class Judge(Protocol):
 class TestedLevel:
     """A level, its verdict and its runs; leaving the ``with`` block ends its process.
 
-    throughput: samples a second of the offline scenario, as far as is known.
+    throughput: samples per second of the offline scenario, as far as is known.
     """
 
     __test__ = False  # pytest takes the name for a test
@@ -59,7 +59,7 @@ class TestedLevel:
 
     @property
     def is_loaded(self) -> bool:
-        """True as long as it is right and its process runs."""
+        """True while it is correct and its process runs."""
         return self._check.verdict == "match" and self._under is not None
 
     @property
@@ -78,7 +78,7 @@ class TestedLevel:
             self._built = True
 
     def prove(self, place: str, observer: Observer) -> None:
-        """Judge all answers of LoadGen's accuracy mode in each scenario, if it was built. place:
+        """Check all answers of LoadGen's accuracy mode in each scenario, if it was built. place:
         for the observer, such as ``2 of 5``."""
         if self._under is None or not self._built:
             self.end()
@@ -100,7 +100,7 @@ class TestedLevel:
             self.end()
 
     def run(self, asked: Run) -> LoadRun | None:
-        """Run LoadGen once, and keep the run; None if the level is not loaded any more."""
+        """Run LoadGen once, and keep the run; None if the level is no longer tested."""
         if self._under is None:
             return None
         found = LoadRun(scenario=asked.scenario, rate=asked.asked_rate, round=asked.round)
@@ -168,7 +168,7 @@ class TestedLevel:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Turn what goes wrong in the block into the level's verdict."""
+        """Turn an error in the block into the level's verdict."""
         try:
             yield
         except Unsupported as error:

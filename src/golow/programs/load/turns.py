@@ -1,4 +1,5 @@
-"""The order of a load test: levels take turns, so that a machine that changes changes for all."""
+"""The order of a load test: levels take turns, so that changes of the machine affect all of
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class _TooShort(Exception):
 
 
 class Turns:
-    """Runs of all levels that are right, in random order in each round."""
+    """Runs of all correct levels, in random order in each round."""
 
     def __init__(self, levels: Sequence[TestedLevel], plan: LoadPlan, observer: Observer) -> None:
         self._levels, self._plan, self._observer = levels, plan, observer
@@ -40,7 +41,7 @@ class Turns:
                     level.run(asked)
 
     def search(self) -> None:
-        """The highest rate of every level that holds the latency: roughly, then in rounds."""
+        """The highest rate of every level that meets the latency limit: roughly, then in rounds."""
         near: dict[str, float] = {}
         for level in self._shuffled():
             found = self._searched(level, 0, level.throughput)
@@ -89,7 +90,7 @@ class Turns:
                 )
 
     def _holds(self, level: TestedLevel, rate: float, number: int = 0) -> bool:
-        """Return True if a level holds the latency at a rate; false where that is unclear."""
+        """Return True if a level meets the latency limit at a rate; false where that is unclear."""
         asked = Run("server", rate, self._plan.seconds, number)
         of = f"round {number} of the search: " if number else ""
         self._observer.stage(f"{of}{level.name}, {_text(asked)}")

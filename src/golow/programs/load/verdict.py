@@ -25,8 +25,8 @@ Apart = Literal["faster", "slower", "same", "unclear"]
 def outcome(
     said: Said, latencies: Sequence[int], latency: float, percentile: float
 ) -> tuple[Outcome, str]:
-    """The outcome of a server run that must hold a latency (seconds) at a percentile (a share), and
-    the reason if it is not held."""
+    """The outcome of a server run with a latency limit (seconds) at a percentile (a share), and the
+    reason if the limit is not met."""
     over = sum(one > latency * 1e9 for one in latencies)
     held = said.values.get("early_stopping_met") and said.values.get("result_perf_constraints_met")
     if said.overloaded:
@@ -53,8 +53,8 @@ def outcome_of(
 
 
 def told_apart(level: Quoted | None, baseline: Quoted | None) -> Apart:
-    """Tell whether a level's percentile differs from the baseline's by more than `MARGIN`, by their
-    99% ends. ``same``: the values are within it, and the ends near each other."""
+    """State whether a level's percentile differs from the baseline's by more than `MARGIN`, by
+    their 99% ends. ``same``: the values are within it, and the ends near each other."""
     if level is None or baseline is None or level.high is None or baseline.high is None:
         return "unclear"
     if level.low is None or baseline.low is None:

@@ -1,5 +1,5 @@
-"""Messages between the load generator and a level's process: numbers of samples one way, answers
-the other."""
+"""Messages between the load generator and a level's process: sample numbers in one direction,
+answers in the other."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Requests:
 
 
 class Answers:
-    """Puts answers together that arrive in pieces."""
+    """Assembles answers that arrive in pieces."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def add(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the answers that are whole now: the request's number, and its bytes."""
+        """Yield the complete answers: the request's number, and its bytes."""
         self._rest += data
         place = 0
         while len(self._rest) - place >= ANSWER.size:

@@ -48,8 +48,8 @@ def multiprocessors(properties: Mapping[str, Any]) -> Multiprocessors | None:
 
 
 def resident_blocks(device: Multiprocessors, threads: int, registers: int, shared: int) -> int:
-    """Blocks of one multiprocessor at once, for so many threads, registers a thread and bytes of
-    shared memory of a block."""
+    """Blocks of one multiprocessor at once, for this many threads, registers per thread and bytes
+    of shared memory of a block."""
     warps = ceil(threads / WARP)
     limits = [device.blocks, device.threads // (warps * WARP)]
     if registers:
@@ -64,7 +64,7 @@ def resident_blocks(device: Multiprocessors, threads: int, registers: int, share
 def occupancy(
     device: Multiprocessors, blocks: int, threads: int, registers: int, shared: int
 ) -> float:
-    """The share of the threads that could be resident that are, for a kernel of so many blocks:
+    """The share of the threads that could be resident that are, for a kernel of this many blocks:
     those that a multiprocessor gets, at most those that fit."""
     fitting = max(1, resident_blocks(device, threads, registers, shared))  # it did run
     return min(1.0, min(blocks / device.number, fitting) * threads / device.threads)

@@ -69,7 +69,7 @@ class ProfileSettings:
 def profile(request: Request, settings: ProfileSettings, observer: Observer) -> Profile:
     """Check, time and profile the workload at every level.
 
-    Raises `GolowError` for errors that the caller can fix. An error in a level is that level's
+    Raises `GolowError` for errors that the caller can fix. An error in a level is recorded as its
     result. After Ctrl-C nothing is returned.
     """
     if settings.steps < 1:

@@ -73,10 +73,10 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A workload in one precision, at several levels, and where they ran: None in the records of
-    an earlier golow. work: what each layer of its graph needs at the least; empty if it could not
-    be captured. peak: of the machine; None if it was not measured. ways: the ways down of layers
-    that were counted instead of a profile. findings: what to do about it, the largest possible gain
+    """A workload in one precision, at several levels, and where they ran: None in the records of an
+    earlier golow. work: what each layer of its graph needs at least; empty if it could not be
+    captured. peak: of the machine; None if it was not measured. ways: the ways down of layers that
+    were counted instead of a profile. findings: what to do about it, the largest possible gain
     first."""
 
     workload: Workload

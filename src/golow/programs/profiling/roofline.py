@@ -4,7 +4,7 @@ A layer that needs I operations for a byte can do no more in a second than the m
 and no more than I times the bytes that it moves: the roof is the lower of the two.
 Williams, Waterman and Patterson, "Roofline", https://doi.org/10.1145/1498765.1498785
 
-Operations and bytes are those that the layer needs at the least, counted in the captured graph
+Operations and bytes are those that the layer needs at least, counted in the captured graph
 (`golow.lower.analysis.arithmetic`), whatever a level does instead. They are the same for every
 level, so that a level's dot is higher for its time alone.
 """
@@ -36,7 +36,7 @@ halved, also the indices of a max pool that runs as one step with a product."""
 class RooflineDot(Record, frozen=True, kw_only=True):
     """A layer of a level in one phase, with those that run as one step with it.
 
-    operations, bytes: that it needs at the least. seconds: of a step. peak: the machine's.
+    operations, bytes: that it needs at least. seconds: of a step. peak: the machine's.
     """
 
     level: str
@@ -54,7 +54,7 @@ class RooflineDot(Record, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Operations a second."""
+        """Operations per second."""
         return self.operations / self.seconds
 
     @property
@@ -98,7 +98,7 @@ def rooflines(profile: Profile) -> tuple[LevelRoofline, ...]:
 
 
 def step_rate(profile: Profile, level: LevelProfile) -> float | None:
-    """Operations a second of a whole step without a profiler; None if that is not known."""
+    """Operations per second of a whole step without a profiler; None if that is not known."""
     operations = math.fsum(item.operations for item in profile.work)
     if not operations or level.time is None or level.time.value <= 0:
         return None

@@ -1,1 +1,1 @@
-"""Quantisation: a network in whole numbers, how far it moved, and what that costs in the task."""
+"""Quantisation: a network in integers, its distance from the original, and the loss of accuracy."""

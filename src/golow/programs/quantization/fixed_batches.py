@@ -1,4 +1,4 @@
-"""Batches of one size, for what is compiled or exported for one."""
+"""Batches of one size, for models that are compiled or exported for one size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def of_rows(inputs: tuple[Tensor, ...], rows: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield batches of so many rows; the last one is filled up with its first rows again."""
+    """Yield batches of this many rows; the last one is filled up with its first rows again."""
     for start in range(0, len(inputs[0]), rows):
         parts = [tensor[start : start + rows] for tensor in inputs]
         places = torch.arange(rows) % len(parts[0])

@@ -1,4 +1,4 @@
-"""The network as NNCF makes it for OpenVINO, with NNCF's defaults, as users of OpenVINO do."""
+"""The network quantised by NNCF for OpenVINO, with NNCF's defaults, as OpenVINO's users do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network as ONNX Runtime's quantiser makes it, as its users do."""
+"""The network quantised by ONNX Runtime, as its users do."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Quantisers of others, as their users run them. Each makes another network than golow does, which
-has the statements about the original, and no verdict against golow's."""
+"""Other tools' quantisers, run as their users do. Each produces a different network, which gets the
+statements about the original, and no verdict against golow's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from golow.workload.prepare import Prepared
 
 
 class OtherQuantizer(NamedTuple):
-    """A quantiser. make: the outputs of the network that it makes, with a folder for files; raises
-    `Unsupported` where it cannot."""
+    """A quantiser. make: returns the outputs of the network that it produces, with a folder for
+    files; raises `Unsupported` if it cannot."""
 
     name: str
     make: Callable[[Prepared, Samples, Path], Outputs]

@@ -1,5 +1,5 @@
-"""The records of a quantisation: which network it is, how far it is from the original, and what it
-costs in the task. Whether a level computes it rightly is a comparison's record."""
+"""The records of a quantisation: the network, its distance from the original, and the loss of
+accuracy. The record of a comparison states whether a level computes it correctly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Gate = Literal["passes", "misses", "unclear"]
 
 
 class Share(Record, frozen=True, kw_only=True):
-    """So many of a number of cases, and the 95% interval of the share (Clopper and Pearson
+    """This many of a number of cases, and the 95% interval of the share (Clopper and Pearson
     1934)."""
 
     count: int
@@ -28,10 +28,10 @@ class Share(Record, frozen=True, kw_only=True):
 
 
 class OutputDistance(Record, frozen=True, kw_only=True):
-    """How far one output moved. error: the root mean square of the difference over that of the
-    original. divergence: the mean Kullback-Leibler divergence of the distributions over classes, in
-    nats, original first; flipped: how often the class with the largest score is another one. Both
-    are None for an output that is not scores of classes along its last axis."""
+    """Distance of one output from the original's. error: the root mean square of the difference
+    over that of the original. divergence: the mean Kullback-Leibler divergence of the distributions
+    over classes, in nats, original first; flipped: share of cases in which another class has the
+    largest score. Both are None for an output that is not scores of classes along its last axis."""
 
     error: float
     divergence: float | None = None
@@ -39,8 +39,8 @@ class OutputDistance(Record, frozen=True, kw_only=True):
 
 
 class Movement(Record, frozen=True, kw_only=True):
-    """How far the network moved, over samples that the calibration has not seen. data: what they
-    are."""
+    """Distance of the network from the original, over samples that the calibration did not use.
+    data: their source."""
 
     data: str
     samples: int
@@ -48,11 +48,11 @@ class Movement(Record, frozen=True, kw_only=True):
 
 
 class TaskAccuracy(Record, frozen=True, kw_only=True):
-    """Cost of the quantisation in the task: the share of right classes before and after.
+    """Accuracy before and after the quantisation: the share of correct classes.
 
-    data: the part of the data set. gate: the share of the original accuracy that must be kept, as
-    MLPerf asks for 99% or 99.9%. lost and gained: cases that only one of both gets right. low and
-    high: a 95% interval of the accuracy minus the gate's share of the original's; it is for the
+    data: the part of the data set. gate: the share of the original accuracy that must be kept, 99%
+    or 99.9% in MLPerf. lost and gained: cases that only one of the two classifies correctly. low
+    and high: a 95% interval of the accuracy minus the gate's share of the original's; it is for the
     same cases at both. perplexity: before and after, of a text.
     """
 
@@ -75,8 +75,8 @@ class TaskAccuracy(Record, frozen=True, kw_only=True):
 
 
 class LayerGain(Record, frozen=True, kw_only=True):
-    """Gain of keeping one layer in float32. left: the distance that is left then.
-    multiplications: of the layer, for a sample."""
+    """Gain of keeping one layer in float32. left: the remaining distance. multiplications: of the
+    layer, for a sample."""
 
     path: str
     left: float
@@ -84,19 +84,19 @@ class LayerGain(Record, frozen=True, kw_only=True):
 
 
 class Mixture(Record, frozen=True, kw_only=True):
-    """Layers to keep in float32, and the right answers of the network then."""
+    """Layers to keep in float32, and the network's correct answers with them."""
 
     keep: tuple[str, ...]
     right: int
 
 
 class Ranking(Record, frozen=True, kw_only=True):
-    """The quantised layers, the one first that keeping brings back most, over samples of the
-    calibration.
+    """The quantised layers, ordered by the gain of keeping them in float32, over calibration
+    samples.
 
     measure: of distances to the original, of the first output, ``divergence`` or ``error`` as in
-    `OutputDistance`. distance: with all layers quantised. original_right and quantized_right: right
-    answers; None, and no proposal, without classes.
+    `OutputDistance`. distance: with all layers quantised. original_right and quantized_right:
+    correct answers; None, and no proposal, without classes.
     """
 
     data: str
@@ -110,8 +110,7 @@ class Ranking(Record, frozen=True, kw_only=True):
 
 
 class OtherQuantization(Record, frozen=True, kw_only=True):
-    """The network by somebody else's quantiser, which makes another network of it. reason:
-    why there is none."""
+    """The network from another tool's quantiser. reason: why there is none."""
 
     name: str
     movement: Movement | None = None
@@ -120,7 +119,7 @@ class OtherQuantization(Record, frozen=True, kw_only=True):
 
 
 class Quantization(Record, frozen=True, kw_only=True):
-    """A quantised network beside its original. file: where it was written; empty if it was not.
+    """A quantised network compared with its original. file: its path; empty if it was not written.
     original_bytes and quantized_bytes: of the state dicts."""
 
     id: str

@@ -1,4 +1,4 @@
-"""Quantise a network, write it as a file, and state what became of it."""
+"""Quantise a network, write it to a file, and compare it with the original."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ SAMPLES = 512
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationSettings:
-    """How to quantise. calibrate: a data set, or ``inputs``. share: of the values of an activation
-    that its range must hold. samples: of the calibration. test_samples: of the statements, all of
-    the test part unless given. gate: the share of the accuracy that must be kept. group: inputs
-    that share a scale of ``int4-weights``. keep: layers, or modules with layers, that stay as they
-    are. rank: whether to find out which layers the network
-    loses most in. rivals: whether other quantisers are tried as well."""
+    """How to quantise. calibrate: a data set, or ``inputs``. share: of an activation's values that
+    its range must cover. samples: number of calibration samples. test_samples: number of test
+    samples; all by default. gate: the share of the accuracy that must be kept. group: inputs that
+    share a scale with ``int4-weights``. keep: layers, or modules with all their layers, that stay
+    in float32. rank: whether to rank the layers by their loss. rivals: whether to run other tools'
+    quantisers too."""
 
     calibrate: str
     rule: QuantizationRule = "int8"
@@ -73,8 +73,8 @@ class Quantized(NamedTuple):
 def quantize(
     request: Request, settings: QuantizationSettings, file: Path, observer: Observer
 ) -> Quantized:
-    """Quantise the network and write it to the file. Raises `GolowError` for what the caller can
-    fix."""
+    """Quantise the network and write it to the file. Raises `GolowError` for errors that the caller
+    can fix."""
     _require_sense(request, settings)
     observer.stage("preparing the workload")
     request, prepared, samples = _prepared(request, settings, observer)
@@ -125,7 +125,7 @@ def quantize(
 def quantize_for_comparison(
     request: Request, settings: QuantizationSettings, observer: Observer
 ) -> Quantized:
-    """Quantise the network into the cache, where its file is called by its content."""
+    """Quantise the network into the cache, where the file's name is a digest of its content."""
     folder = open_cache(settings.cache) / "quantized"
     with writing(f"the cache {folder}", CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,8 +144,8 @@ def quantize_for_comparison(
 def stated(
     original: Outputs, moved: Outputs, samples: Samples, gate: float
 ) -> tuple[Movement, TaskAccuracy | None]:
-    """How far one network is from the other, and what that costs in the task; None for samples
-    without classes, or a network whose first output is not their scores."""
+    """Return the distance of the networks, and the accuracy of both; None for samples without
+    classes, or if the first output is not scores of the classes."""
     distance, accuracy = MovementMeter(), AccuracyMeter()
     for inputs, labels in samples.batches():
         one, other = original(inputs), moved(inputs)
@@ -223,7 +223,7 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         )
     if settings.group not in GROUPS:
         raise GolowError(
-            f"--group {settings.group} is no size of a group",
+            f"--group {settings.group} is not a group size",
             f"use one of {', '.join(map(str, GROUPS))}.",
         )
     if not 0.5 <= settings.share <= 1:
@@ -235,4 +235,4 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
         raise GolowError(f"the gate {settings.gate} is not a share", "for example --gate 0.99.")
     for name, value in (("samples", settings.samples), ("test-samples", settings.test_samples)):
         if value is not None and value < 1:
-            raise GolowError(f"--{name} {value} is no sample", f"use --{name} 1 or more.")
+            raise GolowError(f"--{name} {value} has no samples", f"use --{name} 1 or more.")

@@ -1,4 +1,4 @@
-"""Quantisers of others without their warnings."""
+"""Other tools' quantisers without their warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Exporters and quantisers warn of what a user of golow cannot change."""
+    """Suppress warnings of exporters and quantisers about things that users of golow cannot
+    change."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,5 +1,5 @@
-"""The samples of a quantisation: some for the calibration, and others, which it has not seen, for
-what is said about the result."""
+"""The samples of a quantisation: some for the calibration, and others for the statements about the
+result."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ROWS = 64  # samples of a forward pass
 
 
 class Samples(NamedTuple):
-    """calibration: inputs of forward passes. data: what they are. test: those of the statements,
-    a data set or the other half of the workload's inputs; tested: what they are."""
+    """calibration: inputs of forward passes. data: their source. test: samples of the statements, a
+    data set or the other half of the workload's inputs; tested: their source."""
 
     calibration: tuple[Batch, ...]
     data: str
@@ -39,7 +39,7 @@ class Samples(NamedTuple):
 
     @property
     def calibrating(self) -> int:
-        """How many samples the calibration has."""
+        """Number of calibration samples."""
         return sum(len(batch.inputs[0]) for batch in self.calibration)
 
     @property
@@ -48,7 +48,8 @@ class Samples(NamedTuple):
         return isinstance(self.test, TrainingData) and len(self.test.facts.shape) == 1
 
     def batches(self) -> Iterator[tuple[tuple[Tensor, ...], Tensor | None]]:
-        """The inputs of each test batch, with its right classes where the data set has some."""
+        """Yield the inputs of each test batch, with the correct classes if the data set has
+        them."""
         if not isinstance(self.test, TrainingData):
             yield from ((batch.inputs, None) for batch in self.test)
             return

@@ -1,12 +1,10 @@
-"""Which layers a quantisation loses most in, and which of them to keep in float32.
-
-Each quantised layer in turn is given back its float32 form, and the network is compared with the
-original again: how much nearer it comes is what keeping that layer brings back. The samples are
-some of the calibration's, because the test part judges the result afterwards.
-
-The proposal is a set of layers with which the network keeps the gate's share of the original's
-right answers: the best ones are kept until it does, then those that turn out not to be needed are
-quantised again, the one with the most multiplications first.
+"""Ranking of layers by the loss from quantising them, and a proposal of layers to keep in float32.
+Each quantised layer in turn is restored to float32, and the network is compared with the original
+again: the gain of a layer is how much closer the network gets. The samples are calibration samples,
+because the test part judges the result afterwards. The proposal is a set of layers with which the
+network keeps the gate's share of the original's correct answers: the best ones are kept until it
+does, then those that turn out not to be needed are quantised again, the one with the most
+multiplications first.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ def ranking(
     original: nn.Module, made: QuantizedModule, samples: Samples, gate: float, observer: Observer
 ) -> Ranking:
     """Rank the quantised layers, and propose which to keep, if the samples have classes. made: of
-    the same network; it is as it was afterwards."""
+    the same network; it is left unchanged."""
     forms = _Forms(original, made)
     judge = _Judge(original, list(_some(samples)))
     whole = judge.measured(made.module)
@@ -63,7 +61,7 @@ def ranking(
 
 
 def _some(samples: Samples) -> Iterator[Batch]:
-    """The first batches of the calibration, up to so many samples."""
+    """The first batches of the calibration, up to this many samples."""
     left = MOST_SAMPLES
     for batch in samples.calibration:
         if left > 0:
@@ -72,7 +70,7 @@ def _some(samples: Samples) -> Iterator[Batch]:
 
 
 class _Forms:
-    """Both forms of each quantised layer, in a network that holds one of them at a time."""
+    """Both forms of each quantised layer; the network contains one of them at a time."""
 
     def __init__(self, original: nn.Module, made: QuantizedModule) -> None:
         self.paths = [layer.path for layer in made.layers]
@@ -82,7 +80,7 @@ class _Forms:
 
     @contextmanager
     def kept(self, paths: Sequence[str]) -> Iterator[nn.Module]:
-        """Within the block these layers are wide."""
+        """Within the block these layers are in float32."""
         for path in paths:
             replace_layer(self._module, self._quantized[path], self._wide[path])
         try:
@@ -93,7 +91,7 @@ class _Forms:
 
 
 class _Measured(NamedTuple):
-    """Distance to the original, and the right answers; None without classes."""
+    """Distance to the original, and the correct answers; None without classes."""
 
     distance: float
     right: int | None
@@ -131,22 +129,22 @@ class _Judge:
 
 
 class _Search:
-    """Tries sets of layers. wanted: the right answers that are enough."""
+    """Tries sets of layers. wanted: the required number of correct answers."""
 
     def __init__(self, forms: _Forms, judge: _Judge, wanted: float) -> None:
         self._forms, self._judge, self._wanted = forms, judge, wanted
         self.right = 0
 
     def is_enough(self, paths: Sequence[str]) -> bool:
-        """True if the network with these layers wide is right often enough."""
+        """True if the network with these layers in float32 has enough correct answers."""
         with self._forms.kept(paths) as module:
             self.right = self._judge.measured(module).right or 0
         return self.right >= self._wanted
 
 
 def _proposal(search: _Search, gains: Sequence[LayerGain]) -> Mixture:
-    """The layers to keep. The number of the best ones that is enough is found by halving: more of
-    them are seldom worse. All of them are always enough."""
+    """The layers to keep. The sufficient number of best layers is found by bisection: more of them
+    are seldom worse, and all of them are always enough."""
     few, many = -1, len(gains)
     while many - few > 1:
         middle = (few + many) // 2

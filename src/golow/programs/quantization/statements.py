@@ -1,4 +1,4 @@
-"""How far a quantised network moved, and what it costs in the task, counted batch by batch."""
+"""Distance of a quantised network from the original, and its accuracy, counted batch by batch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class MovementMeter:
         self._outputs: list[_Distance] = []
 
     def add(self, original: Sequence[Tensor], moved: Sequence[Tensor]) -> None:
-        """Take the outputs of both for a batch."""
+        """Add the outputs of both for a batch."""
         self._outputs = self._outputs or [_Distance() for _ in original]
         self.samples += len(original[0]) if original else 0
         for distance, one, other in zip(self._outputs, original, moved, strict=True):
             distance.add(one, other)
 
     def movement(self, data: str) -> Movement:
-        """Return the movement over all batches so far."""
+        """Return the distance over all batches so far."""
         return Movement(
             data=data,
             samples=self.samples,
@@ -83,14 +83,14 @@ def is_scores(output: Tensor) -> bool:
 
 
 class AccuracyMeter:
-    """How often two networks are right."""
+    """Number of correct answers of two networks."""
 
     def __init__(self) -> None:
         self._cases = self._both = self._lost = self._gained = 0
         self._losses = [0.0, 0.0]
 
     def add(self, labels: Tensor, original: Tensor, moved: Tensor) -> None:
-        """Take the scores of both, [..., classes], and the right classes [...]."""
+        """Add the scores of both, [..., classes], and the correct classes [...]."""
         before, after = original.argmax(-1) == labels, moved.argmax(-1) == labels
         self._cases += labels.numel()
         self._both += int((before & after).sum())
@@ -125,8 +125,8 @@ def gate_interval(
     """A 95% interval of (accuracy after) - gate (accuracy before), for the same cases.
 
     It is (1 - gate) of the cases that both get right, and those gained, less gate of those lost.
-    Each share has its exact interval, together with 95% (Bonferroni): never too narrow, also where
-    nothing was lost in few cases, for which a bootstrap would find no width at all.
+    Each share has its exact interval, together with 95% (Bonferroni): never too narrow, even if
+    nothing was lost in a few cases, for which a bootstrap would find no width at all.
     """
     together = 1 - (1 - CONFIDENCE) / 3
     right, less, more = (share(count, cases, together) for count in (both, lost, gained))

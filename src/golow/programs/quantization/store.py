@@ -1,4 +1,4 @@
-"""Quantisations on disk: a folder with ``quantization.json``, or a file beside a comparison."""
+"""Quantisations on disk: a folder with ``quantization.json``, or a file next to a comparison."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The network as torchao makes it, under torch.compile: linear layers with int8 weights, which
-round each row of activations by its own largest size while they run."""
+"""The network quantised by torchao, under torch.compile: linear layers with int8 weights, which
+round each row of activations at run time, scaled by its largest magnitude."""
 
 from __future__ import annotations
 

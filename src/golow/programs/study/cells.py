@@ -25,7 +25,7 @@ KEY_LENGTH = 16  # hexadecimal digits of a key
 
 
 def cells(study: Study, hardware_threads: int) -> list[Cell]:
-    """Every cell of the study on a machine with so many hardware threads, in measuring order.
+    """Every cell of the study on a machine with this many hardware threads, in measuring order.
 
     The first cells span the grid: the corners of batch x resolution x threads, then the middle,
     then the middles of the gaps, and so on. Within such a round, small cells come before large
@@ -77,7 +77,7 @@ def work(batch: int, resolution: int | None) -> int:
 
 
 def bisected(count: int) -> list[int]:
-    """The round of each of so many positions on an axis: 0 for the two ends, 1 for the middle, 2
+    """The round of each of this many positions on an axis: 0 for the two ends, 1 for the middle, 2
     for the middles of the halves, ..."""
     turns = [0] * count
     spans, turn = [(0, count - 1)], 1

@@ -57,10 +57,10 @@ ALLOWED = {
     "phase": "prefill or decode, for causal hf: models",
     "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
     "load": "a table for cells under load: " + ", ".join(StudyLoad.__struct_fields__),
-    "load.rate": "requests a second, more than 0",
-    "load.contexts": "whole numbers from 1: batches that run at a time",
-    "load.latency": "seconds that must hold, such as 0.02",
-    "load.percentile": "the percentage of requests that must hold the latency, from 50",
+    "load.rate": "requests per second, more than 0",
+    "load.contexts": "whole numbers from 1: batches that run at the same time",
+    "load.latency": "the latency limit in seconds, such as 0.02",
+    "load.percentile": "the percentage of requests that must meet the latency limit, from 50",
     "load.delay": "seconds that a request waits for others, at most",
     "load.seconds": "seconds of each run, more than 0",
     "load.repeats": "a whole number from 1: rounds of runs",
@@ -196,7 +196,7 @@ class _Reader:
 
     def _require_load(self, study: Study, load: StudyLoad) -> None:
         if study.mode != ("infer",):
-            self._fail("mode", "a load test is of inference", 'mode: "infer" alone, with [load].')
+            self._fail("mode", "a load test runs inference", 'mode: "infer" alone, with [load].')
         for name in study.levels:
             if not is_callable(ladder.choose(name, "infer", study.device).name, study.device):
                 allowed = f"levels for a load test are {', '.join(LEVELS)}."

@@ -27,7 +27,7 @@ from golow.programs.study.store import StudyFolder
 from golow.programs.study.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.records.comparison import Environment
 
-# A cell whose process is ended from outside is tried again, up to so many attempts in one run.
+# A cell whose process is ended from outside is tried again, up to this many attempts in one run.
 MOST_ATTEMPTS = 3
 
 

@@ -45,7 +45,7 @@ class StudyLimits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class StudyLoad(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Levels under load: each cell is a `golow load` with its batch as the largest.
 
-    rate: requests a second. contexts: batches that run at a time. latency: seconds that must hold
+    rate: requests per second. contexts: batches that run at a time. latency: seconds that must hold
     at the percentile; None without one. delay: seconds that a request waits for others at most.
     seconds, repeats: of each run; rounds in turn between levels.
     """

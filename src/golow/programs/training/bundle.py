@@ -1,4 +1,4 @@
-"""Parts that all levels of a training share: two bundles, and the initial state of each start.
+"""Parts that all levels of a training run share: two bundles, and the initial state of each start.
 
 One bundle is for training, one for inference; both have the weights of the first start. The other
 starts are states of the same workload, so nothing is built twice.
@@ -75,7 +75,7 @@ class TrainingBundles:
         return self._starts[initialisation, seed]
 
     def moved(self, initialisation: str, seed: int) -> Path:
-        """The state of that start, moved by a few roundings of the working precision."""
+        """The state of that start, perturbed by a few roundings of the working precision."""
         _, weights = self._weights(initialisation, seed)
         working, generator = working_rounding(self.train), torch.Generator().manual_seed(0)
         return self._state("moved", moved_weights(weights, self.workload, working, generator))
@@ -151,7 +151,7 @@ def _named(initialisation: str) -> str | None:
 
 
 def _cut(prepared: Prepared, rows: int) -> Prepared:
-    """The workload with batches of so many rows."""
+    """The workload with batches of this many rows."""
     batches = tuple(
         Batch(tuple(t[:rows] for t in batch.inputs), tuple(t[:rows] for t in batch.targets))
         for batch in prepared.batches

@@ -1,4 +1,4 @@
-"""A prepared data set in the form that a training's requests to workers use."""
+"""A prepared data set in the form that a training run's requests to workers use."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def _require_fit(dataset: Dataset, model: str, sequence: int | None) -> None:
         raise GolowError(f"{model} takes no images, and {dataset.name} has images", hint)
     if dataset.sequence and (entry.takes_images or len(entry.fields) > 1):
         raise GolowError(
-            f"{model} takes {', '.join(entry.inputs())}; {dataset.name} has one run of tokens a "
-            "sample",
+            f"{model} takes {', '.join(entry.inputs())}; {dataset.name} has one run of tokens "
+            "per sample",
             "use gpt2_small, llama_tiny or lstm.",
         )
     if dataset.sequence:

@@ -1,4 +1,4 @@
-"""The pictures of the test part that a level got wrong, those that it was surest of first."""
+"""The test images that a level misclassified, those that it was surest of first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scipy.special import log_softmax
 from golow.programs.training.training_record import Mistake, Mistakes
 
 MOST = 12
-"""Pictures that are kept: enough to see what kind they are."""
+"""Images that are kept: enough to see what kind they are."""
 LONGEST_SIDE = 48
-"""Pixels of a kept picture's longer side; what is larger is made smaller by a whole number."""
+"""Pixels of a kept image's longer side; what is larger is made smaller by a whole number."""
 
 
 def find_mistakes(

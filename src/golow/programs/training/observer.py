@@ -28,7 +28,7 @@ class TrainingProgress(NamedTuple):
 
 
 class TrainingObserver(Observer, Protocol):
-    """Receives the progress of a training."""
+    """Receives the progress of a training run."""
 
     def counted(self, what: str, done: int, total: int) -> None:
         """done of total samples are prepared. what: the part of the data set."""

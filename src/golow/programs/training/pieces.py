@@ -15,7 +15,7 @@ from golow.worker.client import Worker
 from golow.worker.scheduling import ContentionMeter
 
 PIECE_SECONDS = 1.0
-FASTER = 8  # at most so many times the batches of the piece before: the first one warms up
+FASTER = 8  # at most this many times the batches of the piece before: the first one warms up
 
 
 class Trained(NamedTuple):
@@ -43,7 +43,7 @@ class Pace:
         self.batches = 1
 
     def took(self, batches: int, seconds: float) -> None:
-        """Adjust to a piece of so many batches that took so long."""
+        """Adjust to a piece of this many batches that took so long."""
         fitting = PIECE_SECONDS * batches / max(seconds, 1e-9)
         self.batches = max(1, min(int(fitting), FASTER * batches))
 

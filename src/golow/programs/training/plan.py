@@ -141,7 +141,7 @@ def make_plan(
 
 
 def runs_of(plan: TrainingPlan, has_module: bool) -> list[str]:
-    """Code of a training that is not golow's or PyTorch's, in words, as its plan names it.
+    """Code of a training run that is not golow's or PyTorch's, in words, as its plan names it.
     has_module: the caller gives the model."""
     code = [] if has_module or plan.live or not is_code(plan.model) else [f"model: {plan.model}"]
     return code + [f"worker {own}: {shlex.join(given)}" for own, given in plan.workers.items()]

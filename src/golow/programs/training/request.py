@@ -1,4 +1,4 @@
-"""The request for a training. Importing this imports no torch."""
+"""The request for a training run. Importing this imports no torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """A training as its user describes it; `golow.programs.training.plan` checks and plans it.
+    """A training run as its user describes it; `golow.programs.training.plan` checks and plans it.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module. dataset: a name
     that `golow data list` shows, or ``folder:PATH``. levels: names; None means the default levels.
     workers: commands of the user's own levels, by name. seeds: each decides the initial weights and
     the order of the samples. batch: by default 128, or all samples if there are fewer. resolution:
-    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow's,
-    or ``own``; None means the model's default. threads: of every level; None means one per physical
+    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow, or
+    ``own``; None means the model's default. threads: of every level; None means one per physical
     core. data_root: folder of the data set's files; None means golow's own folder. allow_differs:
     also train levels that fail the check. pretrained and download: as in
     `golow.workload.request.Request`.

@@ -1,7 +1,7 @@
 """The learning rate of every batch: a function of the schedule and the batch's position alone.
 
-r is the requested rate, t the batch counted from 0 over the whole training, T the number of batches
-and W how many of them are in the warm-up:
+r is the requested rate, t the batch counted from 0 over the whole training run, T the number of
+batches and W how many of them are in the warm-up:
 
     constant   r
     step       r * factor ^ floor(epoch / step_epochs)
@@ -28,7 +28,7 @@ def rates(
 
 
 def require_sense(schedule: Schedule, epochs: int) -> None:
-    """Raise `GolowError` for a schedule that makes no sense over so many epochs."""
+    """Raise `GolowError` for a schedule that makes no sense over this many epochs."""
     if not 0 <= schedule.warm_up_epochs < epochs:
         raise GolowError(
             f"a warm-up of {schedule.warm_up_epochs:g} epochs does not fit into {epochs}",

@@ -36,7 +36,7 @@ This is all of a small training and a small part of a long one."""
 
 @dataclass
 class Session:
-    """A training and what it needs to run. scratch: a folder for temporary files."""
+    """A training run and what it needs to run. scratch: a folder for temporary files."""
 
     plan: TrainingPlan
     data: TrainingData
@@ -49,7 +49,7 @@ class Session:
     notes: list[str] = field(default_factory=list)
 
     def run(self, chosen: Sequence[ChosenLevel]) -> tuple[Training, bool]:
-        """Run the levels; returns the training, and whether Ctrl-C ended it."""
+        """Run the levels; returns the training run, and whether Ctrl-C ended it."""
         interrupted = False
         with ExitStack() as stack:
             stack.enter_context(training_store.held(self.folder))
@@ -69,7 +69,7 @@ class Session:
             return self._conclude(), interrupted
 
     def require_same_start(self) -> None:
-        """Raise `GolowError` if the model has changed since the training began; note changes of
+        """Raise `GolowError` if the model has changed since the training run began; note changes of
         the environment."""
         plan = self.plan
         there = next((run for run in self._stored()), None)
@@ -166,7 +166,7 @@ class Session:
         return training_store.load(self.folder).runs
 
     def _conclude(self) -> Training:
-        """Judge the part of the training that is on disk, and write the verdicts."""
+        """Judge the part of the training run that is on disk, and write the verdicts."""
         training = training_store.load(self.folder)
         plan = self.plan
         found = verdicts(training.runs, training.roundings, BASELINE, plan.epochs)

@@ -1,4 +1,4 @@
-"""A training on disk: a folder that stays consistent if golow is killed at any moment.
+"""A training run on disk: a folder that stays consistent if golow is killed at any moment.
 
     runs/ID/plan.json                           what was asked
     runs/ID/training.json                       verdicts and notes
@@ -77,8 +77,8 @@ class RunFolder:
         return msgspec.structs.replace(run, epochs=epochs, mistakes=self.mistakes(len(epochs)))
 
     def resumable(self) -> tuple[Epoch, ...]:
-        """The epochs after which the training can continue. Removes records of later epochs, and
-        unfinished files that a kill left."""
+        """The epochs after which the training run can continue. Removes records of later epochs,
+        and unfinished files that a kill left."""
         epochs = tuple(self._epochs())
         states = [e.epoch for e in epochs if _is_whole(self.state(e.epoch))]
         counting = epochs[: max(states, default=0)]
@@ -116,13 +116,13 @@ class RunFolder:
                 write_whole(self.path / "best.safetensors", data)
 
     def write_mistakes(self, mistakes: Mistakes) -> None:
-        """Write what the best epoch got wrong."""
+        """Write the mistakes of the best epoch."""
         with self._writing():
             write_whole(self.path / "mistakes.json", encode(mistakes))
 
     def mistakes(self, epochs: int) -> Mistakes | None:
-        """Errors of the best of so many epochs; None also if golow was killed before that
-        epoch counted."""
+        """Errors of the best of this many epochs; None also if golow was killed before that epoch
+        counted."""
         file = self.path / "mistakes.json"
         if not is_file(file):
             return None
@@ -138,7 +138,7 @@ class RunFolder:
                     file.unlink()
 
     def require_room(self, size: int) -> None:
-        """Raise `GolowError` unless the disk has room for so many more bytes."""
+        """Raise `GolowError` unless the disk has room for this many more bytes."""
         with self._writing():
             write_whole(self.path / ".room", bytes(size))
             (self.path / ".room").unlink()
@@ -169,7 +169,8 @@ class RunFolder:
 
 
 def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
-    """Create the training's folder with its plan; two of the same second get different names."""
+    """Create the training run's folder with its plan; two of the same second get different
+    names."""
     with _writing(parent):
         make_own_folder(parent)
         for number in range(1, 1000):
@@ -185,12 +186,12 @@ def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
 
 
 def is_training(folder: Path) -> bool:
-    """True if the folder holds a training."""
+    """True if the folder holds a training run."""
     return is_file(folder / PLAN)
 
 
 def read_plan(folder: Path) -> TrainingPlan:
-    """The plan of a training's folder; raises `GolowError` if there is none."""
+    """The plan of a training run's folder; raises `GolowError` if there is none."""
     file = folder / PLAN
     if not is_training(folder):
         raise GolowError(
@@ -230,7 +231,8 @@ def read_findings(folder: Path) -> Findings:
 
 
 def load(place: str | Path) -> Training:
-    """The training in that folder, as far as it has come; raises `GolowError` if there is none."""
+    """The training run in that folder, as far as it has come; raises `GolowError` if there is
+    none."""
     folder = Path(place)
     plan, findings = read_plan(folder), read_findings(folder)
     runs = [run_folder(folder, *start).read() for start in starts(plan)]

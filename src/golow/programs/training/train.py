@@ -34,7 +34,7 @@ from golow.worker.time_limits import Limits
 
 
 class TrainingOutcome(NamedTuple):
-    """The record, its folder, and whether Ctrl-C ended the training."""
+    """The record, its folder, and whether Ctrl-C ended the training run."""
 
     training: Training
     folder: Path
@@ -51,9 +51,9 @@ def train(
 ) -> TrainingOutcome:
     """Train the model at every level on the same batches, and judge whether the curves agree.
 
-    out: the parent folder, in which the training gets its own. cache: folder for builds and
+    out: the parent folder, in which the training run gets its own. cache: folder for builds and
     prepared data; None means golow's own. limits: how long workers may take to answer. Raises
-    `GolowError` for errors that the caller can fix. An error in a level is that level's result.
+    `GolowError` for errors that the caller can fix. An error in a level is recorded as its result.
     """
     cache = open_cache(cache)
     chosen = choose(request.levels, request.workers, request.device, request.precision)
@@ -88,11 +88,11 @@ def resume(
     cache: Path | None = None,
     limits: Limits | None = None,
 ) -> TrainingOutcome:
-    """Continue the training in that folder, each run after its last whole epoch.
+    """Continue the training run in that folder, each run after its last whole epoch.
 
-    Failed runs are tried again. model: the module, needed if the training began with a live one.
-    trust: also run the code and commands that a record of another user names. Raises as `train`
-    does, and also if the model or the data set has changed.
+    Failed runs are tried again. model: the module, needed if the training run began with a live
+    one. trust: also run the code and commands that a record of another user names. Raises as
+    `train` does, and also if the model or the data set has changed.
     """
     cache = open_cache(cache)
     plan = store.read_plan(folder)

@@ -1,4 +1,4 @@
-"""The frozen records of a training: the plan, the epochs of each run, and the verdicts.
+"""The frozen records of a training run: the plan, the epochs of each run, and the verdicts.
 
 Format history (``FORMAT_VERSION`` is written into every plan):
 
@@ -57,21 +57,21 @@ class Schedule(Record, frozen=True, kw_only=True):
 
 class Augmentation(Record, frozen=True, kw_only=True):
     """Random changes to each training image. flip: mirror it left-right half of the time. padding:
-    pad it with so many zeros on each side and crop it to its size at a random place."""
+    pad it with this many zeros on each side and crop it to its size at a random place."""
 
     flip: bool = False
     padding: int = 0
 
 
 class TrainingPlan(Record, frozen=True, kw_only=True):
-    """Everything that decides a training except the levels' own arithmetic; `golow train --resume`
-    needs nothing else.
+    """Everything that decides a training run except the levels' own arithmetic; `golow train
+    --resume` needs nothing else.
 
     model: the name that was given. initialisations: names of golow's own, or ``own`` for what the
     model's constructor does. data_root: the folder of the data set's files, empty for the default.
     voc_label: which object of a VOC image gives its label. workers: commands of the user's own
     levels, by name. live: the model was a module object in a running program, not in a file.
-    pretrained: the weights of a published model that was asked for; None is the usual ones.
+    pretrained: the weights of a published model that was requested; None is the usual ones.
     """
 
     format_version: int
@@ -192,7 +192,7 @@ class CurveVerdict(Record, frozen=True, kw_only=True):
 
 
 class Training(Record, frozen=True, kw_only=True):
-    """A whole training: the plan, a run for each level, initialisation and seed, the verdicts.
+    """A whole training run: the plan, a run for each level, initialisation and seed, the verdicts.
 
     roundings: the baseline's first epochs, trained again from weights a few roundings away, one run
     per initialisation. They show how far rounding alone separates two curves; they are not a level.

@@ -1,4 +1,4 @@
-"""An audit as flat rows for spreadsheets and data frames: a row a level and alternative.
+"""An audit as flat rows for spreadsheets and data frames: a row per level and alternative.
 
 docs/use/audit.md lists the columns. A missing value is None: an empty cell in CSV. Times are
 seconds, sizes bytes; differences are the alternative's figure less the default's.
@@ -52,8 +52,8 @@ class Row(Record, frozen=True, kw_only=True):
 
 
 def rows(audit: Audit) -> list[dict[str, object]]:
-    """A row an alternative in the order of the tables; then the best combination of each level, and
-    what was not tried."""
+    """One row per alternative in the order of the tables; then the best combination of each level,
+    and what was not tried."""
     found = (row for level in audit.levels for row in _rows(audit, level))
     return [msgspec.to_builtins(row) for row in found]
 

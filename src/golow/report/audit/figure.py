@@ -1,4 +1,4 @@
-"""An audit as a figure: the effect of every alternative with its interval, a panel a level."""
+"""An audit as a figure: the effect of every alternative with its interval, one panel per level."""
 
 from __future__ import annotations
 

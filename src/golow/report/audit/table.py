@@ -173,7 +173,7 @@ MOST = max(column.rank for column in COLUMNS)
 
 
 def price_table(level: AuditedLevel, most: int = MOST) -> Table:
-    """A row an alternative, the fastest first. most: columns of a higher rank are left out."""
+    """One row per alternative, the fastest first. most: columns of a higher rank are left out."""
     shown = [column for column in COLUMNS if column.rank <= most]
     table = _table()
     for column in shown:

@@ -76,7 +76,7 @@ def _instead_of(eager: Run, comparison: Comparison) -> list[str]:
     if best is None:
         return [*said, "No other level passed the check and has enough rounds."]
     count = len(right(comparison))
-    among = "the only level that is right" if count == 1 else f"the fastest of {count} right levels"
+    among = "the only correct level" if count == 1 else f"the fastest of {count} correct levels"
     return [
         *said,
         f"Use {best.level} for {what} at this size: it is {among}. Ratios are relative to {name}'s "

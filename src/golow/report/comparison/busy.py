@@ -26,7 +26,7 @@ def remedy(comparison: Comparison) -> str:
     return (
         f"the cores were busy. In {share_text(comparison.race.contended_share)} of the blocks a "
         f"level waited for a core{waited}, and more time does not help: end the other programs "
-        "(top lists them), or leave golow cores that nothing else uses, with taskset --cpu-list."
+        "(top lists them), or give golow idle cores with taskset --cpu-list."
     )
 
 

@@ -1,4 +1,4 @@
-"""The columns of a comparison's table: what each states of a level, and which fall away first."""
+"""The columns of a comparison's table: what each states of a level, and which drop out first."""
 
 from __future__ import annotations
 
@@ -211,5 +211,5 @@ GPU_COLUMNS = (
     _BUILD,
 )
 FALLING = tuple("percentiles artifact throughput ready payback build enqueue memory".split())
-"""Where the table is too wide, columns fall away in this order. Level, verdict, time and ratio
-never do; where these do not fit either, each level becomes a block of lines."""
+"""Where the table is too wide, columns drop out in this order. Level, verdict, time and ratio never
+do; where these do not fit either, each level becomes a block of lines."""

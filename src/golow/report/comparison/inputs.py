@@ -22,7 +22,7 @@ def inputs_text(workload: Workload) -> str:
 
 def _ranks_text(workload: Workload) -> str:
     ranks, batch = workload.ranks, workload.batch
-    return f"{ranks} ranks, batch {batch} a rank, {ranks * batch} in all, " if ranks > 1 else ""
+    return f"{ranks} ranks, batch {batch} per rank, {ranks * batch} in total, " if ranks > 1 else ""
 
 
 def _by_kind(workload: Workload, types: tuple[TensorType, ...]) -> str:

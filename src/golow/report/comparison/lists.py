@@ -131,7 +131,7 @@ def _companion_text(one: Companion) -> str:
 def _load_text(cores: int) -> str:
     """Processes that computed or waited for a core, in the mean of the last minute."""
     load = os.getloadavg()[0]
-    busy = "; others compute here, which disturbs timings" if load > BUSY * cores else ""
+    busy = "; other programs use the CPU, which disturbs timings" if load > BUSY * cores else ""
     return f"{load:.1f} in the last minute, for {cores} cores{busy}"
 
 

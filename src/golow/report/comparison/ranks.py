@@ -1,4 +1,4 @@
-"""How much the ranks of a training differ, in words."""
+"""How much the ranks of a training run differ, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golow.records.comparison import Comparison, Run
 
 def ranks_text(comparison: Comparison) -> str:
     """Say which rank the times are of, and by how much the slowest's is above the fastest's."""
-    text = "times are those of the slowest rank, throughput and resident memory of all together"
+    text = "times are those of the slowest rank; throughput and resident memory are totals"
     found = {run.level: spread for run in comparison.runs if (spread := spread_of(run)) is not None}
     if not found:
         return text
@@ -19,7 +19,7 @@ def ranks_text(comparison: Comparison) -> str:
 
 
 def spread_of(run: Run) -> float | None:
-    """By which share the median of the slowest rank's iterations is above the fastest's; None
+    """Share by which the median of the slowest rank's iterations is above the fastest's; None
     without times by rank."""
     by_rank = zip(*(block.rank_ns for block in used_blocks(run) if block.rank_ns), strict=True)
     medians = [median(ns for block in rank for ns in block) for rank in by_rank]

@@ -55,7 +55,7 @@ def render(
 
 
 def roof_rows(roof: Roof) -> list[dict[str, str | float | None]]:
-    """A row a step, in the record's order, in seconds and bytes."""
+    """One row per step, in the record's order, in seconds and bytes."""
     return [
         {
             "step": step.position,

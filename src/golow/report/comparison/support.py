@@ -15,7 +15,7 @@ from golow.report.comparison.table import workload_text
 from golow.report.console import level_text, wide_console
 
 SHOWN = 8
-"""Rows of operations that nothing is missing for, unless all are asked for."""
+"""Rows of operations that nothing is missing for, unless all are requested."""
 
 LIMIT = (
     "The answers depend on operation, shape and type; a library may still refuse a size when the "
@@ -46,7 +46,7 @@ def render(
 
 
 def support_rows(support: Support) -> list[dict[str, str | int | None]]:
-    """A row an operation: its name, its calls, and for every level the reasons why it cannot run
+    """One row per operation: its name, its calls, and for every level the reasons why it cannot run
     it. The text is empty if it can; None if only an export can tell."""
     return [
         {
@@ -166,14 +166,14 @@ def _next(support: Support, width: int) -> Iterator[str]:
     device = support.workload.device
     fit = [v for v in support.levels if v.answer != "lacks" and v.device == device]
     if not fit:
-        yield "Next: add eager to the levels, which runs the module itself."
+        yield "Next: add the level eager, which runs the module itself."
         return
     ready = [level for level in fit if not level.missing]
     names = [level.level for level in ready or fit]
     where = "" if ready else ", where they run"
     command = again("compare", support.workload, levels=names)
     if command:
-        yield f"Next, check and time the levels that lack nothing{where}:"
+        yield f"Next, check and time the remaining levels{where}:"
         yield from command_lines(command, width)
     else:
         quoted = ", ".join(f'"{name}"' for name in names)

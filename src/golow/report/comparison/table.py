@@ -175,10 +175,10 @@ def table(comparison: Comparison, columns: Sequence[Column] = ()) -> Table:
 
 
 def fitting(comparison: Comparison, console: Console, names: Sequence[str] = ()) -> Table | Text:
-    """The table with as many columns as fit the console, or a block of lines a level.
+    """The table with as many columns as fit the console, or a block of lines per level.
 
-    names: exactly these columns are wanted, so that none falls away. Below `NARROWEST` columns, and
-    where what never falls away is too wide, every level is a block.
+    names: exactly these columns are wanted, so that none drops out. Below `NARROWEST` columns, and
+    where what never drops out is too wide, every level is a block.
     """
     if names:
         candidates = [chosen_columns(comparison, names)]
@@ -197,7 +197,7 @@ def fitting(comparison: Comparison, console: Console, names: Sequence[str] = ())
 
 
 def blocks(comparison: Comparison, columns: Sequence[Column]) -> Text:
-    """A block of lines for each level: its name and verdict, then a line a column."""
+    """A block of lines for each level: its name and verdict, then a line per column."""
     shown = Text()
     for run in comparison.runs:
         shown.append("\n").append(run.level, style="bold").append("\n  ")

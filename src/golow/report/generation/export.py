@@ -14,12 +14,12 @@ from golow.storage.spreadsheet import to_csv
 
 
 def rows(found: Generation) -> list[dict[str, Any]]:
-    """A row a level and batch size."""
+    """One row per level and batch size."""
     return [_row(found, case, run) for case in found.cases for run in case.runs]
 
 
 def token_rows(found: Generation) -> list[dict[str, Any]]:
-    """A row a level, batch size and length: the time of the token after so many others."""
+    """One row per level, batch size and length: the time of the token after this many others."""
     return [
         {
             "level": run.level,

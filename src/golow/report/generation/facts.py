@@ -18,7 +18,7 @@ def title(found: Generation) -> str:
     batches = ", ".join(str(case.workload.batch) for case in found.cases)
     rules = ", ".join(sorted({layer.rule for layer in work.source.quantized}))
     parts = [
-        f"{work.model}, {work.tokens} tokens behind {work.prompt}",
+        f"{work.model}, {work.tokens} tokens after {work.prompt}",
         f"batch {batches}",
         rules or ("float32" if work.precision == "default" else work.precision),
     ]
@@ -43,7 +43,7 @@ def conditions(found: Generation) -> str:
 
 
 def tokens_per_second(case: TextCase, run: TextRun) -> float | None:
-    """Tokens a second of all texts of the batch together."""
+    """Tokens per second of all texts of the batch together."""
     return None if run.token is None else case.workload.batch / run.token.value
 
 
@@ -70,8 +70,8 @@ def remarks(found: Generation) -> Iterator[str]:
             yield from (f"{prefix}{run.level}: {said}" for said in _of_run(case, run))
         if _repeats(case):
             yield (
-                f"{prefix}most tokens repeat the one before: a step that was skipped would hardly "
-                "show in them"
+                f"{prefix}most tokens repeat the previous one, so a skipped step would be hard "
+                "to detect"
             )
     yield from found.notes
 
@@ -84,17 +84,19 @@ def _of_run(case: TextCase, run: TextRun) -> Iterator[str]:
         text = f" of text {at.text}" if case.workload.batch > 1 else ""
         if at.explained:
             yield (
-                f"its text leaves that of eager:static at token {at.token}{text}, where the best "
-                f"logits are {2 * at.error:.2g} apart; rounding explains up to "
+                f"its text departs from that of eager:static at token {at.token}{text}, where "
+                f"the best logits are {2 * at.error:.2g} apart; rounding explains up to "
                 f"{2 * case.error_limit:.2g}"
             )
         else:
-            yield f"its text leaves that of eager:static at token {at.token}{text}; it is wrong"
+            yield (
+                f"its text departs from that of eager:static at token {at.token}{text}; it is wrong"
+            )
     if run.token is not None and all(block.contended for block in run.blocks):
         yield "other programs used its cores in every round"
     if run.ratio is not None and run.ratio.word in ("faster", "slower"):
         first = case.runs[0].level
-        yield f"{ratio_text(run.ratio.value)} of the time of {first} a token: {run.ratio.word}"
+        yield f"{ratio_text(run.ratio.value)} of {first}'s time per token: {run.ratio.word}"
 
 
 def _repeats(case: TextCase) -> bool:
@@ -105,7 +107,7 @@ def _repeats(case: TextCase) -> bool:
 
 
 def written(case: TextCase) -> list[tuple[str, str]]:
-    """The texts behind the user's prompt, with the levels that wrote each."""
+    """The texts after the user's prompt, with the levels that wrote each."""
     by_text: dict[str, list[str]] = {}
     for run in case.runs:
         if run.written and run.verdict == "match":
@@ -118,7 +120,7 @@ def proof(found: Generation) -> str:
     tokens = sum(run.replayed for case in found.cases for run in case.runs)
     return (
         f"every generated token was replayed in float64 ({tokens:,} tokens); "
-        "times are of prompts that no level knew"
+        "no level knew the timed prompts beforehand"
     )
 
 

@@ -1,4 +1,4 @@
-"""The figure of a generation: time of a token over the tokens before it, a line a level, with the
+"""The figure of a generation: time of a token over the tokens before it, a line per level, with the
 roof of the memory below."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_figures(
 
 @drawing()
 def generation_figure(found: Generation) -> Figure:
-    """A panel a batch size."""
+    """One panel per batch size."""
     size = PANEL if len(found.cases) > 1 else ONE_PANEL
     figure, drawn = panels(len(found.cases), size, "tokens before", "ms a token")
     names: list[str] = []

@@ -1,5 +1,5 @@
-"""A generation as tables of 80 columns at most: a row a level, a table a batch size; then the texts
-and what a reader must know."""
+"""A generation as tables of 80 columns at most: a row per level, a table per batch size; then the
+texts and what a reader must know."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def render(found: Generation, console: Console | None = None) -> None:
 
 
 def level_table(found: Generation, case: TextCase) -> Table:
-    """A row a level."""
+    """One row per level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     batch = case.workload.batch
     table.add_column(f"batch {batch}", overflow="fold")

@@ -23,7 +23,7 @@ FIGURES = (
 
 
 def life_rows(found: LifeCycle) -> list[dict[str, Any]]:
-    """A row a life; a level without one has a row with its verdict and the reason."""
+    """One row per life; a level without one has a row with its verdict and the reason."""
     rows = []
     for level in found.levels:
         lives: Sequence[Life | None] = level.lives or (None,)
@@ -32,7 +32,7 @@ def life_rows(found: LifeCycle) -> list[dict[str, Any]]:
 
 
 def change_rows(found: LifeCycle) -> list[dict[str, Any]]:
-    """A row a change of the batch size."""
+    """One row per change of the batch size."""
     return [_change_row(found, level, one) for level in found.levels for one in level.changes]
 
 

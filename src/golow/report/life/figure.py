@@ -1,4 +1,4 @@
-"""The figure of a life cycle: total time over the number of iterations, a line a level, the lower
+"""The figure of a life cycle: total time over the number of iterations, a line per level, the lower
 envelope with its break-even points and the level to use."""
 
 from __future__ import annotations

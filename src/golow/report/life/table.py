@@ -155,7 +155,7 @@ def _also(use: Use) -> str:
 
 
 def held_table(levels: Sequence[LevelLife]) -> Table:
-    """Table of memory and energy, a row a level and cache; medians over its lives."""
+    """Table of memory and energy, a row per level and cache; medians over its lives."""
     table = _table(
         "level", "cache", "first result", "disk", "artifact", "host peak", "GPU", "energy"
     )

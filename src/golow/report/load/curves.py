@@ -17,7 +17,7 @@ MOMENTS = 100  # of a queue
 
 
 class Point(NamedTuple):
-    """Latency at a rate: requests a second, and seconds with their 99% ends."""
+    """Latency at a rate: requests per second, and seconds with their 99% ends."""
 
     rate: float
     latency: float

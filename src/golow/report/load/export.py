@@ -1,7 +1,7 @@
-"""A load test as flat rows for spreadsheets and data frames: a row a level, scenario and rate.
+"""A load test as flat rows for spreadsheets and data frames: a row per level, scenario and rate.
 
 docs/use/load.md lists the columns. A missing value is None: an empty cell in CSV. Times are
-seconds, rates a second.
+seconds, rates per second.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Row(Record, frozen=True, kw_only=True):
 
 
 def rows(found: LoadTest) -> list[dict[str, object]]:
-    """A row a level, scenario and rate; then the highest rate of each level, where it was
+    """One row per level, scenario and rate; then the highest rate of each level, where it was
     searched."""
     return [msgspec.to_builtins(row) for row in _rows(found)]
 

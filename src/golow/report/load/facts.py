@@ -23,12 +23,12 @@ class Row(NamedTuple):
     """A level in a scenario, at a rate; of all its runs in turn together.
 
     percentiles: by share; None where runs did not end. apart: from the first level, by share.
-    throughput: answers a second, with the ends of its interval if there are several rounds. batch:
-    mean samples in a batch. padding: tokens or samples that ran and were nobody's, as a share.
-    queue: most requests that stayed behind a batch. dropped: requests without an answer. busy: the
-    time in which the level ran, as a share, of all contexts. waiting, overhead: median seconds in
-    the queue, and outside queue and level. late: 99th percentile of seconds by which the generator
-    was late.
+    throughput: answers per second, with the ends of its interval if there are several rounds.
+    batch: mean samples in a batch. padding: tokens or samples that ran and belong to no sample, as
+    a share. queue: most requests that stayed behind a batch. dropped: requests without an answer.
+    busy: the time in which the level ran, as a share, of all contexts. waiting, overhead: median
+    seconds in the queue, and outside queue and level. late: 99th percentile of seconds by which the
+    generator was late.
     """
 
     level: str
@@ -65,7 +65,7 @@ def rows(found: LoadTest, scenario: Scenario) -> Iterator[Row]:
 
 
 def best_runs(level: LevelLoad) -> list[LoadRun]:
-    """The runs of a search that held the latency at the highest rate, one a round."""
+    """The runs of a search that met the latency limit at the highest rate, one per round."""
     highest: dict[int, LoadRun] = {}
     for run in level.runs:
         if run.scenario == "server" and run.round and run.outcome == "held":

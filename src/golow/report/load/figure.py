@@ -1,5 +1,5 @@
-"""The figures of a load test: latency over rate with a line a level, and how each level behaved at
-the highest rate that it bore: its latencies, its batches, and its queue over time."""
+"""The figures of a load test: latency over rate with a line per level, and how each level behaved
+at the highest rate that it sustained: its latencies, its batches, and its queue over time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PANEL = (3.5, 3.0)  # inches
 LIMIT = "#A0A0A0"
-FEW = 8  # batch sizes that have ticks of their own
+FEW = 8  # batch sizes that have their own ticks
 
 
 def write_figures(
@@ -58,7 +58,7 @@ def rate_figure(found: LoadTest) -> Figure:
         panel.set_title(percentile_text(share))
         _draw_rates(panel, found, share)
     legend(figure, [level.label for level in found.levels if points(level, 0.5)])
-    reading = "Bars: 99% ends. A percentile is drawn where early stopping allows to quote it."
+    reading = "Bars: 99% ends. A percentile is drawn where early stopping allows it to be quoted."
     caption(figure, Caption(_lines(found, "latency of requests over their rate"), [reading]))
     return figure
 
@@ -97,7 +97,7 @@ def _draw_rates(panel: Axes, found: LoadTest, share: float) -> None:
 
 @drawing()
 def busy_figure(found: LoadTest) -> Figure:
-    """Distribution, batch sizes and queue of each level at the highest rate that it bore."""
+    """Distribution, batch sizes and queue of each level at the highest rate that it sustained."""
     figure = new_figure(3 * PANEL[0], PANEL[1])
     shares, sizes, waiting = figure.subplots(1, 3)
     shown = [level for level in found.levels if busiest(level)]
@@ -106,8 +106,8 @@ def busy_figure(found: LoadTest) -> Figure:
     _draw_queues(waiting, shown)
     legend(figure, [level.label for level in shown])
     at = ", ".join(f"{one.level} at {rate_text(busiest(one)[0].rate or 0.0)}/s" for one in shown)
-    lines = [*_lines(found, "each level at the highest rate that it bore"), visible(at)]
-    caption(figure, Caption(lines, ["The queue is that of the last run, the most in each part."]))
+    lines = [*_lines(found, "each level at the highest rate that it sustained"), visible(at)]
+    caption(figure, Caption(lines, ["Queue: of the last run, the maximum of each part."]))
     return figure
 
 
@@ -135,7 +135,7 @@ def _draw_queues(panel: Axes, shown: Sequence[LevelLoad]) -> None:
         moments = queue(busiest(level)[-1])
         times, left = [one for one, _ in moments], [left for _, left in moments]
         panel.plot(times, left, color=colour, linestyle=line, drawstyle="steps-post")
-    panel.set(xlabel="time (s)", ylabel="requests behind a batch", title="queue")
+    panel.set(xlabel="time (s)", ylabel="requests left waiting", title="queue")
     panel.set_ylim(bottom=0, top=max(1.0, panel.get_ylim()[1]))
     panel.yaxis.set_major_locator(MaxNLocator(integer=True))
 

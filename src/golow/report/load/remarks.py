@@ -1,4 +1,4 @@
-"""Remarks on a load test: what a reader must know of its figures."""
+"""Remarks on a load test: facts that a reader must know about its figures."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ def remarks(found: LoadTest) -> Iterator[str]:
     yield from found.notes
     if found.shared:
         yield (
-            "LoadGen ran on the levels' cores, as there were no others: it takes time from them, "
-            "and every latency has it"
+            "LoadGen shared the levels' cores because there were no others: this slows the "
+            "levels and adds to every latency"
         )
     if unclear := sorted(_unclear(found)):
         least = ", ".join(f"p{100 * share:g} {needed(share):,}" for share in unclear)
         yield f"unclear: too few requests for LoadGen's early stopping; at least: {least}"
     yield from _late(found)
-    yield ("padding: tokens (or samples, if all have one size) that ran and belong to no request")
     yield (
-        "wait: in the batcher's queue; batcher: transport, padding, and taking answers apart; "
-        "both are medians"
+        "padding: share of the processed tokens (or samples, if all have one size) that are padding"
+    )
+    yield (
+        "wait: in the batcher's queue; batcher: transport, padding, and splitting answers; both "
+        "are medians"
     )
     notes = [(note, level.label) for level in found.levels for note in level.notes]
     for note in dict.fromkeys(note for note, _ in notes):
@@ -37,11 +39,11 @@ def remarks(found: LoadTest) -> Iterator[str]:
     if found.energy_missing:
         yield f"no energy: {found.energy_missing}"
     if any(run.dropped for level in found.levels for run in level.runs):
-        yield "dropped: requests that still had no answer when LoadGen ended the run"
+        yield "dropped: requests without an answer when LoadGen ended the run"
 
 
 def _unclear(found: LoadTest) -> set[float]:
-    """The percentiles that are not quoted somewhere for want of requests."""
+    """The percentiles that are not quoted somewhere for lack of requests."""
     listed = (row for scenario in found.plan.scenarios for row in rows(found, scenario))
     return {
         share

@@ -82,7 +82,7 @@ def conditions(found: LoadTest) -> str:
     holds = f"; {percentile_text(plan.percentile)} within {seconds_text(plan.latency)}"
     return "\n".join(
         (
-            f"{machine.cpu_model}, {threads} a level, torch {torch}, {found.generator}",
+            f"{machine.cpu_model}, {threads} per level, torch {torch}, {found.generator}",
             f"batches of up to {plan.most}, compiled for {', '.join(map(str, plan.buckets))}, "
             f"delay of up to {seconds_text(plan.delay) if plan.delay else '0'}, {contexts}",
             f"{found.samples} samples{_lengths(found)}, "
@@ -112,7 +112,7 @@ def percentile_text(share: float) -> str:
 
 
 def level_table(found: LoadTest) -> Table:
-    """A row a level: its verdict, and what it holds."""
+    """One row per level: its verdict, and what it holds."""
     table = framed("level")
     for name in ("verdict", "built in", "resident", "peak under load", "answers checked"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -132,16 +132,16 @@ def level_table(found: LoadTest) -> Table:
 
 
 def scenario_table(scenario: Scenario, listed: list[Row]) -> Table:
-    """A row a level, at each rate: latencies, rates and energy."""
+    """One row per level, at each rate: latencies, rates and energy."""
     names = [] if scenario == "offline" else [f"{percentile_text(p)}\nms" for p in PERCENTILES]
-    names += ["samples\n/s", "energy a\nrequest"]
+    names += ["samples\n/s", "energy per\nrequest"]
     if scenario == "server":
         names = ["result", *names]
     return _by_rate(scenario, listed, names, _outcome_cells)
 
 
 def served_table(scenario: Scenario, listed: list[Row]) -> Table:
-    """A row a level, at each rate: how the batcher served the requests."""
+    """One row per level, at each rate: how the batcher served the requests."""
     names = ["batch", "padding", "queue", "dropped", "level\nbusy", "wait\nms", "batcher\nms"]
     return _by_rate(scenario, listed, names, _served_cells)
 
@@ -219,7 +219,7 @@ def peak_title(found: LoadTest) -> str:
 
 
 def peak_table(found: LoadTest) -> Table:
-    """A row a level that was searched."""
+    """One row per level that was searched."""
     table = framed("level")
     over = f"over\n{first_searched(found)}"
     names = ("requests\n/s", "(95%)", over, "", *(f"{percentile_text(p)}\nms" for p in SHOWN))

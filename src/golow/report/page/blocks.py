@@ -180,7 +180,7 @@ def surface(
 
 
 def pictures(title: str, shown: Iterable[tuple[tuple[int, int, int], bytes, str]]) -> Block:
-    """Pictures with their texts. shown: channels (1 or 3), height and width; the pixels in this
+    """Images with their texts. shown: channels (1 or 3), height and width; the pixels in this
     order; the text below."""
     made = [
         {"shape": list(shape), "pixels": b64encode(pixels).decode(), "text": visible(text)}

@@ -109,7 +109,7 @@ def _ladder(found: Comparison) -> Iterator[Block]:
     )
     yield blocks.paragraph(
         "On hover or keyboard focus a bar shows the distribution of its iterations and its blocks. "
-        "Click a level for everything that was recorded of it.",
+        "Click a level for everything that was recorded about it.",
         style="note",
     )
     for footnote in footnotes(found):

@@ -79,7 +79,7 @@ def is_page(place: Path) -> bool:
 def unpacked(page: Path) -> Iterator[list[Path]]:
     """The folders of the records in the page, by their names, while the block runs.
 
-    Raises `GolowError` for a file that is not a page of golow's or was damaged.
+    Raises `GolowError` for a file that is not a golow page or is damaged.
     """
     records = _records_in(page)
     with scratch_folder() as folder:

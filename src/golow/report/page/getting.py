@@ -1,4 +1,4 @@
-"""How to get a level in a program of one's own: a command, or the lines to paste."""
+"""How to get a level in your own program: a command, or the lines to paste."""
 
 from __future__ import annotations
 

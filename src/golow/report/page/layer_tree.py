@@ -1,4 +1,4 @@
-"""The layers of a profile as a tree: a row a layer, a column a level, all bars on one scale."""
+"""The layers of a profile as a tree: a row per layer, a column per level, all bars on one scale."""
 
 from __future__ import annotations
 

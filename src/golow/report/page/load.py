@@ -35,7 +35,7 @@ def title(found: LoadTest) -> str:
 
 def sections(found: LoadTest, name: str) -> list[Block]:
     """name: prefix of the sections' anchors."""
-    return [blocks.section(f"{name}-load", "Which level holds the latency?", _load(found))]
+    return [blocks.section(f"{name}-load", "Which level meets the latency limit?", _load(found))]
 
 
 def _load(found: LoadTest) -> Iterator[Block]:
@@ -60,7 +60,7 @@ def _load(found: LoadTest) -> Iterator[Block]:
 
 
 def _curve(found: LoadTest, share: float) -> Iterator[Block]:
-    """Latency over rate, a line a level."""
+    """Latency over rate, a line per level."""
     lines = []
     for level in found.levels:
         drawn: list[Point] = points(level, share)

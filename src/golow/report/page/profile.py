@@ -83,7 +83,7 @@ Figure = Callable[[LevelProfile], tuple[str, float | None]]
 
 
 def _shares(found: Profile, levels: Sequence[LevelProfile]) -> Block:
-    """A row a figure, a column a level, as in the terminal."""
+    """One row per figure, a column per level, as in the terminal."""
     used = {part.role for level in levels for part in level.summary}
     columns = [blocks.column("share", number=False)]
     columns += [blocks.column(level.level) for level in levels]

@@ -1,5 +1,5 @@
-"""The roofline of a profile: a dot a layer, phase and level below the ceilings of the machine, and
-the same in numbers."""
+"""The roofline of a profile: a dot per layer, phase and level below the ceilings of the machine,
+and the same in numbers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def blocks_of(found: Profile) -> Iterator[Block]:
     )
     most = max(dot.seconds / level.seconds for level in levels for dot in level.dots)
     lines = [*_roof(found.peak, levels), *(_dots(level, most) for level in levels)]
-    title, up = "Roofline: operations a second over operations a byte", "operations a second"
-    shown = blocks.chart(title, "operations a byte (FLOP/B)", up, lines, from_zero=False)
+    title, up = "Roofline: operations per second over operations per byte", "operations per second"
+    shown = blocks.chart(title, "operations per byte (FLOP/B)", up, lines, from_zero=False)
     yield {**shown, "logAcross": True, "logUp": True}
     yield _table(levels)
     for level in levels:

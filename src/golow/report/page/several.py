@@ -41,7 +41,7 @@ def _several(found: Sequence[Comparison]) -> Iterator[Block]:
 
 
 def _ratios(found: Sequence[Comparison]) -> Block:
-    """A row a level: its ratio to eager of the same machine, and its verdict."""
+    """One row per level: its ratio to eager of the same machine, and its verdict."""
     levels = dict.fromkeys(run.level for one in found for run in one.runs)
     columns = [blocks.column("level", number=False)]
     columns += [blocks.column(f"{one.id}\n{_where(one)}") for one in found]
@@ -73,7 +73,7 @@ def _ratio(run: Run | None) -> Block:
 
 
 def _matrix(first: Comparison, others: Sequence[Comparison]) -> Block:
-    """A row a level: its time in the first record, and the change to each other one."""
+    """One row per level: its time in the first record, and the change to each other one."""
     known = [{one.level: one for one in changes(first, other).levels} for other in others]
     times = {run.level: run.time.value for run in first.runs if run.time is not None}
     levels = dict.fromkeys([*times, *(level for found in known for level in found)])

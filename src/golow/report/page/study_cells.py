@@ -82,7 +82,7 @@ def comparison_of(rows: Sequence[StudyRow], title: str) -> list[Block]:
 
 
 def every_cell(rows: Sequence[StudyRow]) -> Block:
-    """A row a cell and level."""
+    """One row per cell and level."""
     several = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1]
     figures = _known(rows)
     columns = [blocks.column(axis, number=axis in ("batch", "resolution")) for axis in several]

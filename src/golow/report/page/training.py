@@ -1,4 +1,4 @@
-"""A training as sections: the verdicts, the curves, the confusions, the mistakes."""
+"""A training run as sections: the verdicts, the curves, the confusions, the mistakes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Curve = Callable[[Training, str, str, int | None], series.Band]
 
 
 def _curve(found: Training, title: str, curve: Curve, start: str) -> Block | None:
-    """A line a level and seed; None if there is none."""
+    """One line per level and seed; None if there is none."""
     bands = _bands(found, curve, start)
     axes = [axis for axis in AXES if any(np.isfinite(getattr(b, axis)).any() for *_, b in bands)]
     lines = [
@@ -203,7 +203,7 @@ def _most_confused(found: Training, run: TrainingRun, epoch: Epoch) -> Block:
 
 
 def _mistakes(found: Training) -> Iterator[Block]:
-    """Pictures that each level took for another class after its best epoch."""
+    """Images that each level took for another class after its best epoch."""
     made = []
     for level in found.plan.levels:
         best = series.best_run(series.runs_of(found, level))
@@ -212,7 +212,7 @@ def _mistakes(found: Training) -> Iterator[Block]:
     if made:
         yield blocks.choice("level", made)
     else:
-        yield blocks.paragraph("Not shown: no level's record has pictures that it got wrong.")
+        yield blocks.paragraph("Not shown: no level's record has misclassified images.")
 
 
 def _wrong_pictures(found: Training, run: TrainingRun, mistakes: Mistakes) -> Block:

@@ -21,7 +21,7 @@ Box = tuple[float, float, str, str]
 
 
 def blocks_of(way: WayDown) -> Iterator[Block]:
-    """A flame graph a level, the numbers of all of them, and their frames to search."""
+    """A flame graph per level, the numbers of all of them, and their frames to search."""
     inputs = ", ".join(f"{item.dtype} {list(item.shape)}" for item in way.inputs)
     yield blocks.paragraph(f"{way.layer} is a {way.operation}; its input is {inputs}.")
     counted = [level for level in way.levels if not level.missing]

@@ -129,7 +129,7 @@ def _no_tensor_cores(finding: Finding) -> str:
 
 REASONS = {
     "ieee": " Precision ieee permits no TF32; tf32 does.",
-    "products in ieee": " Precision default permits no TF32 in products of matrices; tf32 does.",
+    "products in ieee": " Precision default permits no TF32 in matrix products; tf32 does.",
     "sizes": " Their sizes {sizes} are not multiples that tensor cores handle well.",
 }
 

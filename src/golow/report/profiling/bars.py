@@ -80,7 +80,7 @@ def draw_bars(
 
 
 def legend_patches(colours: Mapping[str, str]) -> list[Artist]:
-    """A handle a name, for a legend."""
+    """A handle per name, for a legend."""
     from matplotlib.patches import Patch
 
     return [Patch(color=colour, label=name) for name, colour in colours.items()]

@@ -37,7 +37,7 @@ def _machine(profile: Profile) -> Iterator[str]:
 
 
 def _remarks(profiles: Sequence[Profile]) -> Iterator[str]:
-    """Which levels a reader would look for in vain."""
+    """Which levels a reader would miss."""
     for profile in profiles:
         without = [level for level in profile.levels if not level.summary]
         names = [

@@ -96,7 +96,7 @@ def _time_table(level: LevelDifference) -> Table:
 
 
 def _precision_table(profiles: Sequence[Profile]) -> Table:
-    """A row a level and precision; the ratio is to the first precision's time."""
+    """One row per level and precision; the ratio is to the first precision's time."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("level", overflow="fold", max_width=24)
     table.add_column("precision")

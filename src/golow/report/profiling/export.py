@@ -1,4 +1,4 @@
-"""Profiles as flat rows for spreadsheets and data frames: a row a precision, level and item.
+"""Profiles as flat rows for spreadsheets and data frames: a row per precision, level and item.
 
 docs/use/profile_export.md lists the columns. A missing value is None: an empty cell in CSV. Times
 are seconds of a step, sizes bytes, shares between 0 and 1.
@@ -117,7 +117,7 @@ def write_tables(profiles: Sequence[Profile], folder: Path) -> list[Path]:
 
 
 def summary_rows(place: dict[str, Any], level: LevelProfile) -> Iterator[SummaryRow]:
-    """A row a role; one without a role if there is no profile."""
+    """One row per role; one without a role if there is no profile."""
     parts: Sequence[Part | None] = level.summary or (None,)
     gpu = level.gpu
     for part in parts:
@@ -139,19 +139,19 @@ def summary_rows(place: dict[str, Any], level: LevelProfile) -> Iterator[Summary
 
 
 def operator_rows(place: dict[str, Any], level: LevelProfile) -> Iterator[OperatorRow]:
-    """A row an operator, the longest first."""
+    """One row per operator, the longest first."""
     for item in level.operators:
         yield _operator_row(place, item)
 
 
 def kernel_rows(place: dict[str, Any], level: LevelProfile) -> Iterator[KernelRow]:
-    """A row a kernel with one grid and block, the longest first."""
+    """One row per kernel with one grid and block, the longest first."""
     for item in level.kernels:
         yield _kernel_row(place, item)
 
 
 def layer_rows(place: dict[str, Any], level: LevelProfile) -> Iterator[LayerRow]:
-    """A row a step, in order of execution; the layers that it covers besides the first are
+    """One row per step, in order of execution; the layers that it covers besides the first are
     fused."""
     for position, step in enumerate(level.layers, 1):
         yield _layer_row(place, position, step)

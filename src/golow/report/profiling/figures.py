@@ -81,8 +81,8 @@ def figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
 
 @drawing()
 def summary_figure(profiles: Sequence[Profile]) -> Figure:
-    """A panel a precision and a bar a level, as long as its step without a profiler; the parts are
-    the shares of the execution summary."""
+    """One panel per precision and a bar per level, as long as its step without a profiler; the
+    parts are the shares of the execution summary."""
     timed = [[level for level in profile.levels if level.time] for profile in profiles]
     rows = [max(1, len(levels)) for levels in timed]
     figure = new_figure(7.0, ROW * sum(rows) + TITLE * len(rows) + AXIS)
@@ -118,8 +118,8 @@ def _summary_bar(level: LevelProfile) -> Bar:
 
 @drawing()
 def operators_figure(profiles: Sequence[Profile]) -> Figure:
-    """A panel a level and precision: the operators with the most time of their own, on the host and
-    the device, and the rest."""
+    """One panel per level and precision: the operators with the most time of their own, on the host
+    and the device, and the rest."""
     shown = [
         (profile.workload.precision, level)
         for profile in profiles

@@ -1,4 +1,5 @@
-"""A profile's layers as bars: a row a layer, a panel a level, so that the same layer is aligned."""
+"""A profile's layers as bars: a row per layer, one panel per level, so that the same layer is
+aligned."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The memory of a step as tables: the peak by category, a column a level, and the largest blocks of
-each level."""
+"""The memory of a step as tables: the peak by category, a column per level, and the largest blocks
+of each level."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def render_memory(levels: Sequence[LevelProfile], top: int, console: Console) ->
 
 
 def peak_table(found: Sequence[tuple[str, MemoryProfile]]) -> Table:
-    """A row a category, then allocated and reserved bytes, and the moment of the peak."""
+    """One row per category, then allocated and reserved bytes, and the moment of the peak."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", max_width=17)
     for name, _ in found:

@@ -176,7 +176,7 @@ def _mark_phases(panel: Axes, memory: MemoryProfile, scale: float) -> None:
 
 @drawing()
 def arena_map(level: str, memory: MemoryProfile, workload: Workload) -> Figure:
-    """A rectangle a buffer of the arena: the steps in which it is in use, and its bytes."""
+    """A rectangle per buffer of the arena: the steps in which it is in use, and its bytes."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 

@@ -1,4 +1,4 @@
-"""The roofline as a figure: a dot a layer, phase and level, below the ceilings of the machine."""
+"""The roofline as a figure: a dot per layer, phase and level, below the ceilings of the machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INK = "#404040"
 
 
 def roofline_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
-    """A figure a precision, by its name; none for a profile without a roofline."""
+    """One figure per precision, by its name; none for a profile without a roofline."""
     several = len(profiles) > 1
     return {
         f"roofline-{profile.workload.precision}" if several else "roofline": roofline_figure(
@@ -53,8 +53,8 @@ def roofline_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
 
 @drawing()
 def roofline_figure(profile: Profile) -> Figure:
-    """Operations a second over operations a byte, both on logarithmic axes. A dot's area grows with
-    its share of the level's time; one of the backward pass is hollow."""
+    """Operations per second over operations per byte, both on logarithmic axes. A dot's area grows
+    with its share of the level's time; one of the backward pass is hollow."""
     found = [level for level in rooflines(profile) if level.dots]
     figure = new_figure(WIDTH, HEIGHT)
     panel = figure.subplots()
@@ -146,7 +146,7 @@ def _name_axes(panel: Axes) -> None:
     """With ticks such as 10 and 100 GFLOP/s."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    panel.set(xlabel="operations a byte (FLOP/B)", ylabel="operations a second")
+    panel.set(xlabel="operations per byte (FLOP/B)", ylabel="operations per second")
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(LogLocator(10))
         axis.set_minor_formatter(NullFormatter())

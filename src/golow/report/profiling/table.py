@@ -30,7 +30,7 @@ from golow.report.units import bytes_text, count_text, decimal_text, seconds_tex
 VIEWS = ("operator", "layer", "kernel", "memory", "roofline")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
 LINE_WIDTH = 16
-MARKS = "█▓▒░▞▚▤▥▦▧·"  # one a role, in their order
+MARKS = "█▓▒░▞▚▤▥▦▧·"  # one per role, in their order
 GPU_ROWS: dict[str, Callable[[GpuSummary], float | None]] = {
     "GPU busy": lambda gpu: gpu.utilization,
     "SM efficiency (estimate)": lambda gpu: gpu.sm_efficiency,
@@ -141,7 +141,7 @@ def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
 
 
 def _summary_table(profile: Profile, levels: Sequence[LevelProfile]) -> Table:
-    """A column a level, a row a role, and the step's time with and without a profiler."""
+    """One column per level, a row per role, and the step's time with and without a profiler."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("a step's time")
     for level in levels:
@@ -192,7 +192,7 @@ def _share_of(parts: Sequence[Part], role: str) -> float:
 
 
 def _bar(level: LevelProfile, width: int) -> str:
-    """The shares as so many characters."""
+    """The shares as this many characters."""
     text, filled = "", 0.0
     for role in ROLES:
         filled += width * _share(level, role)

@@ -27,7 +27,7 @@ SUFFIX = re.compile(r"( const| \[clone [^\]]*\])+$")
 
 
 def render_ways(profile: Profile, top: int, console: Console) -> None:
-    """Print for each way down a column a level, then the frames of each level; of long stacks the
+    """Print for each way down a column per level, then the frames of each level; of long stacks the
     outermost and innermost."""
     workload = profile.workload
     for way in profile.ways:
@@ -80,7 +80,7 @@ ROWS: dict[str, Callable[[LevelWay], str]] = {
 
 
 def way_table(levels: Sequence[LevelWay]) -> Table:
-    """A row a figure, a column a level."""
+    """One row per figure, a column per level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("one call of the layer")
     for level in levels:
@@ -112,7 +112,7 @@ def _print_missing(way: WayDown, console: Console) -> None:
 
 
 def _print_frames(level: LevelWay, top: int, console: Console) -> None:
-    """One line a frame, outermost first."""
+    """One line per frame, outermost first."""
     console.print()
     console.print(Text(f"{level.level}: from the call down", style="bold"))
     _print_stack(PYTHON, level.python, top, console)

@@ -1,5 +1,5 @@
 """A quantisation as text: what was quantised, and three statements that are kept apart. Whether the
-program is right, how far the network moved, and what that costs in the task."""
+program is right, how far the network moved, and how much accuracy it loses."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SHOWN = 10
 PROGRAM, NETWORK, TASK = (
     "1. Is the program right?",
     "2. How far is the quantised network from the original?",
-    "3. What does it cost in the task?",
+    "3. How much accuracy does it lose?",
 )
 LAYERS = "Which layers lose most?"
 RANDOM = (
-    "the weights are random: these figures say nothing about a trained network, whose weights "
-    "--weights names"
+    "the weights are random, so these figures do not apply to a trained network; pass its "
+    "weights with --weights"
 )
 
 
@@ -59,7 +59,7 @@ def heading(record: Quantization) -> str:
 
 
 def described(record: Quantization) -> Iterator[str]:
-    """Yield the facts about the quantised network, a line each."""
+    """Yield the facts about the quantised network, one line each."""
     yield network_text(record.network)
     if record.quantized_bytes:
         before, after = bytes_text(record.original_bytes), bytes_text(record.quantized_bytes)
@@ -165,7 +165,7 @@ def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
         return
     yield f"over {accuracy.data}:"
     yield f"accuracy of the original:  {share_text(accuracy.original)}"
-    yield f"accuracy of the quantised: {share_text(accuracy.quantized)}"
+    yield f"accuracy of the quantised network: {share_text(accuracy.quantized)}"
     if accuracy.perplexity is not None:
         before, after = accuracy.perplexity
         yield f"perplexity: {before:.4g} before, {after:.4g} after"
@@ -177,7 +177,7 @@ def _cost(accuracy: TaskAccuracy | None) -> Iterator[str]:
 
 
 def ranking_lines(ranking: Ranking) -> Iterator[str]:
-    """Yield what keeping each of the first layers brings back, and the proposal."""
+    """Yield the gain of keeping each of the first layers in float32, and the proposal."""
     distance = {"divergence": "Kullback-Leibler divergence", "error": "relative error"}
     yield (
         f"over {ranking.samples:,} samples of {ranking.data}, {distance[ranking.measure]} to the "
@@ -200,7 +200,7 @@ def ranking_lines(ranking: Ranking) -> Iterator[str]:
 
 def _proposal_lines(ranking: Ranking, proposal: Mixture, total: int) -> Iterator[str]:
     before = (
-        f"right answers of {ranking.samples:,} samples: {ranking.original_right:,} by the "
+        f"correct answers on {ranking.samples:,} samples: {ranking.original_right:,} by the "
         f"original, {ranking.quantized_right:,} with all layers quantised"
     )
     if not proposal.keep:

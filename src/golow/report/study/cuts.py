@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ONE_PANEL, SMALL_PANEL, OVERVIEW_PANEL = (5.0, 3.0), (2.5, 2.0), (2.6, 2.1)  # inches
-# Points, for the line and marker of the first level and of the last, as in a training's curves.
+# Points, for the line and marker of the first level and of the last, as in a training run's curves.
 LINES, MARKERS = (2.2, 1.0), (5.5, 3.0)
 HOLLOW_MORE = 1.5  # points by which a hollow marker is larger, so that it looks hollow
 MANY, SMALL_TICKS = 6, 6.5  # with more places than this along x, labels have the size below

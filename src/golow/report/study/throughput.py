@@ -1,4 +1,4 @@
-"""A study as tables of throughput: images, tokens or samples a second, a row for each level and a
+"""A study as tables of throughput: images, tokens or samples per second, a row for each level and a
 column for each model."""
 
 from __future__ import annotations

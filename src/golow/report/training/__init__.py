@@ -1,1 +1,1 @@
-"""Reports of a training."""
+"""Reports of a training run."""

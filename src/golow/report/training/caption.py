@@ -1,4 +1,4 @@
-"""The caption of a training's figures: the conditions, the machine, and what is not shown."""
+"""The caption of a training run's figures: the conditions, the machine, and what is not shown."""
 
 from __future__ import annotations
 

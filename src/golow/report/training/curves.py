@@ -1,4 +1,4 @@
-"""The figures of a training, from its records alone; `write_figures` writes all of them.
+"""The figures of a training run, from its records alone; `write_figures` writes all of them.
 
 This file has the curves: accuracy and loss over epochs and over training time, one line per level
 and one panel per initialisation. If a record has nothing to draw, the figure reports it.
@@ -59,7 +59,7 @@ def write_figures(
     formats: Sequence[Format] = ("svg", "png"),
     reference: bool = True,
 ) -> list[Path]:
-    """Write every figure of the training into the folder; returns the files.
+    """Write every figure of the training run into the folder; returns the files.
 
     Equal records give equal files. reference: draw the paper's accuracies if it has any for the
     data set. Raises `GolowError` without matplotlib, or when the folder cannot be written.

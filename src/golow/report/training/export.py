@@ -1,4 +1,5 @@
-"""A training as flat rows for spreadsheets and data frames: one per run, or one per epoch of a run.
+"""A training run as flat rows for spreadsheets and data frames: one per run, or one per epoch of a
+run.
 
 docs/use/figures.md lists the columns. A missing value is None: an empty cell in CSV, null in JSON.
 Losses that are not finite stay so in rows and CSV; in JSON, which has no such numbers, they are

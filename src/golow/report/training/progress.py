@@ -1,4 +1,4 @@
-"""Progress of a training: drawn on a terminal, one line per epoch elsewhere."""
+"""Progress of a training run: drawn on a terminal, one line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TrainingProgressDisplay(ProgressDisplay):
-    """An observer of a training: stages as in a comparison, a bar for the current run."""
+    """An observer of a training run: stages as in a comparison, a bar for the current run."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)

@@ -1,4 +1,4 @@
-"""A training's records as curves over seeds, for figures and exports.
+"""A training run's records as curves over seeds, for figures and exports.
 
 A number that is missing, NaN or infinite is left out of mean, minimum and maximum; where no seed
 has one, the curve has a gap (NaN).
@@ -19,7 +19,7 @@ from golow.programs.training.training_record import Epoch, Training, TrainingRun
 Numbers = NDArray[np.float64]
 Masked = Any  # a masked array, whose types numpy leaves open
 
-# Points for the losses of a whole training that a figure of a page's width can show.
+# Points for the losses of a whole training run that a figure of a page's width can show.
 LOSS_POINTS = 200
 
 

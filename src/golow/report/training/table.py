@@ -1,4 +1,4 @@
-"""A training as a table of 100 columns at most, and the verdicts below it."""
+"""A training run as a table of 100 columns at most, and the verdicts below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training as TensorBoard logs: ``tensorboard --logdir FOLDER`` overlays the runs.
+"""A training run as TensorBoard logs: ``tensorboard --logdir FOLDER`` overlays the runs.
 
 There is one folder per run (LEVEL/INITIALISATION/seed-0) and one named ``model`` for the graph.
 Events carry the training time since the start, so that TensorBoard's axis "relative" is training
@@ -46,9 +46,9 @@ def write_tensorboard(
     """Write the logs of all runs into the folder, replacing those that golow wrote there before;
     returns a note on each thing it could not write.
 
-    training_folder: the training's folder (``runs/ID``), for its checkpoints. module: the model,
-    on the CPU, for its graph. Raises `GolowError` without TensorBoard or matplotlib, or when the
-    folder cannot be written.
+    training_folder: the training run's folder (``runs/ID``), for its checkpoints. module: the
+    model, on the CPU, for its graph. Raises `GolowError` without TensorBoard or matplotlib, or when
+    the folder cannot be written.
     """
     notes: list[str] = []
     for run in training.runs:

@@ -24,7 +24,7 @@ PRECISIONS: dict[Device, tuple[TextPrecision, ...]] = {
 class TextRequest:
     """A model and its texts, as its user describes them.
 
-    model: ``gpt2_small``, ``hf:NAME``, the folder of a training, ``file.py:Name`` or
+    model: ``gpt2_small``, ``hf:NAME``, the folder of a training run, ``file.py:Name`` or
     ``package.module:name`` of a step module, or a module. batch: sizes, each measured apart.
     prompt, tokens: of a text, those that are given and those that are generated. text: what the
     texts begin with, instead of drawn tokens. weights: a .safetensors file. pretrained, download:
@@ -51,14 +51,14 @@ class TextRequest:
 def require_sense(request: TextRequest) -> None:
     """Raise `GolowError` for a request that no model can run."""
     if not request.batch or any(size < 1 for size in request.batch):
-        raise GolowError("a batch has at least one text", "for example --batch 1,8.")
+        raise GolowError("a batch needs at least one text", "for example --batch 1,8.")
     if request.prompt is not None and request.prompt < 1:
         raise GolowError(f"a prompt of {request.prompt} tokens is empty", "use --prompt 1 or more.")
     if request.text is not None and request.prompt is not None:
         raise GolowError("--text has its own number of tokens", "leave out --prompt or --text.")
     if request.tokens < 2:
         raise GolowError(
-            f"{request.tokens} tokens have no step between them", "use --tokens 2 or more."
+            f"--tokens {request.tokens} leaves no step to time", "use --tokens 2 or more."
         )
     if request.device not in PRECISIONS:
         raise GolowError(f"there is no device {request.device!r}", "devices are cpu and cuda.")
@@ -66,14 +66,14 @@ def require_sense(request: TextRequest) -> None:
     if request.precision not in known:
         on = "a CPU" if request.device == "cpu" else "a GPU"
         raise GolowError(
-            f"texts are not generated in the precision {request.precision!r} on {on}",
+            f"precision {request.precision!r} is not available for texts on {on}",
             f"use --precision {', '.join(known)}; default is float32.",
         )
     require_sampling(request.sampling)
 
 
 def require_sampling(sampling: Sampling) -> None:
-    """Raise `GolowError` for settings without sense."""
+    """Raise `GolowError` for invalid settings."""
     if not 0 <= sampling.temperature < float("inf"):
         raise GolowError(
             f"--temperature {sampling.temperature:g} is not a temperature",

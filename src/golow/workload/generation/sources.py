@@ -35,7 +35,7 @@ from golow.workload.source import locate
 from golow.workload.trial import require_device
 from golow.workload.weights import fresh_module
 
-TRAINING = "plan.json"  # makes a folder that of a training
+TRAINING = "plan.json"  # makes a folder that of a training run
 
 
 class PreparedText(NamedTuple):
@@ -115,7 +115,7 @@ def _in_precision(
 
 
 def _named(request: TextRequest) -> tuple[str | nn.Module, str | Path | None, int | None]:
-    """The model, its weights and its vocabulary: those of the training if a folder is given."""
+    """The model, its weights and its vocabulary: those of the training run if a folder is given."""
     if not isinstance(request.model, str) or not (Path(request.model) / TRAINING).is_file():
         return request.model, request.weights, request.classes
     folder = Path(request.model)

@@ -2,7 +2,7 @@
 
 A step module has ``forward(tokens, position) -> logits``: new tokens int64 [batch, count], how many
 came before (int64, without axes), logits [batch, vocabulary] of the token after the last one. A
-text begins at position 0 with any number of tokens, and goes on where it ended.
+text begins at position 0 with any number of tokens, and continues where it ended.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CONTRACT = (
 
 
 def step_of(module: nn.Module, batch: int, longest: int) -> nn.Module:
-    """The step module, with caches for so many texts of up to so many tokens. A module that is
-    none of the known kinds is a step module already, with caches of its own."""
+    """The step module, with caches for this many texts of up to this many tokens. A module that is
+    none of the known kinds is a step module already, with its own caches."""
     if isinstance(module, Gpt2):
         return Gpt2Step(module, batch, longest).to(module.transformer.ln_f.weight).eval()
     if is_huggingface(module):
@@ -81,7 +81,7 @@ def tried_step(
         if value.dim()
     )
     if not changed:
-        raise GolowError(f"{name} writes no buffer: it keeps nothing of a text", CONTRACT)
+        raise GolowError(f"{name} writes no buffer, so it keeps nothing of a text", CONTRACT)
     return logits.shape[1], changed
 
 

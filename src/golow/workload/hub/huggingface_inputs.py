@@ -37,7 +37,7 @@ def makers(source: ModelSource, request: Request) -> Made:
 
 
 def batches(made: Made, count: int, seed: int) -> Iterator[tuple[Tensor, ...]]:
-    """So many batches of inputs, from the seed."""
+    """This many batches of inputs, from the seed."""
     generator = Generator().manual_seed(seed)
     for _ in range(count):
         yield tuple(make(generator) for make in made.makers.values())
@@ -74,7 +74,7 @@ class _Inputs:
             found["input_values"] = lambda g: torch.randn(self.batch, SOUND, generator=g)
         if not found:
             raise GolowError(
-                f"golow cannot make {self.main}, the input of {self.kind.__name__}",
+                f"golow cannot generate {self.main}, the input of {self.kind.__name__}",
                 "give example inputs by name in Python: golow.compare(model, {'NAME': tensor}).",
             )
         labels = self._labels() if self._trains_itself else {}

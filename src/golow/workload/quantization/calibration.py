@@ -79,7 +79,7 @@ class _Readers:
         self._firsts: dict[str, set[str]] = {}
 
     def add(self, path: str, x: Tensor) -> None:
-        """Note what a layer reads. A tensor that is gone, or changed in place, has no further
+        """Record the input of a layer. A tensor that was freed or changed in place has no further
         readers."""
         self._tensors = [item for item in self._tensors if item[0]() is not None]
         known = (it[2] for it in self._tensors if it[0]() is x and it[1] == x._version)

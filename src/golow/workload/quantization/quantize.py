@@ -21,7 +21,7 @@ GROUPS = (32, 64, 128)
 GROUP = 64
 KINDS = "golow quantises nn.Conv2d and nn.Linear."
 CHOSEN = "it is to be kept"
-NOT_REACHED = "the calibration does not reach it"
+NOT_REACHED = "it does not run during calibration"
 
 
 class QuantizedModule(NamedTuple):
@@ -111,8 +111,12 @@ def _ungrouped(layer: nn.Module, group: int) -> str:
     """Why a layer cannot have weights of 4 bits."""
     if not isinstance(layer, nn.Linear):
         return f"a {type(layer).__name__}; int4-weights quantises only Linear"
-    fits = layer.in_features % group == 0
-    return "" if fits else f"its {layer.in_features} inputs are no groups of {group}"
+    inputs = layer.in_features
+    return (
+        ""
+        if inputs % group == 0
+        else f"its {inputs} inputs cannot be divided into groups of {group}"
+    )
 
 
 def _within(paths: Iterable[str], names: Sequence[str]) -> Iterator[str]:

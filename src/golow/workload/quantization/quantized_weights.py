@@ -49,7 +49,7 @@ def read_quantized(file: Path) -> QuantizedNetwork | None:
         return None if text is None else msgspec.json.decode(text, type=QuantizedNetwork)
     except msgspec.DecodeError as error:
         raise GolowError(
-            f"{file} does not say how its network is quantised: {error}",
+            f"{file} does not state how its network is quantised: {error}",
             "write it again with golow quantize.",
         ) from error
 

@@ -1,4 +1,4 @@
-"""Quantised layers in the place of the originals, in a module."""
+"""Replacement of a module's layers by quantised ones."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_each_operation_is_right_for_what_it_read(network: str, tmp_path: Path) 
 
 
 def test_the_exchange_ends_after_the_graphs(tmp_path: Path) -> None:
-    """NCCL waits for ever when its communicator is destroyed before them."""
+    """NCCL waits forever when its communicator is destroyed before them."""
     lowered = Lowered(prepared("lenet"))
 
     def closed(meeting: Any) -> RankOnHost:

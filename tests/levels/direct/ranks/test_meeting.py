@@ -78,7 +78,7 @@ def test_plans_of_other_exchanges_are_refused(ends: list[Meeting]) -> None:
         exchanges.require_fitting(plan((3,), (2, 2)))
         exchanges.require_fitting(plan((3,), (2, 2)))
         if end.rank == 1:
-            with pytest.raises(GolowError, match="in another order than the first one"):
+            with pytest.raises(GolowError, match="in a different order from the first one"):
                 exchanges.require_fitting(plan((2, 2), (3,)))
 
     assert together(ends, alike) == [None] * RANKS
@@ -105,7 +105,7 @@ def test_a_rank_whose_process_ended_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_store_that_hears_nothing_ends_the_wait() -> None:
     end = StoreMeeting(dist.HashStore(), 0, 2, "test", patience=0.2)
-    with pytest.raises(RankLost, match="rank 1 of 2 did not come within"):
+    with pytest.raises(RankLost, match="rank 1 of 2 did not arrive within"):
         end.hear("anything", 1)
 
 

@@ -87,7 +87,7 @@ def test_a_rank_that_stays_away_ends_the_wait_of_the_others() -> None:
 
     first, _ = on_ranks(2, work, patience=0.5)
     assert isinstance(first, RankLost)
-    assert "rank 1 of 2 did not come within 0.5 s, and rank 0 waited for it" in str(first)
+    assert "rank 1 of 2 did not arrive within 0.5 s, and rank 0 waited for it" in str(first)
 
 
 def test_a_barrier_lets_no_rank_pass_before_the_last_one() -> None:

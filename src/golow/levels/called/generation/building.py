@@ -1,5 +1,5 @@
-"""Builds a compiled model that generates: its step is captured for a few numbers of new tokens,
-lowered, built over one cache, and held against the module."""
+"""Builds a compiled generator: the model's step is captured for a few numbers of new tokens,
+lowered, built over one cache, and compared with the module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from golow.workload.generation.step_modules import step_of
 
 TOKENS, POSITION = 0, 1  # inputs of a step
 FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
-TRIED = 5  # tokens of a text for which plans are held against the module
+TRIED = 5  # tokens of a text for which plans are compared with the module
 
 
 @torch.inference_mode(False)
@@ -47,9 +47,9 @@ TRIED = 5  # tokens of a text for which plans are held against the module
 def built_generator(
     module: nn.Module, inputs: object, generation: Generation, wanted: Wanted, observer: Observer
 ) -> Generator:
-    """Build the plans. module: a step, or a model that golow knows how to make one of. inputs:
-    None; tokens are all that a step takes. Raises `GolowError` for what cannot be run, before
-    anything is built."""
+    """Build the plans. module: a step module, or a model that golow can turn into one. inputs: must
+    be None; a step takes only tokens. Raises `GolowError` for what cannot be run, before anything
+    is built."""
     _require_sense(inputs, generation, wanted)
     require_inferring(module)
     counts = generation.counts()
@@ -70,7 +70,7 @@ def built_generator(
         off = _distance(made, step)
     if not off <= FAR:
         raise GolowError(
-            f"the plans compute something else than the module: logits are off by {off:.0%}",
+            f"the plans do not compute what the module computes: logits are off by {off:.0%}",
             "a module that keeps state in attributes or draws random numbers cannot be compiled.",
         )
     target.done()
@@ -136,7 +136,7 @@ def _built(
 
 
 def _require_sense(inputs: object, generation: Generation, wanted: Wanted) -> None:
-    """Raise `GolowError` for options that mean nothing beside ``generation=``."""
+    """Raise `GolowError` for options that do not apply with ``generation=``."""
     extra = {
         "inputs": inputs is not None,
         "batch=": wanted.batch is not None,
@@ -190,8 +190,8 @@ def _vocabulary(graph: Graph) -> int:
 
 
 def _require_step(graph: Graph, batch: int) -> None:
-    """Raise `GolowError` for a graph that is no step of a language model: whose output is not
-    logits, or that keeps anything but rows of caches, written at the position that it is given."""
+    """Raise `GolowError` for a graph that is not a step of a language model: whose output is not
+    logits, or that stores anything but rows of caches at the given position."""
     values = graph.values()
     made = [values[item.name] for item in graph.outputs if item.kind == "output"]
     if len(made) != 1 or len(made[0].shape) != 2 or made[0].shape[0] != batch:
@@ -206,13 +206,13 @@ def _require_step(graph: Graph, batch: int) -> None:
     for name in state_outputs(graph):
         if not _writes_rows(makers.get(name), position):
             raise GolowError(
-                f"the step changes its buffer {targets.get(name, name)} in another way than by "
-                "writing the rows of the new tokens",
+                f"the step changes its buffer {targets.get(name, name)} other than by writing "
+                "the rows of the new tokens",
                 "write caches by index_copy_ at position + arange(count).",
             )
     if not targets:
         raise GolowError(
-            "the step keeps nothing: it changes no buffer", "give its caches to register_buffer."
+            "the step keeps no state: it changes no buffer", "give its caches to register_buffer."
         )
 
 
@@ -228,7 +228,7 @@ def _writes_rows(node: Node | None, position: str) -> bool:
 
 
 def _distance(generator: Generator, step: nn.Module) -> float:
-    """How far logits of a text are from the module's, over the largest of these."""
+    """Distance of a text's logits from the module's, relative to the largest of these."""
     batch, length = generator.batch, min(TRIED, generator.longest)
     draws = torch.Generator().manual_seed(0)
     text = torch.randint(generator.vocabulary, (batch, length), generator=draws)
@@ -243,7 +243,7 @@ def _distance(generator: Generator, step: nn.Module) -> float:
 
 @contextmanager
 def _unchanged(step: nn.Module) -> Iterator[None]:
-    """Give buffers their content back."""
+    """Restore the content of buffers."""
     kept: dict[str, Tensor] = {name: item.clone() for name, item in step.named_buffers()}
     yield
     for name, item in step.named_buffers():

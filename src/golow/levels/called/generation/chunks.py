@@ -1,4 +1,4 @@
-"""In which pieces a text goes through plans that each take a fixed number of tokens."""
+"""Division of a text into pieces for plans that each process a fixed number of tokens."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 
 def pieces(begin: int, end: int, counts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where each piece of the tokens from begin to below end starts, and how many it has.
-
-    counts: in ascending order, from 1 on. The last piece may begin with tokens that were taken
-    before, where that saves plans: their rows of the cache are then written again, with the same
-    content. No piece goes beyond the end, so nothing is padded.
+    """Yield start and number of tokens of each piece from begin to below end. counts: ascending,
+    beginning with 1. The last piece may begin with tokens that were processed before, if that saves
+    plans: their rows of the cache are then written again, with the same content. No piece extends
+    beyond the end, so nothing is padded.
     """
     while begin < end:
         left = end - begin

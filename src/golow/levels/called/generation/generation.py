@@ -1,4 +1,4 @@
-"""How much text a compiled language model is to hold."""
+"""Sizes of a compiled language model's texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ FACTOR = 4  # between the numbers of tokens that plans take at once
 
 
 class Generation(NamedTuple):
-    """longest: tokens of a text at most, with those that it begins with. batch: texts side by side,
-    which all have the same length. chunk: new tokens that one plan takes at once, at most."""
+    """longest: largest number of tokens of a text, including the prompt. batch: number of texts in
+    a batch, all of the same length. chunk: largest number of new tokens that one plan processes at
+    once."""
 
     longest: int
     batch: int = 1
@@ -19,7 +20,7 @@ class Generation(NamedTuple):
 
     def counts(self) -> tuple[int, ...]:
         """The numbers of new tokens for which there are plans: 1, 4, 16, ... up to a chunk. Raises
-        `GolowError` for settings without sense."""
+        `GolowError` for invalid settings."""
         for name, least in (("longest", 2), ("batch", 1), ("chunk", 1)):
             given = getattr(self, name)
             if not isinstance(given, int) or isinstance(given, bool) or given < least:

@@ -23,12 +23,12 @@ GREEDY = Sampling()
 
 
 class GeneratorParts(NamedTuple):
-    """name, level: of the module's class, and what runs it. plans: by the number of new tokens that
-    each takes. runs: the same as functions of the addresses of tokens and position, and of the
-    logits. likeliest: that of one token, which chooses the next ones, or None: it writes them over
-    the tokens and into the text, whose address follows that of the logits, and moves the position.
-    vocabulary: how many logits there are. clear: sets the caches to zero. bytes: of
-    weights, caches and iterations. close: gives all memory back."""
+    """name: of the module's class. level: that runs it. plans: by the number of new tokens that
+    each processes. runs: the plans as functions of the addresses of tokens, position and logits.
+    likeliest: the plan of one token that also chooses the next tokens, or None; it writes them over
+    the tokens and into the text, whose address follows that of the logits, and advances the
+    position. vocabulary: number of logits. clear: sets the caches to zero. bytes: of weights,
+    caches and iterations. close: releases all memory."""
 
     name: str
     level: str
@@ -44,11 +44,10 @@ class GeneratorParts(NamedTuple):
 
 
 class Generator(Uncopied):
-    """A language model, compiled to write text. All calls go on where the last one ended; `reset`
-    begins a new text.
-
-    position: how many tokens the cache holds. Tokens are int64 on the model's device. One thread
-    uses it at a time; nothing is built, captured or allocated by `prefill` and `decode`.
+    """A language model, compiled to write text. Every call continues where the last one ended;
+    `reset` begins a new text. position: number of tokens in the cache. Tokens are int64 on the
+    model's device. Only one thread may use it at a time; `prefill` and `decode` build, capture and
+    allocate nothing.
     """
 
     def __init__(self, parts: GeneratorParts) -> None:
@@ -77,9 +76,9 @@ class Generator(Uncopied):
         )
 
     def prefill(self, ids: Tensor) -> Tensor:
-        """Read one or more tokens of each text, int64 [batch, count]; return the logits of the
-        token that follows, float32 [batch, vocabulary], in memory that the next call writes again.
-        Raises `GolowError` for tokens that do not fit."""
+        """Read one or more tokens of each text, int64 [batch, count]; return the logits of the next
+        token, float32 [batch, vocabulary], in memory that the next call overwrites. Raises
+        `GolowError` for tokens that do not fit."""
         self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1)
         begin, end = self.position, self.position + ids.shape[1]
         self._text[:, begin:end].copy_(ids)
@@ -90,8 +89,8 @@ class Generator(Uncopied):
         return self._logits
 
     def decode(self, ids: Tensor) -> Tensor:
-        """Read one more token of each text, int64 [batch] or [batch, 1]; return as `prefill`
-        does."""
+        """Read one more token of each text, int64 [batch] or [batch, 1]; return the logits, as
+        `prefill` does."""
         if ids.dim() == 1:
             ids = ids.unsqueeze(1)
         self._require_fitting(ids, 1)
@@ -113,13 +112,12 @@ class Generator(Uncopied):
         seed: int = 0,
         stop: Collection[int] = (),
     ) -> Tensor:
-        """Read tokens, int64 [batch, count], and write as many more; return those, int64 [batch,
-        tokens], fewer if all texts came to a stop.
-
-        temperature, top_k, top_p, seed: as of `golow.generate`; temperature 0 takes the likeliest
-        token. stop: tokens that end a text, which then repeats it until all have ended. The last
-        token was not read: to go on, give it first. Raises `GolowError` for settings without sense,
-        and if the texts become longer than `longest`.
+        """Read ids, int64 [batch, count], and generate ``tokens`` more tokens of each text; return
+        these, int64 [batch, tokens], or fewer if all texts reached a stop token. temperature,
+        top_k, top_p, seed: as in `golow.generate`; temperature 0 takes the likeliest token. stop:
+        tokens that end a text, which then repeats its last token until all texts have ended. The
+        last token has not been read: to continue, pass it first. Raises `GolowError` for invalid
+        settings, and if the texts become longer than `longest`.
         """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         written = self.stream(ids, tokens, sampling=sampling, stop=stop)
@@ -138,8 +136,8 @@ class Generator(Uncopied):
         sampling: Sampling = GREEDY,
         stop: Collection[int] = (),
     ) -> Iterator[Tensor]:
-        """Write as `generate` does, and yield the next token of each text, int64 [batch], as soon
-        as it is known, in memory that the next one is written to."""
+        """Generate as `generate` does, and yield the next token of each text, int64 [batch], as
+        soon as it is known, in memory that the next token overwrites."""
         require_sampling(sampling)
         if not isinstance(tokens, int) or tokens < 1:
             raise GolowError(f"tokens={tokens!r} writes nothing", "use tokens=1 or more.")
@@ -149,7 +147,8 @@ class Generator(Uncopied):
         return self._written(ids, tokens, sampling, stop)
 
     def _likeliest(self, ids: Tensor, tokens: int, run: Run) -> Iterator[Tensor]:
-        """The likeliest tokens, which the device chooses and feeds to the next step itself."""
+        """Yield the likeliest tokens, which the device chooses and feeds to the next step
+        itself."""
         given, (reads, logits) = self._given[1], self._at[1]
         torch.argmax(self.prefill(ids), dim=-1, out=self._best)
         given.copy_(self._best.unsqueeze(1))
@@ -185,20 +184,20 @@ class Generator(Uncopied):
                 return
 
     def reset(self) -> None:
-        """Begin new texts. What the cache holds is not read any more, and stays until it is written
-        over."""
+        """Begin new texts. The old content of the cache is no longer read, and stays until it is
+        overwritten."""
         self.position = 0
 
     # ------------------------------------------------------------ about it
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of tokens that plans take at once."""
+        """The numbers of tokens that plans process at once."""
         return self._counts
 
     def plan(self, count: int = 1) -> str:
-        """Return the steps of the plan that takes so many new tokens, a line each. Raises
-        `GolowError` for a number without a plan."""
+        """Return the steps of the plan for this many new tokens, one per line. Raises `GolowError`
+        for a number without a plan."""
         self._require_open()
         if count not in self._parts.plans:
             known = ", ".join(map(str, self._counts))
@@ -217,7 +216,7 @@ class Generator(Uncopied):
         self.reset()
 
     def close(self) -> None:
-        """Give all memory back. A later call is an error."""
+        """Release all memory. A later call is an error."""
         if self._runs:
             self._runs = {}
             self._parts.close()
@@ -235,8 +234,8 @@ class Generator(Uncopied):
         self._runs[count](*self._at[count])
 
     def _require_fitting(self, ids: Tensor, count: int, beside: int = 0) -> None:
-        """Raise `GolowError` for other tokens than so many of each text, and for too many.
-        beside: further ones to come."""
+        """Raise `GolowError` unless each text has this many tokens, and if there are too many.
+        beside: further tokens to come."""
         self._require_open()
         if ids.dtype != torch.int64 or ids.device != self.device:
             raise GolowError(
@@ -247,7 +246,8 @@ class Generator(Uncopied):
             wanted = f"[{self.batch}, {'count' if count != 1 else 1}]"
             raise GolowError(
                 f"the tokens are {list(ids.shape)}, not {wanted}",
-                "give each text as many tokens, or compile with another batch in Generation.",
+                "give each text the same number of tokens, or compile with another batch in "
+                "Generation.",
             )
         after = self.position + count + beside
         if after > self.longest:

@@ -75,7 +75,7 @@ class GeneratingGpu:
         }
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         self.target.wait()
         self._plans = {}
         self._weights.close()

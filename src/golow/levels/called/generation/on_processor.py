@@ -57,6 +57,6 @@ class GeneratingProcessor:
         }
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         self._plans, self._state = {}, MutableState()
         self._weights.close()

@@ -122,7 +122,7 @@ def step_network(
     evaluated: Callable[[], Evaluated],
 ) -> TrainingNetwork[Any]:
     """Describe a step, and train it on these batches. called: names of the state. evaluated: the
-    network in inference, with the weights behind the last batch."""
+    network in inference, with the weights after the last batch."""
     inputs, optimizer = step.parts.inputs, called.optimizer
     targets = len(inputs.forms) - inputs.number
     wanted = ["target"] if targets == 1 else [f"target_{k}" for k in range(targets)]
@@ -159,7 +159,7 @@ def _on_gpu(batch: Batch) -> Batch:
 
 
 def _expected(step: TrainingStep, batches: Sequence[Batch], called: Names) -> dict[str, np.ndarray]:
-    """The losses of a step on each batch, and the state behind the last one."""
+    """The losses of a step on each batch, and the state after the last one."""
     losses = [
         step(batch.inputs if len(batch.inputs) > 1 else batch.inputs[0], *batch.targets)
         for batch in batches

@@ -1,4 +1,4 @@
-"""The module in ``eval()`` with the weights of a training, by plans of inference."""
+"""The module in ``eval()`` with the weights of a training run, by plans of inference."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Evaluation:
         return self._plans[size](*given, **named)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         for plan in self._plans.values():
             plan.close()
         self._plans.clear()

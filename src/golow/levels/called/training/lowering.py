@@ -24,7 +24,7 @@ from golow.records.workload import ModelSource, Optimizer, Workload
 
 class LoweredStep(NamedTuple):
     """updating: the step that ends in an update. adding: the one that only adds its gradients up;
-    None if every step updates. constants: tensors beside weights that they read."""
+    None if every step updates. constants: tensors besides weights that they read."""
 
     updating: Graph
     adding: Graph | None

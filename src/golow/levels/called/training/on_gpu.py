@@ -70,7 +70,7 @@ class OnGpu:
         )
 
     def exchange(self, meeting: Meeting, gpu: Gpu) -> Ranks:
-        """Return the ranks, who exchange gradients by NCCL."""
+        """Return the ranks, which exchange gradients by NCCL."""
         from golow.levels.direct.cudnn.bindings.nccl import Communicator
 
         return Communicator(meeting, gpu)
@@ -126,7 +126,7 @@ class OnGpu:
         self.target.wait()
 
     def set_rate(self, group: int, rate: float) -> None:
-        """Enqueue the learning rate of a group, behind the steps so far."""
+        """Enqueue the learning rate of a group, after the steps so far."""
         self._plans.set_rate(rate_target(group), rate)
 
     def set_dropout(self, active: bool) -> None:

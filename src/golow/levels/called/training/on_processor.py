@@ -116,8 +116,8 @@ def _require_one_host(meeting: Meeting) -> None:
     hosts = dict.fromkeys(meeting.everyone("host", socket.gethostname().encode()))
     if len(hosts) > 1:
         raise GolowError(
-            f"the ranks are on {len(hosts)} hosts, and onednn's exchange gradients in memory that "
-            "they share",
+            f"the ranks are on {len(hosts)} hosts, and those of onednn exchange gradients in "
+            "shared memory",
             "start all ranks on one host, or train on GPUs.",
         )
 

@@ -35,7 +35,7 @@ class Loaded(NamedTuple):
 
 class OptimizerMemory:
     """State of the optimizer for each parameter in the plans' memory. steps: how many updates were
-    asked for; those that a loss scale skips count here."""
+    requested; those that a loss scale skips count here."""
 
     def __init__(self, settings: Settings, state: StepState, level: str) -> None:
         self._settings, self._state, self._level = settings, state, level
@@ -117,14 +117,14 @@ class OptimizerMemory:
         wanted = [len(group["params"]) for group in self._settings.groups]
         if sizes != wanted:
             raise GolowError(
-                f"the optimizer's state is of groups of {sizes} parameters, and this step's "
+                f"the optimizer's state has groups of {sizes} parameters, and this step's "
                 f"optimizer has {wanted}",
                 "compile with the torch.optim optimizer itself, whose groups it then has.",
             )
         kinds = [[_kind(group) for group in each] for each in (groups, self._settings.groups)]
         if kinds[0] != kinds[1]:
             raise GolowError(
-                "the state is of another kind of optimizer than this step's, "
+                "the state belongs to a different kind of optimizer from this step's, "
                 f"{self._settings.optimizer.name}"
             )
         self._require_equal(found, groups)

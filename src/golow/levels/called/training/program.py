@@ -32,8 +32,8 @@ from golow.workload.bundle import Bundle
 
 class CalledStep(TorchProgram):
     """The step as `golow.compile_step` returns it, on float32 in every precision. The module stays
-    as the bundle has it. tune: whether a GPU's engines are chosen by timing them when it is built;
-    a CPU's layouts are."""
+    as in the bundle. tune: whether a GPU's engines are chosen by timing them when it is built; a
+    CPU's layouts are."""
 
     builds_on_first_iteration = True
     indivisible = "a compiled step is one call, which is not timed in parts"
@@ -47,7 +47,7 @@ class CalledStep(TorchProgram):
     # ------------------------------------------------------------ requests that differ
 
     def allocated_peak(self) -> int:
-        """Bytes that a step needs beside weights and what the optimizer keeps."""
+        """Bytes that a step needs besides weights and what the optimizer keeps."""
         return self._built.memory()["iteration"]
 
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
@@ -61,7 +61,7 @@ class CalledStep(TorchProgram):
         return losses.tolist()
 
     def save(self, file: Path) -> None:
-        """Write the state of the training."""
+        """Write the state of the training run."""
         step, saved = self._built, self._saved
         save_file(dict([*saved.weights(step), *saved.kept(step), *saved.scaler(step)]), file)
 

@@ -1,4 +1,4 @@
-"""The ranks of a program of torch.distributed, which meet in its key-value store."""
+"""The ranks of a torch.distributed program, which exchange messages through its key-value store."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class StoreMeeting(Meeting):
             raise self.lost(rank) from error
 
     def forget(self, name: str) -> None:
-        """Give a message's memory back, once all have heard it."""
+        """Release a message's memory once all ranks have read it."""
         self._store.delete_key(f"{name}.{self.rank}")
 
 
 def meeting_of_program(ranks: int | None) -> StoreMeeting | None:
-    """Return where the ranks of this program meet; None for one that is alone, and with ranks=1.
-    Raises `GolowError` for another number than the program's."""
+    """Return the meeting of this program's ranks; None for a single process, and with ranks=1.
+    Raises `GolowError` if the number differs from the program's."""
     if ranks == 1 or not dist.is_available():
         return None
     if dist.is_initialized():
@@ -69,7 +69,7 @@ def meeting_of_program(ranks: int | None) -> StoreMeeting | None:
 
 
 def of_first_rank(meeting: StoreMeeting, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return rank 0's tensors on the devices of this rank's."""
+    """Return rank 0's tensors, on the devices of this rank's tensors."""
     written = io.BytesIO()
     if meeting.rank == 0:
         torch.save({name: item.detach().cpu() for name, item in state.items()}, written)

@@ -53,8 +53,8 @@ class SavedState:
     def load(
         self, step: TrainingStep, state: Mapping[str, Tensor], scaler: Mapping[str, Any]
     ) -> None:
-        """Let a step go on from a saved state; of the optimizer, what is missing is zero. scaler:
-        for states without a loss scale."""
+        """Let a step continue from a saved state; of the optimizer, what is missing is zero.
+        scaler: for states without a loss scale."""
         named = {name.partition("/"): tensor for name, tensor in state.items()}
         weights = {name: item for (kind, _, name), item in named.items() if kind in WEIGHTS}
         if SCALE in state:

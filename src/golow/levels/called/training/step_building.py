@@ -1,4 +1,5 @@
-"""Builds a training step: tried in PyTorch, captured, lowered, built, and held against PyTorch."""
+"""Builds a training step: it runs once in PyTorch, and is then captured, lowered, built, and
+compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ def built_step(
     wanted: WantedStep,
     observer: Observer,
 ) -> TrainingStep:
-    """Build the plans of the example's batch and of those that are wanted. Raises `GolowError` for
-    what cannot be run, before anything is built."""
+    """Build the plans of the example's batch and of the requested batches. Raises `GolowError` for
+    a step that cannot run, before anything is built."""
     require_training(module)
     _require_sense(wanted)
     function = _loss(loss)
@@ -165,8 +166,8 @@ def _loss(loss: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
 def _require_agreement(
     step: TrainingStep, example: Sequence[Tensor], expected: float, meeting: Meeting | None
 ) -> None:
-    """Raise `GolowError` for a plan whose loss of the example is another one. Its state is then
-    spoiled. Of several ranks, the first one's module has the weights that all plans have."""
+    """Raise `GolowError` if the plan's loss of the example differs from PyTorch's; its state is
+    then invalid. With several ranks, all plans have the weights of the first rank's module."""
     found = step.loss_of([item.contiguous() for item in example])
     if meeting is not None:
         said = meeting.from_first("losses", lambda: f"{found!r} {expected!r}".encode())

@@ -1,4 +1,4 @@
-"""The inputs of a training step: those of the module, and the targets of the loss behind them."""
+"""The inputs of a training step: those of the module, and the targets of the loss after them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class OneBatch(NamedTuple):
 
 
 class StepPlans:
-    """The plans so far, by batch; others are built when they are asked for."""
+    """The plans so far, by batch; others are built when they are requested."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Device of a training step: plans of its graphs, and memory of what they change."""
+"""Device of a training step: the plans of its graphs, and the memory that they change."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ class StepTarget(Protocol):
         inputs: Sequence[Tensor],
         targets: Sequence[Tensor],
     ) -> StepPlan:
-        """Build the plan of a lowered graph. constants: beside weights. inputs, targets: like
+        """Build the plan of a lowered graph. constants: besides weights. inputs, targets: like
         those of a batch."""
 
     def wait(self) -> None:
-        """Wait for the steps so far, and for whoever may still write what is read next."""
+        """Wait for the steps so far, and for pending writes of data that is read next."""
 
     def set_rate(self, group: int, rate: float) -> None:
         """Set the learning rate of a group of parameters in the next steps."""
@@ -121,7 +121,7 @@ class StepTarget(Protocol):
         """Switch random layers on or off."""
 
     def close(self) -> None:
-        """Take leave of the other ranks, if there are any; no plan runs any more."""
+        """Disconnect from the other ranks, if any; no plan may run afterwards."""
 
     def scale(self) -> Scale | None:
         """The loss scale; None if there is none."""

@@ -39,10 +39,9 @@ class StepParts(NamedTuple):
 
 
 class TrainingStep(Uncopied):
-    """A training step that runs in this process, over weights and an optimizer's state of its own.
-
-    Call it on a batch, as in the example: ``step(x, y)``. The module that it was compiled from
-    stays as it was; `state_dict` has the weights.
+    """A training step that runs in this process, with its own weights and optimizer state. Call it
+    on a batch, as in the example: ``step(x, y)``. The original module stays unchanged; `state_dict`
+    returns the trained weights.
     """
 
     instead = "for another process: golow.compile_step there, then load_state_dict."
@@ -62,9 +61,9 @@ class TrainingStep(Uncopied):
 
     def __call__(self, *batch: Any) -> Tensor:
         """Train on a batch: the inputs (one tensor, a tuple, or a mapping by name), then each
-        target. Returns its loss before the update, a number; on a GPU, ``float`` of it waits for
-        the step. Raises `GolowError` for a batch that does not fit; a new number of samples takes
-        the seconds of building its plan."""
+        target. Returns the loss before the update, a tensor of one number; on a GPU,
+        ``float(loss)`` waits for the step. Raises `GolowError` for a batch that does not fit. A new
+        batch size builds a plan first, which takes seconds."""
         with self._alone():
             known = self._inputs.exact(batch)
             if known is None:
@@ -92,8 +91,8 @@ class TrainingStep(Uncopied):
 
     @property
     def learning_rate(self) -> float | tuple[float, ...]:
-        """The learning rate of the next steps: a number, or one for each group of parameters if
-        the optimizer has several. Setting it builds nothing; one number is that of all groups."""
+        """Learning rate of the next steps: a number, or one for each parameter group if the
+        optimizer has several. Setting it builds nothing; a single number applies to all groups."""
         return self._rates[0] if len(self._rates) == 1 else self._rates
 
     @learning_rate.setter
@@ -111,29 +110,29 @@ class TrainingStep(Uncopied):
 
     @property
     def loss_scale(self) -> float:
-        """Factor of the loss before the backward pass; 1 unless the step computes in
-        float16. Waits for the steps so far."""
+        """Factor by which the loss is scaled before the backward pass; 1 unless the step computes
+        in float16. Waits for the steps so far."""
         with self._alone():
             self._device.wait()
             found = self._device.scale()
         return 1.0 if found is None else found.value
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The module's state dict with the weights as they are now; the tensors are copies."""
+        """Return the module's state dict with the present weights, as copies."""
         with self._alone():
             self._device.wait()
             return self._parts.weights.read()
 
     def optimizer_state(self) -> dict[str, Any]:
-        """State dict that ``load_state_dict`` of the optimizer in torch.optim accepts, made for
-        ``model.parameters()`` or with the groups of the one that was given."""
+        """Return a state dict for ``load_state_dict`` of the torch.optim optimizer, over
+        ``model.parameters()`` or with the groups of the optimizer that was passed."""
         with self._alone():
             self._device.wait()
             return self._parts.optimizer.read(self._rates)
 
     def scaler_state(self) -> dict[str, Any]:
-        """State dict that ``load_state_dict`` of `torch.amp.GradScaler` accepts; empty, as that of
-        one that is not enabled, unless the step computes in float16."""
+        """Return a state dict for ``load_state_dict`` of `torch.amp.GradScaler`; empty, like that
+        of a disabled scaler, unless the step computes in float16."""
         with self._alone():
             self._device.wait()
             return scaler_state(self._device.scale())
@@ -144,11 +143,9 @@ class TrainingStep(Uncopied):
         optimizer: Mapping[str, Any] | None = None,
         scaler: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take other weights, and if they are given, what the optimizer keeps with its learning
-        rates, and the loss scale.
-
-        All are state dicts of PyTorch's. Gradients that wait for an update are forgotten. Raises
-        `GolowError` for those of another module or optimizer, before anything changes.
+        """Load weights and, if given, the optimizer's state with its learning rates, and the loss
+        scale. All are PyTorch state dicts. Accumulated gradients are discarded. Raises `GolowError`
+        for state of another module or optimizer, before anything changes.
         """
         with self._alone():
             weights = self._parts.weights.fitting(state)
@@ -167,17 +164,17 @@ class TrainingStep(Uncopied):
             self._parts.plans.reload()
 
     def evaluate(self, *inputs: Any, **named: Any) -> Any:
-        """Result of the module in ``eval()`` with the present weights. Its plan of inference is
-        built at the first call, and again for a larger batch; the first call after a step brings
-        the weights over. Inputs and outputs are those of `golow.compile`."""
+        """Return the output of the module in ``eval()`` mode with the present weights. The
+        inference plan is built at the first call, and again for a larger batch; the first call
+        after a step copies the weights. Inputs and outputs are as in `golow.compile`."""
         with self._alone():
             return self._parts.evaluation(self._version, inputs, named)
 
     # ------------------------------------------------------------ what it is
 
     def plan(self, batch: int | None = None) -> str:
-        """Return the steps of the plan that updates, a line each; batch: of which size, by default
-        the example's. Raises `GolowError` for a size that there is no plan for yet."""
+        """Return the steps of the plan that updates, one per line. batch: selects the size; by
+        default the example's. Raises `GolowError` for a size without a plan."""
         rows = next(iter(self._plans), None) if batch is None else batch
         if rows not in self._plans:
             raise GolowError(
@@ -186,14 +183,14 @@ class TrainingStep(Uncopied):
         return "\n".join(table_lines(self._plans[rows].updating.plan))
 
     def memory(self) -> dict[str, int]:
-        """Return bytes: ``state``, of weights, optimizer and sums of gradients, once for all sizes,
-        and ``iteration``, what a step needs beside them."""
+        """Return bytes: ``state``, for weights, optimizer and accumulated gradients, once for all
+        sizes, and ``iteration``, which a step needs in addition."""
         with self._alone():
             device = self._device
             return {"state": device.state.bytes, "iteration": device.iteration_bytes}
 
     def close(self) -> None:
-        """Give all memory back. A later call is an error. Ranks close their steps together."""
+        """Release all memory. A later call is an error. Ranks close their steps together."""
         with self._lock:
             if self._closed:
                 return

@@ -48,7 +48,7 @@ class Names(NamedTuple):
         return Held(kind if kind in kept else SCRATCH, end, size, str(place))
 
     def beside(self, weights: Mapping[str, np.ndarray], state: Sequence[Held]) -> Iterator[End]:
-        """Weights that are no part of the state."""
+        """Weights that are not part of the state."""
         there = {held.end.name for held in state if held.kind in WEIGHTS}
         for name, array in weights.items():
             if self.first.get(name, name) == name and name not in there:
@@ -104,7 +104,7 @@ class OnProcessor:
         self.state = tuple(found)
 
     def write(self, network: TrainingNetwork[Any], folder: Path) -> list[Path]:
-        """As of `WrittenStep`."""
+        """As in `WrittenStep`."""
         from golow.levels.direct.onednn.emit.training_project import write_training
 
         return write_training(network, self._numbers, folder)
@@ -136,7 +136,7 @@ class OnGpu:
         self.state = tuple(found)
 
     def write(self, network: TrainingNetwork[Any], folder: Path) -> list[Path]:
-        """As of `WrittenStep`."""
+        """As in `WrittenStep`."""
         from golow.levels.direct.cudnn.emit.training_project import write_training
 
         return write_training(network, self._memory, self._machine, folder)

@@ -81,7 +81,7 @@ def plan(graph: Graph, workload: Workload, variant: str, cache: Path) -> Plan:
 
 
 def plan_for(graph: Graph, workload: Workload, variant: str, gpu: KnownGpu) -> Plan:
-    """Return the plan of a lowered graph for a GPU that need not be here, without its libraries:
+    """Return the plan of a lowered graph for a GPU that may be missing here, without its libraries:
     its engines are not chosen. What ``autotune`` measures is predicted from the GPU's figures.
     Raises `Unsupported` as `plan` does."""
     from golow.levels.direct.cudnn.engines.unchosen import UnchosenEngines

@@ -12,9 +12,9 @@ from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.recognise.recurrences import unfold_recurrences
 
-# Below so many steps the loop is faster, which needs no copy of the weights in the library's order:
-# two of an LSTM of 1024 units with its gradients took 0.23 ms, and 0.30 ms by the library; four of
-# 128 units 0.15 and 0.13 ms.
+# Below this many steps the loop is faster, which needs no copy of the weights in the library's
+# order: two of an LSTM of 1024 units with its gradients took 0.23 ms, and 0.30 ms by the library;
+# four of 128 units 0.15 and 0.13 ms.
 FEWEST_STEPS = 3
 
 

@@ -19,7 +19,7 @@ Plan = TypeVar("Plan")
 
 
 class End(NamedTuple):
-    """An input or output, or a weight. dtype: of FORMAT. shape: a negative side is so many times
+    """An input or output, or a weight. dtype: of FORMAT. shape: a negative side is this many times
     the batch. also: other names of the same weight."""
 
     name: str

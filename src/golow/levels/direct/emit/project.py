@@ -181,8 +181,8 @@ def plan_list(prefix: str, batches: Iterable[int]) -> str:
 
 class OwnFiles(NamedTuple):
     """Files that only one level's projects have. generated: its sources besides plans, and further:
-    others, each with its content in words. support and constants: what these hold beside what every
-    project has there."""
+    others, each with its content in words. support and constants: what these hold besides what
+    every project has there."""
 
     generated: tuple[tuple[str, str], ...]
     support: str

@@ -29,7 +29,7 @@ class TrainingNetwork(NamedTuple, Generic[Plan]):
     inference. state: in the order in which plans count it. beside: weights that no plan reads.
     rate: the learning rate at first. optimizer: in words. threads: of every call on a CPU. weights:
     the state dict. example: batches, as ``K/NAME``. expected: the losses of these steps, the state
-    behind them, and the outputs of evaluation with it, as ``K/NAME``."""
+    after them, and the outputs of evaluation with it, as ``K/NAME``."""
 
     title: str
     plans: Mapping[int, Sized[Plan]]

@@ -1,1 +1,2 @@
-"""Processes that train one network together: where they meet, and the mean of their arrays."""
+"""Processes that train one network together: how they exchange messages, and the mean of their
+arrays."""

@@ -1,4 +1,4 @@
-"""Compares the plans of the ranks of a training: all must exchange the same."""
+"""Compares the plans of the ranks of a training run: all must exchange the same tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATION = AllReduce.op().removeprefix(PREFIX)
 
 
 class Exchanges:
-    """The exchanges of a training whose ranks build their first plans together, and may build
+    """The exchanges of a training run whose ranks build their first plans together, and may build
     others, such as those of further batch sizes, alone. meeting: of the ranks, if there are any."""
 
     def __init__(self, meeting: Meeting | None) -> None:
@@ -23,8 +23,8 @@ class Exchanges:
         self._known = b""
 
     def require_fitting(self, built: Any) -> None:
-        """Raise `GolowError` unless the plan exchanges the same as all other plans here and the
-        first ones on other ranks."""
+        """Raise `GolowError` unless the plan exchanges the same tensors as all other plans here and
+        as the first plans on other ranks."""
         exchanged = digest(built)
         if self._meeting is None or not exchanged:
             return
@@ -33,21 +33,21 @@ class Exchanges:
             self._known = exchanged
         elif self._known != exchanged:
             raise GolowError(
-                "a plan exchanges its gradients in another order than the first one",
+                "a plan exchanges its gradients in a different order from the first one",
                 "batches of this size cannot be trained in several ranks: use one size.",
             )
 
 
 def require_same(meeting: Meeting, built: Any) -> None:
-    """Compare the plans that all ranks have built. Raises `GolowError` if they do not fit: they
-    would wait for one another for ever, or mix up their gradients."""
+    """Compare the plans that all ranks have built. Raises `GolowError` if they do not fit: the
+    ranks would wait for one another forever, or mix up their gradients."""
     name = meeting.numbered("plan")
     meeting.require_same(name, digest(built), "the plan's exchange of gradients")
 
 
 def digest(built: Any) -> bytes:
-    """Identifies what a built plan averages over ranks: tensors of which shapes, in which order and
-    in the layouts of which parameters; empty if it averages nothing."""
+    """Identifies the tensors that a built plan averages over ranks, by shape, order and layout of
+    the parameters; empty if it averages nothing."""
     steps = [step for step in built.plan.steps if step.operation == OPERATION]
     exchanged = [[(operand.shape, operand.layout) for operand in step.reads] for step in steps]
     held = sorted(

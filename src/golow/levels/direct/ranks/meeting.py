@@ -1,6 +1,5 @@
-"""Where the ranks of one training meet: short messages, each with a name, from every rank to all.
-
-Nothing here imports a framework.
+"""Meeting of the ranks of one training run: short named messages from every rank to all. Nothing
+here imports a framework.
 """
 
 from __future__ import annotations
@@ -17,19 +16,18 @@ from golow.storage.files import write_whole, writing
 from golow.worker.ranks import RANKS, Place
 
 PATIENCE = 600.0
-"""Seconds for which a rank waits for another one: the slowest of them may be choosing layouts or
-engines."""
+"""Seconds for which a rank waits for another one, which may be choosing layouts or engines."""
 PAUSE, LOOK = 0.002, 0.1
-"""Seconds between two looks for a message, and for whether its sender is still there."""
+"""Seconds between two polls for a message, and for whether its sender is still running."""
 
 
 class RankLost(GolowError):
-    """Another rank ended, or did not come in time."""
+    """Another rank ended, or did not arrive in time."""
 
 
 class Meeting(ABC):
-    """One rank's end. Messages are said and heard in the same order by all ranks, and each name is
-    used once."""
+    """One rank's end. All ranks send and receive messages in the same order, and each name is used
+    once."""
 
     def __init__(self, rank: int, ranks: int, patience: float = PATIENCE) -> None:
         if not 0 <= rank < ranks:
@@ -43,30 +41,30 @@ class Meeting(ABC):
 
     @abstractmethod
     def hear(self, name: str, rank: int) -> bytes:
-        """Return the message of a rank; waits until it is there. Raises `RankLost`."""
+        """Return the message of a rank; waits until it arrives. Raises `RankLost`."""
 
     def is_gone(self, rank: int) -> bool:
-        """True if that rank's process has ended; False where this cannot be seen."""
+        """True if that rank's process has ended; False if this is unknown."""
         return False
 
     def numbered(self, name: str) -> str:
-        """Return a name that was not used yet; all ranks ask for their names in the same order."""
+        """Return an unused name; all ranks request their names in the same order."""
         self._numbers[name] += 1
         return f"{name}-{self._numbers[name]}"
 
     def everyone(self, name: str, data: bytes) -> list[bytes]:
-        """Say this, and return what each rank said under that name."""
+        """Send this message, and return each rank's message of that name."""
         self.say(name, data)
         return [self.hear(name, rank) for rank in range(self.ranks)]
 
     def from_first(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """Return what rank 0 makes."""
+        """Return the value that rank 0 creates."""
         if self.rank == 0:
             self.say(name, make())
         return self.hear(name, 0)
 
     def require_same(self, name: str, data: bytes, what: str) -> None:
-        """Raise `GolowError` unless all ranks bring the same bytes. what: their name in words."""
+        """Raise `GolowError` unless all ranks pass the same bytes. what: their name in messages."""
         said = self.everyone(name, data)
         others = [str(rank) for rank, theirs in enumerate(said) if theirs != said[0]]
         if others:
@@ -76,18 +74,18 @@ class Meeting(ABC):
             )
 
     def lost(self, rank: int) -> RankLost:
-        """Return the error for a rank that was waited for."""
-        why = "has ended" if self.is_gone(rank) else f"did not come within {self.patience:g} s"
+        """Return the error for a rank that did not arrive."""
+        why = "has ended" if self.is_gone(rank) else f"did not arrive within {self.patience:g} s"
         return RankLost(f"rank {rank} of {self.ranks} {why}, and rank {self.rank} waited for it")
 
 
 class FolderMeeting(Meeting):
-    """Ranks of one host, which meet in a folder. Each holds a lock as long as its process lives."""
+    """Ranks of one host, which meet in a folder. Each holds a lock while its process runs."""
 
     def __init__(self, folder: Path, rank: int, ranks: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, ranks, patience)
         self._folder = folder
-        with writing(f"the meeting of the ranks, {folder}", "it must be a folder of their own."):
+        with writing(f"the meeting of the ranks, {folder}", "use a private folder."):
             self._held = self._presence(rank).open("wb")
             fcntl.flock(self._held, fcntl.LOCK_EX)
         self.say("present", b"")
@@ -111,7 +109,7 @@ class FolderMeeting(Meeting):
             time.sleep(PAUSE)
 
     def is_gone(self, rank: int) -> bool:
-        """The system gives a lock back when its process ends."""
+        """The system releases a lock when its process ends."""
         if rank == self.rank or not self._message("present", rank).exists():
             return False
         with self._presence(rank).open("rb") as file:
@@ -129,8 +127,8 @@ class FolderMeeting(Meeting):
 
 
 def meeting_of_worker(ranks: int) -> Meeting | None:
-    """Return the meeting that this worker was told of; None for a training of one rank. Raises
-    `GolowError` unless it is of so many ranks."""
+    """Return the meeting named in this worker's environment; None for a training run of one rank.
+    Raises `GolowError` unless it is of this many ranks."""
     if ranks == 1:
         return None
     place = Place.of_worker()

@@ -1,4 +1,4 @@
-"""A worker's plan as one rank of a training, or as all of it."""
+"""A worker's plan as one rank of a training run, or as the only one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from golow.records.workload import Workload
 
 
 class OneRank:
-    """meeting: of the ranks, if several train together, each in a worker of its own; all of them
-    get the same requests."""
+    """meeting: of the ranks, if several train together, each in its own worker; all of them get the
+    same requests."""
 
     workload: Workload
     execution: Any
@@ -23,13 +23,14 @@ class OneRank:
     _barrier: Barrier | None = None
 
     def join(self) -> None:
-        """Join the ranks of this worker's workload. Those that load again meet where they met."""
+        """Join the ranks of this worker's workload. After another load they use the same
+        meeting."""
         if self.meeting is None:
             self.meeting = meeting_of_worker(self.workload.ranks)
             self._barrier = None if self.meeting is None else Barrier(self.meeting)
 
     def meet(self) -> None:
-        """Wait until every rank is here, with its device's work done."""
+        """Wait for all ranks, each after its device has finished its work."""
         if self._barrier is not None:
             self._barrier()
 
@@ -43,7 +44,7 @@ class OneRank:
 
     @property
     def own_seed(self) -> int:
-        """The seed of random layers, which drop other elements in each rank."""
+        """The seed of random layers, which drop different elements in each rank."""
         return self.workload.seed + (0 if self.meeting is None else self.meeting.rank)
 
     def require_fitting_ranks(self, execution: Any) -> None:

@@ -1,7 +1,7 @@
-"""The mean of arrays over the ranks of one host, in memory that they share.
+"""The mean of arrays over the ranks of one host, in shared memory.
 
-Every rank writes its arrays into a slot of its own, adds up one part of all slots in the order of
-the ranks, and reads the whole result: the same bits on every rank.
+Every rank writes its arrays into its own slot, adds up one part of all slots in the order of the
+ranks, and reads the whole result: the same bits on every rank.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Piece(NamedTuple):
 
 
 class SharedMean:
-    """Memory of all ranks. Making it and each call of it wait for all of them, and raise `RankLost`
-    if one does not come."""
+    """Memory of all ranks. Its constructor and each call wait for all ranks, and raise `RankLost`
+    if one does not arrive."""
 
     def __init__(self, meeting: Meeting, slot_bytes: int = SLOT_BYTES) -> None:
         self._meeting, self._slot_bytes = meeting, slot_bytes
@@ -39,7 +39,7 @@ class SharedMean:
 
     def __call__(self, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """Write the means of contiguous arrays of one type into these, which may be the same. Types
-        of fewer than 32 bits are added up in float32."""
+        of fewer than 32 bits are summed in float32."""
         given, made = ([item.reshape(-1) for item in items] for items in (arrays, results))
         for pieces in _parts(given, self._slot_bytes):
             self._average(given, made, pieces)
@@ -90,7 +90,7 @@ def _parts(arrays: Sequence[np.ndarray], slot_bytes: int) -> Iterator[list[Piece
 
 
 def _mean(parts: Sequence[np.ndarray], result: np.ndarray) -> None:
-    """Add up in the order of the ranks, then divide."""
+    """Sum in the order of the ranks, then divide."""
     wide = result if result.itemsize >= 4 else np.empty(result.shape, np.float32)
     wide[...] = parts[0]
     for part in parts[1:]:

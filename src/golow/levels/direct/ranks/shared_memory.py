@@ -1,5 +1,5 @@
-"""Memory that all ranks of one host share, and a barrier in it. It has no name in the file system,
-so that nothing is left of it however the processes end."""
+"""Memory shared by all ranks of one host, with a barrier. It has no name in the file system, so
+nothing remains however the processes end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PAUSE = 50e-6  # seconds
 
 
 def shared_memory(meeting: Meeting, size: int) -> np.ndarray:
-    """Return that many bytes, zero at first, that all ranks have. They open rank 0's memory by its
-    descriptor there, which rank 0 keeps until all have. Raises `RankLost`."""
+    """Return that many bytes, initially zero, shared by all ranks. They open rank 0's memory by its
+    descriptor, which rank 0 keeps until all have opened it. Raises `RankLost`."""
     name = meeting.numbered("memory")
     made = os.memfd_create("golow-ranks") if meeting.rank == 0 else -1
     try:
@@ -39,7 +39,7 @@ def shared_memory(meeting: Meeting, size: int) -> np.ndarray:
 
 
 class Barrier:
-    """Where all ranks wait for one another."""
+    """Barrier at which all ranks wait for one another."""
 
     def __init__(self, meeting: Meeting) -> None:
         self._meeting, self._turn = meeting, 0
@@ -47,8 +47,8 @@ class Barrier:
         self._arrived: Any = memory.view(np.int64)[:: LINE // 8]
 
     def __call__(self) -> None:
-        """Wait until all ranks are here. What each wrote before is there: x86-64 keeps the order of
-        its stores. Raises `RankLost` if one does not come."""
+        """Wait for all ranks. Earlier writes of each are then visible, because x86-64 keeps the
+        order of stores. Raises `RankLost` if one does not arrive."""
         self._turn += 1
         self._arrived[self._meeting.rank] = self._turn
         for rank in range(self._meeting.ranks):

@@ -25,7 +25,7 @@ inline bool allocator_is_tuned() {
   return false;
 }
 
-/// Keep up to 1 GiB of freed memory in the process; whether that is in force now.
+/// Keep up to 1 GiB of freed memory in the process; whether that is in effect now.
 inline bool keep_memory() {
 #ifdef __GLIBC__
   return !allocator_is_tuned() && mallopt(M_TRIM_THRESHOLD, kKept) == 1 &&

@@ -37,7 +37,7 @@ class Choices {
         found->second();
   }
 
-  /// The value in force of each choice that this program can read, of those asked for.
+  /// The value in effect of each choice that this program can read, of those asked for.
   json::Object in_force(const std::vector<std::string>& names) const {
     json::Object found;
     for (const std::string& name : names)

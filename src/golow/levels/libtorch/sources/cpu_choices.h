@@ -164,7 +164,7 @@ inline const Setters& cpu_setters() {
   return setters;
 }
 
-/// The values in force, by the names of the choices.
+/// The values in effect, by the names of the choices.
 inline const Readers& cpu_readers() {
   static const Readers readers{
       {"allocator", allocator},

@@ -1,5 +1,5 @@
 // The choices that exist on a GPU alone: a table of how each alternative is set, and one of how each
-// value in force is read. The names and words are those of golow/levels/choices/.
+// value in effect is read. The names and words are those of golow/levels/choices/.
 //
 // They are set after the workload is loaded: there is a context then, and the workload's precision
 // has set its own flags.
@@ -91,7 +91,7 @@ inline std::string from_environment(const char* name, const char* otherwise) {
   return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-/// The value in force, by choice.
+/// The value in effect, by choice.
 inline const Readers& gpu_readers() {
   static const auto context = []() -> at::Context& { return at::globalContext(); };
   static const auto on = [](bool flag) { return std::string(flag ? "on" : "off"); };

@@ -37,7 +37,7 @@ class Frozen(Execution):
         }
         weights = self.weights
 
-        # A function of its own for these weights: JAX remembers what it traced by the function.
+        # A separate function for these weights: JAX remembers what it traced by the function.
         def infer(leaves: Any, batch: Any) -> Any:
             return self.module.forward(weights, batch)
 

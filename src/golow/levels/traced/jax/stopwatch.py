@@ -1,7 +1,7 @@
 """Events around the iterations that JAX enqueues on a GPU.
 
 JAX does not tell the stream on which it computes, but it makes any other stream wait for an array,
-on the device, while the host goes on: this is how arrays are handed to other libraries. Here the
+on the device, while the host continues: this is how arrays are handed to other libraries. Here the
 other stream has nothing but events. An event recorded after such a wait happens when the array is
 there; an array is there when the whole program has ended that made it.
 
@@ -22,7 +22,7 @@ from golow.levels.traced.jax.execution import Execution
 
 
 class Stopwatch:
-    """Pairs of events around iterations of an execution, each behind all that was enqueued."""
+    """Pairs of events around iterations of an execution, each after all that was enqueued."""
 
     def __init__(self, execution: Execution, iterations: int) -> None:
         self._execution = execution

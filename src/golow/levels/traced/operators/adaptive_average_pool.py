@@ -36,7 +36,7 @@ def build(writer: Writer, given: AdaptiveAveragePool) -> None:
 
 
 def _shares(size: int, parts: int) -> list[list[float]]:
-    """Weights with which each of ``size`` pixels contributes to each of so many windows."""
+    """Weights with which each of ``size`` pixels contributes to each of this many windows."""
     rows = []
     for part in range(parts):
         start, end = part * size // parts, -(-(part + 1) * size // parts)

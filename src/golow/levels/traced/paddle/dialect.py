@@ -66,7 +66,7 @@ class Paddle(StrictDialect):
         return ""
 
     def drawn(self, shape: str, key: str, probability: float) -> str:
-        """Numbers from zero to one, of which so many are smaller."""
+        """Numbers from zero to one, of which this many are smaller."""
         return f"paddle.uniform({shape}, min=0.0, max=1.0) < {probability!r}"
 
     def reshaped(self, x: str, shape: Sequence[int]) -> str:

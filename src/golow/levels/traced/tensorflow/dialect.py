@@ -61,7 +61,7 @@ class TensorFlow(StrictDialect):
         return f"tf.range({count}, dtype={DTYPES[dtype]})"
 
     def drawn(self, shape: str, key: str, probability: float) -> str:
-        """Numbers from zero to one, of which so many are smaller."""
+        """Numbers from zero to one, of which this many are smaller."""
         return f"tf.random.stateless_uniform({shape}, {key}) < {probability!r}"
 
     def reshaped(self, x: str, shape: Sequence[int]) -> str:

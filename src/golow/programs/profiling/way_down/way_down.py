@@ -58,7 +58,7 @@ class WaySettings:
 def way_down(request: Request, settings: WaySettings, observer: Observer) -> Profile:
     """Count the way down of one layer at every level.
 
-    Raises `GolowError` for errors that the caller can fix. An error in a level is that level's
+    Raises `GolowError` for errors that the caller can fix. An error in a level is recorded as its
     result. After Ctrl-C nothing is returned.
     """
     _require_sense(request)
@@ -82,7 +82,7 @@ def way_down(request: Request, settings: WaySettings, observer: Observer) -> Pro
     with scratch_folder() as folder, Starter(LIMITS) as starter:
         bundle, layer = write_bundle(prepare(alone), folder / "bundle")
         write_graph(layer, bundle)
-        # A cache of its own: what is built here is for fewer instructions than the processor has.
+        # A separate cache: what is built here is for fewer instructions than the processor has.
         cache = open_cache(open_cache(settings.cache) / "way-down")
         counter = _Counter(valgrind, build_switch(folder), bundle, cache, folder, starter)
         ways = []

@@ -1,9 +1,9 @@
 """Compare a level's numbers with eager's over several seeds: equal as far as the seeds can tell?
 
-The means of each number are compared. The 95% interval of their difference is held against a
+The means of each number are compared. The 95% interval of their difference is compared with a
 tolerance: two runs that differ only in their seed stay within it in 98 of 100 cases. ``same`` means
-that the whole interval is within the tolerance, ``differs`` that all of it is outside. The
-spread over seeds is estimated from both levels together.
+that the whole interval is within the tolerance, ``differs`` that all of it is outside. The spread
+over seeds is estimated from both levels together.
 """
 
 from __future__ import annotations

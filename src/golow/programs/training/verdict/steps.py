@@ -19,7 +19,7 @@ correct curves part vary by a few times."""
 
 NEAR = 0.01
 """Two curves are near each other up to this share of the standard deviation of eager's loss over
-the steps. Beyond it, two correct trainings are independent, and only the spread over seeds can
+the steps. Beyond it, two correct training runs are independent, and only the spread over seeds can
 judge them. It is not a share of the loss itself, which hardly changes if nothing is learnt."""
 
 
@@ -71,7 +71,7 @@ def _evaluated_otherwise(pair: Pair, twin: TrainingRun, apart: Numbers) -> str:
     """Explain a deviating test loss, as long as the twin's weights are near eager's; empty if none.
 
     apart: the twin's distance up to each step. Once its curve has left eager's, the two are
-    separate trainings, and their test losses may agree by luck.
+    separate training runs, and their test losses may agree by luck.
     """
     rounding, steps = 0.0, 0
     for level, eager, moved in zip(pair.level.epochs, pair.eager.epochs, twin.epochs, strict=False):

@@ -1,4 +1,4 @@
-"""The activations of `cudnn`: their C is compiled for the CPU and held against PyTorch."""
+"""The activations of `cudnn`: their C is compiled for the CPU and compared with PyTorch."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Gpu(Stream):
 
     def _reserve_shared(self, function: Any) -> None:
         """Let a kernel have more than 48 KiB of shared memory, and all that a multiprocessor has
-        beside what its code declares, so that two such kernels run side by side whatever each of
+        besides what its code declares, so that two such kernels run side by side whatever each of
         them needs."""
         attribute = driver.CUfunction_attribute
         most = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

@@ -4,7 +4,7 @@ It binds the part of ``nccl.h`` that golow uses, under the library's own names. 
 module loads nothing; the first object loads the library and checks its version.
 
 A communicator must outlive every CUDA graph that its operations were captured into: destroyed
-before, ncclCommDestroy waits for ever for the graph's references.
+before, ncclCommDestroy waits forever for the graph's references.
 https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/cudagraph.html
 """
 
@@ -185,6 +185,6 @@ def _within(seconds: float, call: Callable[[], None], what: str) -> None:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise RankLost(f"{what} took more than {seconds:g} s: a rank did not come")
+        raise RankLost(f"{what} took more than {seconds:g} s: a rank did not arrive")
     if raised:
         raise raised[0]

@@ -26,8 +26,8 @@ def joins(calls: Sequence[Call], steps: Sequence[Step]) -> list[list[int]]:
     These are those whose results it reads or whose operands it writes, and the side steps that
     started a window ago. The window matters because the arena protects the operands of a side step
     from being overwritten only that long. A step over whole places waits for all side steps, and
-    for the means of its own places. A mean over ranks has a stream of its own, which waits in place
-    of the main stream.
+    for the means of its own places. A mean over ranks has its own stream, which waits in place of
+    the main stream.
     """
     found: list[list[int]] = []
     open_: list[int] = []

@@ -3,7 +3,7 @@ its gradient and half-precision copy. All have the same offset in flat places, s
 updates many parameters: all vectors, and the weights in parts, in the order in which the backward
 pass makes their gradients. A part's gradients need no memory before the first of them and after its
 update. Parameters whose updates have other settings are in separate groups, and so are weights
-whose gradients the ranks of a training exchange in other buckets."""
+whose gradients the ranks of a training run exchange in other buckets."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class TrainingState:
 
 
 def is_shared(place: Place) -> bool:
-    """True if all plans of a training have the same offsets there."""
+    """True if all plans of a training run have the same offsets there."""
     return place.partition(".")[0] in ("master", "copy", "counter", *KEPT)
 
 
@@ -222,7 +222,7 @@ def _settings(graph: Graph) -> dict[str, tuple[Argument, ...]]:
 
 def _buckets(graph: Graph) -> dict[str, int]:
     """The number of the bucket in which the ranks exchange a gradient, by target; empty for a
-    training of one rank."""
+    training run of one rank."""
     targets = {item.name: item.target for item in graph.outputs if item.kind == "gradient"}
     nodes = [node for node in graph.nodes if node.op == AllReduce.op()]
     return {

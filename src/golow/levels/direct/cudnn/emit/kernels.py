@@ -32,7 +32,7 @@ Compile: TypeAlias = "Callable[[str, list[str]], Compiled]"
 
 
 class Kernels:
-    """Numbers kernels as they are asked for."""
+    """Numbers kernels as they are requested."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}

@@ -76,7 +76,7 @@ def require_emitted(title: str, built: Built) -> None:
             raise GolowError(
                 f"{title} cannot be written as C++: {step.operation} of "
                 f"{step.modules[0] or 'the model'} by cuDNN's recurrent networks, which the "
-                "program has not",
+                "program does not have",
                 "--level libtorch writes it as calls of PyTorch's library.",
             )
 

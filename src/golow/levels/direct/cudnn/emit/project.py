@@ -136,7 +136,7 @@ def library_words(parts: Parts, machine: Machine, support: Sequence[str]) -> dic
         "@device@": f"a GPU ({machine.gpu})",
         "@calls@": "",
         "@LIBRARY@": "GPU",
-        "@library@": "the GPU, its driver or a library fails, or is another one than the program "
+        "@library@": "the GPU, its driver or a library fails, or is not the one that the program "
         "was written for",
         "@support_files@": " ".join(f"support/{name}" for name in support if name.endswith(".cpp")),
         "@facts@": f"    {listed(target)},",

@@ -49,7 +49,7 @@ class StateMemory:
 
 
 class TrainingSource(PlanSource):
-    """inputs: how many the network has; targets are counted behind them."""
+    """inputs: how many the network has; targets are counted after them."""
 
     def __init__(self, written: Written, inputs: int, memory: StateMemory, parts: Parts) -> None:
         built = written.built

@@ -136,7 +136,7 @@ class MatrixEngine:
 
 class Engines:
     """Chooses and caches the engines of one GPU. cache: folder for the choices. times: whether it
-    times them. files: where the choices are that were asked for."""
+    times them. files: where the choices are that were requested."""
 
     def __init__(self, gpu: Gpu, cache: Path, autotune: bool) -> None:
         self.gpu, self._cache, self.times = gpu, cache, autotune

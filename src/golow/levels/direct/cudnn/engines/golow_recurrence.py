@@ -47,7 +47,7 @@ def takes(problem: RecurrentNetwork, multiprocessors: int) -> Shares | None:
 
 
 def number_of(problem: RecurrentNetwork, layer: int) -> int:
-    """The number of the first state of a layer: those of all its steps are the ones behind it."""
+    """The number of the first state of a layer: those of all its steps are the ones after it."""
     return FIRST_NUMBER + layer * problem.steps
 
 
@@ -84,12 +84,12 @@ def gradient_products(problem: RecurrentNetwork, layer: int) -> GradientProducts
     )  # fmt: skip
     hidden_weight = replace(
         input_weight, n=problem.hidden, b=Strides(row=sides * problem.hidden),
-        # The states of a side begin behind the other side's, a step before y's first or after it.
+        # The states of a side begin after the other side's, a step before y's first or after it.
         alignment=_alignment(wide * item, problem.hidden * item),
     )  # fmt: skip
     return GradientProducts(x, input_weight, hidden_weight)
 
 
 def _alignment(*offsets: int) -> int:
-    """Alignment of addresses that many bytes behind aligned ones."""
+    """Alignment of addresses that many bytes after aligned ones."""
     return math.gcd(TENSOR_ALIGNMENT, *offsets)

@@ -84,7 +84,7 @@ class UnchosenEngines:
         self.gpu, self.times = gpu, times
 
     def time_of(self, operation: Convolution | Problem | FirstConvolution) -> float:
-        """Return the nanoseconds that the operation needs at the least, with its launch."""
+        """Return the nanoseconds that the operation needs at least, with its launch."""
         done = operation.convolution if isinstance(operation, FirstConvolution) else operation
         moving = sum(operation.operand_bytes) / self.gpu.bandwidth
         rate = {"half": self.gpu.half, "tf32": self.gpu.tf32, "ieee": self.gpu.float32}

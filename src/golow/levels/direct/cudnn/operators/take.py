@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_suffix(".cu")
 COLUMNS = 128  # most threads of a block that adds
 CHUNK = 64  # places whose gradients one thread adds, one after the other
-# Up to so many places, each is compared with each row by the thread that writes it, if these are
+# Up to this many places, each is compared with each row by the thread that writes it, if these are
 # not too many comparisons: by their number, a few microseconds of a large GPU.
 FEW, MOST_COMPARED, COLLECTING = 256, 1 << 26, 256
 VECTOR_BYTES = 16
@@ -179,7 +179,7 @@ class Rows(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Threads of a block: one a column, a multiple of a warp."""
+        """Threads of a block: one per column, a multiple of a warp."""
         return min(COLUMNS, -(-self.inner // 32) * 32)
 
     @property

@@ -41,7 +41,7 @@ class Lines(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """So many factors, each of so many rows that follow one another, again and again."""
+    """So many factors, each of this many rows that follow one another, again and again."""
 
     rows: int = 1
     factors: int = 1

@@ -50,7 +50,7 @@ class Problem:
     residual: whether there is a C; D may be the same memory as C if their strides are equal. bias:
     a vector [n], the same for every row and batch. bias_gradient: also write a vector [m], the sums
     of op(A)'s rows; for dW = dY^T X it is the gradient of the bias. alignment: every address is a
-    multiple of so many bytes. frozen: B is the same in every iteration; cold: and not in the
+    multiple of this many bytes. frozen: B is the same in every iteration; cold: and not in the
     GPU's cache. Order of the operands: A, B[, bias or its gradient][, C], D.
 
     Raises ValueError for a contradictory problem. A valid problem that the library does not support

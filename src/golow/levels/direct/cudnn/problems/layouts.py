@@ -113,7 +113,7 @@ def pitch_in(layout: Layout, shape: Sequence[int]) -> int | None:
 
 
 def with_pitch(dtype: str, shape: Sequence[int], pitch: int) -> Layout:
-    """Rows of the last axis with so many elements from one to the next, in PyTorch's order."""
+    """Rows of the last axis with this many elements from one to the next, in PyTorch's order."""
     outer = [pitch * math.prod(shape[axis + 1 : -1]) for axis in range(len(shape) - 1)]
     return layout_of(dtype, shape, (*outer, 1))
 

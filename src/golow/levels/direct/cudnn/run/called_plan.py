@@ -216,7 +216,7 @@ class Choice:
 
 
 def require_pointed(graph: PointedGraph, number: int) -> None:
-    """Raise LookupError if the graph reads or writes one of so many pieces of memory where it was
+    """Raise LookupError if the graph reads or writes one of this many pieces of memory where it was
     recorded, not where the caller has it."""
     missing = set(range(number)) - graph.pointed
     if missing:

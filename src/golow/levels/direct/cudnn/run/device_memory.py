@@ -31,7 +31,7 @@ class DeviceMemory:
 
     arena: the memory of an iteration, at least as large as the plan's; plans that never run at the
     same time may share it. weights: another memory of the same plan, whose constants this one
-    reads, too. state: what plans of a training share. Counters of arrivals are never shared.
+    reads, too. state: what plans of a training run share. Counters of arrivals are never shared.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # In longer iterations, launches are a small part.
 LONGEST_NS = 3_000_000
 # An engine is tried if it took at most this many times as long alone as the fastest, plus what its
-# neighbours may save. So many of each operation are tried.
+# neighbours may save. This many of each operation are tried.
 NEAR, NEAR_NS, TRIED = 1.25, 1500.0, 5
 # An engine takes another one's place if the iteration then takes less than this share of its time.
 GAIN = 0.998

@@ -208,7 +208,7 @@ class Execution:
             self.gpu.launch(call.kernel, addresses)
 
     def _average_beside(self, call: AverageCall, waited: Sequence[Any]) -> Any:
-        """Enqueue it on the ranks' own stream, behind these events and all work now on the main
+        """Enqueue it on the ranks' own stream, after these events and all work now on the main
         stream; return an event after it."""
         stream = self.ranks.stream
         self.gpu.fork(stream)

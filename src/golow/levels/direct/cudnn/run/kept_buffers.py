@@ -32,11 +32,11 @@ class KeptBuffers:
         return SharedState({KEPT: Region(0)} if moved else {}, moved)
 
     def clear(self, gpu: Gpu) -> None:
-        """Set all of it to zero, behind what was enqueued."""
+        """Set all of it to zero, after what was enqueued."""
         for region in self._regions.values():
             gpu.fill(region.address, region.size)
         gpu.synchronize()
 
     def close(self) -> None:
-        """Give the memory back. No plan may run any more."""
+        """Release the memory. No plan may run any more."""
         self._regions.clear()

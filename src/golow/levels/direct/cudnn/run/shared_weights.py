@@ -50,7 +50,7 @@ class SharedWeights:
         memory.move_constants(moved)
 
     def close(self) -> None:
-        """Give the memory back. No plan may read it any more."""
+        """Release the memory. No plan may read it any more."""
         self.bytes = 0
         self._regions.clear()
         self._known.clear()

@@ -132,7 +132,7 @@ class TrainingPlans:
                 self.state.write_cell(cell, np.array((self._seed, 0, probability), CONTROL))
 
     def set_rate(self, group: str, rate: float) -> None:
-        """Enqueue the learning rate of a group of parameters, behind the steps so far."""
+        """Enqueue the learning rate of a group of parameters, after the steps so far."""
         self.gpu.make_current()
         stream = self._stream()
         with self._turns.taken(stream):

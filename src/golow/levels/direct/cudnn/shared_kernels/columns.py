@@ -102,7 +102,7 @@ def _widened(
 
 
 def _tiles(columns: int, most: int, threads: int, dtypes: tuple[str, ...]) -> Tiling:
-    """Tiles of the same size, so that few threads are idle, of at most so many bytes of the
+    """Tiles of the same size, so that few threads are idle, of at most this many bytes of the
     narrowest type."""
     item = min(ITEM_BYTES[dtype] for dtype in dtypes)
     width = math.gcd(columns, 16 // item)

@@ -20,7 +20,7 @@ MOST_BLOCKS = 1024
 
 
 def weighing(view: View, shape: Sequence[int], first: int) -> Kernel:
-    """Pointers: a tensor, seen at the indices of ``shape`` -> the sums of its parts, one a block
+    """Pointers: a tensor, seen at the indices of ``shape`` -> the sums of its parts, one per block
     (float64). Together they are its share in `golow.worker.results.weighted_sum`. first: how many
     elements the outputs before it have."""
     steps = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -156,7 +156,7 @@ def _tiled(dtype: str, convolution: Convolution, width: int) -> list[Tiling]:
 
 
 def _tile_bytes(dtype: str, convolution: Convolution, tiling: Tiling) -> int:
-    """Shared memory of a block: its pixels, each with a gap of 16 bytes behind it, and its
+    """Shared memory of a block: its pixels, each with a gap of 16 bytes after it, and its
     filters."""
     reach = [
         (size - 1) * stride + (taps - 1) * dilation + 1

@@ -164,7 +164,7 @@ def _launched(
 
 
 class _Region(NamedTuple):
-    """Region of x that a block keeps, each pixel once: of so many pixels, and bytes with its
+    """Region of x that a block keeps, each pixel once: of this many pixels, and bytes with its
     weights."""
 
     pixels: int

@@ -74,7 +74,7 @@ def copies(parts: Sequence[Part]) -> Kernel:
 
 
 def _width(part: Part, axes: Axes, most: int) -> int:
-    """The longest vector that both tensors have, and that leaves enough threads: at most so many
+    """The longest vector that both tensors have, and that leaves enough threads: at most this many
     elements each."""
     width = vector(part.source.dtype, part.target.dtype)
     while width > 1:

@@ -67,7 +67,7 @@ class Layer(NamedTuple):
     @property
     def lead(self) -> int:
         """Elements of y's memory before y, which begins at a multiple of `ALIGNMENT`: with trains
-        there is room for a step before it, and for one behind it."""
+        there is room for a step before it, and for one after it."""
         each = ALIGNMENT // ITEM_BYTES[self.dtype]
         return ceiling(self.step_elements, each) * each if self.trains else 0
 
@@ -111,14 +111,13 @@ def slices(layer: Layer, multiprocessors: int) -> Slices | None:
 def recurrent(layer: Layer, found: Slices, number: int) -> Kernel:
     """Pointers: the input's part of the gates, float32 [lines, sides, gates, units], the hidden
     weight [sides, gates, units, units], both biases, float32 [sides, gates, units] or 0, the first
-    state and cell [sides, rows, units] -> y's memory, of which y is [lines, sides, units] behind
-    its lead; with trains the gates, float32, which may be the memory of the input's part, and of
-    cells with gates float32 of y's shape; the last state and cell or 0; and `Layer.words` words of
-    8 bytes at a multiple of 16, in which nothing has one of the numbers from ``number`` to that
-    plus the steps. All others are of the layer's dtype. lines: time steps of rows or rows of time
-    steps.
+    state and cell [sides, rows, units] -> y's memory, of which y is [lines, sides, units] after its
+    lead; with trains the gates, float32, which may be the memory of the input's part, and of cells
+    with gates float32 of y's shape; the last state and cell or 0; and `Layer.words` words of 8
+    bytes at a multiple of 16, in which nothing has one of the numbers from ``number`` to that plus
+    the steps. All others are of the layer's dtype. lines: time steps of rows or rows of time steps.
 
-    With trains the first states are written before y's first step or, backwards, behind its last.
+    With trains the first states are written before y's first step or, backwards, after its last.
     Without it no kernel that may still run when this one begins writes the weight."""
     units, tiles, warps, chunks = found
     group, items = min(chunks, MOST_WAITED[warps]), _items(layer, found)

@@ -18,7 +18,7 @@ from golow.levels.direct.cudnn.shared_kernels.columns import (
 from golow.levels.direct.cudnn.shared_kernels.geometry import LARGEST_INT, channel_vector
 
 FILE = FOLDER / "reduction.cu"
-# Vectors of a row that a warp adds in two rounds of loads; so many rows fill the GPU with warps.
+# Vectors of a row that a warp adds in two rounds of loads; this many rows fill the GPU with warps.
 SHORT, MANY = 2 * AT_ONCE * 32, 8 * ENOUGH_BLOCKS
 
 

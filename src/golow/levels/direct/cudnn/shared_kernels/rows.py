@@ -20,7 +20,8 @@ GROUPED_THREADS = 128
 # Limits of blocks that also add columns: floats of a row that a thread holds at most, four times in
 # registers; the registers beside them; those of a multiprocessor for each thread of a block.
 MOST_SUMMED, OTHER_REGISTERS, REGISTERS = 32, 40, 512
-# Such blocks fill so many multiprocessors, and each group of threads takes so many rows at least.
+# Such blocks fill this many multiprocessors, and each group of threads takes this many rows at
+# least.
 MULTIPROCESSORS, LEAST_ROWS = 132, 4
 
 
@@ -32,7 +33,7 @@ class Group(NamedTuple):
     items: int
 
     def blocks(self, rows: int) -> int:
-        """Blocks of `GROUPED_THREADS` for so many rows."""
+        """Blocks of `GROUPED_THREADS` for this many rows."""
         return -(-rows * self.lanes // GROUPED_THREADS)
 
     def __str__(self) -> str:
@@ -93,7 +94,7 @@ def blocks_of_sums(rows: int, columns: int, *dtypes: str) -> int:
 def summed_rows(
     file: Path, name: str, dtypes: tuple[str, ...], rows: int, columns: int, blocks: int
 ) -> Kernel:
-    """A kernel of that name for rows of these types, held in registers, in so many blocks
+    """A kernel of that name for rows of these types, held in registers, in this many blocks
     (``NAME_summed``)."""
     require_positive(rows=rows, columns=columns)
     types, group = ", ".join(C_TYPES[dtype] for dtype in dtypes), group_for(columns, *dtypes)

@@ -75,7 +75,7 @@ POSITION, LOSS_SCALE = Cell("position"), Cell("loss_scale")
 
 class KernelCall(NamedTuple):
     """Launch a kernel on these tensors. names: of a generated kernel, what some of its C names are
-    in the graph. They are no part of its source, so that layers share its code."""
+    in the graph. They are not part of its source, so that layers share its code."""
 
     kernel: Kernel
     arguments: tuple[Tensor | None, ...]

@@ -45,8 +45,8 @@ def _is_read_by(build: Builder, kinds: tuple[type[Operator], ...], returned: boo
 
 
 def rows_with_pitch(build: Builder, dtype: str, pitch: int) -> Tensor:
-    """Memory for the current node's value in PyTorch's order, with so many elements from one row to
-    the next."""
+    """Memory for the current node's value in PyTorch's order, with this many elements from one row
+    to the next."""
     value = build.current.output()
     if pitch == value.shape[-1]:
         return build.values.result(0, Layout(dtype))

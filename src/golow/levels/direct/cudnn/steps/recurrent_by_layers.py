@@ -95,7 +95,7 @@ def weighed(
 
 
 def zeros(build: Builder, words: int) -> Tensor:
-    """Memory of so many words of 8 bytes, in which nothing has a number."""
+    """Memory of this many words of 8 bytes, in which nothing has a number."""
     made = build.memory.scratch(2 * words, "int32")
     zero = elements("0", [], View("int32", (1,)), (2 * words,), "int64")
     build.steps.kernel(zero, [], [made], "zero")

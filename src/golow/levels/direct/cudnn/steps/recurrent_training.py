@@ -196,6 +196,6 @@ def _sums(build: Builder, rows: Tensor) -> Tensor:
 
 
 def _part(memory: Tensor, start: int, shape: Sequence[int]) -> Tensor:
-    """Part of the tensor that begins that many elements behind the first."""
+    """Part of the tensor that begins that many elements after the first."""
     offset = memory.offset + start * ITEM_BYTES[memory.dtype]
     return memory._replace(shape=tuple(shape), offset=offset)

@@ -10,7 +10,7 @@ from golow.levels.direct.kernel_views import View
 
 
 def made_outputs(built: Built) -> list[Tensor]:
-    """Results of a plan, in order; the inputs that the module changes are behind its outputs."""
+    """Results of a plan, in order; the inputs that the module changes are after its outputs."""
     made = ((int(t), tensor) for (kind, t), tensor in built.outputs.items() if kind == "output")
     return [tensor for _, tensor in sorted(made)]
 

@@ -273,7 +273,7 @@ class Header:
 
 
 def _preprocessed(folder: Path) -> str:
-    """The header without its directives; the macros stand behind it as an enumeration."""
+    """The header without its directives; the macros stand after it as an enumeration."""
     command = compiler_command()
     if command is None:
         raise OSError("there is no compiler")

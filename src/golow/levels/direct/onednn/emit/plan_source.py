@@ -61,7 +61,7 @@ def require_emitted(title: str, built: Built) -> None:
     """Raise `GolowError` for a plan with a step that has no form in C++."""
     for refusal in not_emitted(built):
         raise GolowError(
-            f"{title} cannot be written as C++: {refusal.reason}, which the program has not",
+            f"{title} cannot be written as C++: {refusal.reason}, which the program does not have",
             "--level libtorch writes it as calls of PyTorch's library.",
         )
 

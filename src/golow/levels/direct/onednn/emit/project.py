@@ -96,7 +96,7 @@ def library_words(threads: int, kernels: Sequence[str], support: Sequence[str]) 
         "@anew@": "",
         "@calls@": f" Every call computes with {threads} OpenMP threads.",
         "@LIBRARY@": "ONEDNN",
-        "@library@": "oneDNN, or the CPU, is another one than the program was written for",
+        "@library@": "oneDNN, or the CPU, is not the one that the program was written for",
         "@facts@": f"    {threads},",
         "@threads@": str(threads),
         "@support_files@": " ".join(compiled),

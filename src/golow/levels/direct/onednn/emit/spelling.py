@@ -51,7 +51,7 @@ ENUMERATIONS: dict[str, tuple[Mapping[int, str], ...]] = {
 
 
 def data_type(name: str) -> str:
-    """The library's name of a type of golow's."""
+    """The library's name of a golow type."""
     return _TYPES[DATA_TYPES[name]]
 
 

@@ -16,7 +16,7 @@ from golow.levels.direct.onednn.steps.built_plan import Built, Tensor
 
 
 class TrainingSource(PlanSource):
-    """inputs: how many the network has; targets are counted behind them. numbers: of what training
+    """inputs: how many the network has; targets are counted after them. numbers: of what training
     changes. parts: of the whole project, and are added to."""
 
     def __init__(
@@ -46,7 +46,7 @@ class TrainingSource(PlanSource):
         return f"plan.held({self._piece(tensor.buffer)}, {layouts});"
 
     def _contents(self, wanted: Collection[int]) -> Mapping[int, Sequence[np.ndarray]]:
-        return {}  # nothing is computed when a training is loaded
+        return {}  # nothing is computed when a training run is loaded
 
 
 def _given(built: Built, inputs: int) -> list[Tensor | None]:

@@ -59,7 +59,7 @@ static void body(void* const* pointers, const long* n, long begin, long end) {{
 
 
 def combined(channels: int, groups: int, block: int, given: int) -> Kernel:
-    """Pointers: means and variances of the groups' channels, so many values of each channel ->
+    """Pointers: means and variances of the groups' channels, this many values of each channel ->
     mean, variance and those values for each channel of every group; then mean and variance of each
     channel."""
     numbers = parts(channels, channels * groups)

@@ -1,5 +1,5 @@
 """Layer norm by oneDNN's primitives. They keep the variance; the graph has 1 / sqrt(variance +
-epsilon), one number a row."""
+epsilon), one number per row."""
 
 from __future__ import annotations
 

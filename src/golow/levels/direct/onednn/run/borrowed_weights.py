@@ -23,7 +23,7 @@ class Lent(NamedTuple):
 
 
 class Borrowed(Region):
-    """Memory of the caller's, of so many bytes."""
+    """Memory of the caller's, of this many bytes."""
 
     def __init__(self, lent: Lent, size: int) -> None:
         address, self._owner = lent

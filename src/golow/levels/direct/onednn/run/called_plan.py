@@ -244,7 +244,7 @@ _current = threading.local()
 
 
 def set_threads(number: int) -> None:
-    """Let plans use so many threads when this thread builds or calls them next. Each thread has a
+    """Let plans use this many threads when this thread builds or calls them next. Each thread has a
     separate number in OpenMP."""
     if getattr(_current, "threads", 0) != number:
         ctypes.CDLL(POOL).omp_set_num_threads(number)

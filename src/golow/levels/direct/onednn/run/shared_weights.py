@@ -75,7 +75,7 @@ class SharedWeights:
         return {index: self._known[identity] for index, identity in identities.items()}
 
     def close(self) -> None:
-        """Give the memory back. No plan may read it any more."""
+        """Release the memory. No plan may read it any more."""
         self.bytes = 0
         self._known.clear()
 

@@ -108,8 +108,8 @@ Mean = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 
 class Switches:
-    """Switches that may change between iterations without building a new plan. mean: over the
-    ranks of the training."""
+    """Switches that may change between iterations without building a new plan. mean: over the ranks
+    of the training run."""
 
     dropout = True
 
