@@ -10,8 +10,8 @@ FACTOR = 4  # between the numbers of tokens that plans take at once
 
 
 class Generation(NamedTuple):
-    """longest: tokens of a text at most, with those that it begins with. batch: texts side by side,
-    which all have the same length. chunk: new tokens that one plan takes at once, at most."""
+    """longest: tokens of a text at most, with those that it begins with. batch: texts side by side.
+    chunk: new tokens that one plan takes at once, at most."""
 
     longest: int
     batch: int = 1
