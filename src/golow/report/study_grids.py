@@ -18,7 +18,7 @@ from golow.storage.spreadsheet import to_csv
 
 
 class Grid(NamedTuple):
-    """What a study shows of its cells. kind: what each of them is, in words."""
+    """Table and rows of a study's cells. kind: what each of them is, in words."""
 
     kind: str
     table: Table

@@ -44,7 +44,7 @@ class Places(NamedTuple):
     texts: tuple[int, ...] = ()
 
     def axes(self, change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Places:
-        """The same integers in other axes. change: what becomes of a number for each axis."""
+        """Return the integers in other axes. change: of what is given for each axis."""
         return self._replace(steps=change(self.steps), texts=change(self.texts))
 
 
@@ -95,7 +95,7 @@ def seen_by(graph: Graph, name: str) -> Seen | None:
 
 
 def _texts(graph: Graph, position: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """Of which texts the positions of a mask [B, H, L, S] are."""
+    """Return the steps from text to text of the positions of a mask [B, H, L, S]."""
     value = graph.values().get(position)
     several = value is not None and math.prod(value.shape) > 1 and len(shape) == 4
     return (int(several), *(0,) * (len(shape) - 1))

@@ -16,7 +16,7 @@ NEAR = 1e-3  # of the largest logit: another position is farther off
 
 
 class Form(NamedTuple):
-    """What a step takes. batch: how many texts. own: whether each has a position of its own."""
+    """Inputs of a step. batch: how many texts. own: whether each has a position of its own."""
 
     batch: int
     own: bool
