@@ -53,3 +53,21 @@ def test_a_step_gives_the_logits_of_a_whole_pass(name: str) -> None:
                 part = tokens[:, place : place + 1]
                 found = [static(part, torch.tensor(place)), growing.step(part, place)]
     assert {f"keys_{layer}" for layer in range(2)} <= {name for name, _ in static.named_buffers()}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_texts_go_on_at_positions_of_their_own(name: str) -> None:
+    torch.manual_seed(0)
+    config = getattr(transformers, name)(**CONFIGURATIONS[name])
+    model = transformers.AutoModelForCausalLM.from_config(config).eval().double()
+    tokens, lengths = torch.randint(VOCABULARY, (BATCH, LENGTH)), (PROMPT, PROMPT - 4)
+    with torch.no_grad():
+        whole = model(tokens).logits
+        step = HuggingFaceStep(model, BATCH, LENGTH).double()
+        step(tokens[:, :PROMPT], torch.zeros(BATCH, 1, dtype=torch.int64))
+        for more in range(4):
+            ends = [length + more for length in lengths]
+            last = torch.stack([tokens[row, end] for row, end in enumerate(ends)])
+            logits = step(last[:, None], torch.tensor(ends)[:, None])
+            expected = torch.stack([whole[row, end] for row, end in enumerate(ends)])
+            torch.testing.assert_close(logits, expected, atol=1e-6, rtol=1e-6)

@@ -139,7 +139,7 @@ def generate(
 
     request = TextRequest(
         model,
-        batch=(batch,) if isinstance(batch, int) else tuple(batch),
+        batch=tuple(batch) if isinstance(batch, Sequence) else (batch,),
         prompt=prompt,
         tokens=tokens,
         text=text,

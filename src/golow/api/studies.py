@@ -7,6 +7,7 @@ from pathlib import Path
 
 from golow.api.line import count, line
 from golow.api.progress import shown_progress
+from golow.programs.generation.generation_record import Generation
 from golow.programs.load.load_record import LoadTest
 from golow.programs.study.attempt import PROGRAM
 from golow.programs.study.cells import key
@@ -36,14 +37,14 @@ class StudyResult(StudyState):
 
     def _repr_html_(self) -> str:
         """HTML for a notebook."""
-        from golow.report.load.grid import grid_table
         from golow.report.notebook import as_html
         from golow.report.study.rows import Measured, rows_of
         from golow.report.study.table import render
+        from golow.report.study_grids import grid_of
 
-        if self.study.load is not None:
-            found = list(self.load_tests())
-            return as_html(lambda console: console.print(grid_table(found)))
+        if not self.study.is_compared:
+            grid = grid_of(self.study, self.others())
+            return as_html(lambda console: console.print(grid.table))
         cells = [
             Measured(record, self.comparison(record) if record.is_measured else None)
             for record in self.records.values()
@@ -64,18 +65,35 @@ class StudyResult(StudyState):
     def load_tests(self) -> Iterator[tuple[Cell, LoadTest]]:
         """Yield the load tests of all cells that are done, with their cells, in the order of the
         study; nothing if its cells are comparisons."""
-        for cell in self.asked:
-            record = self.records.get(key(cell))
-            if cell.load is not None and record is not None and record.is_measured:
-                yield cell, StudyFolder(self.folder).load_test(record)
+        folder = StudyFolder(self.folder)
+        for cell, record in self._measured():
+            if cell.load is not None:
+                yield cell, folder.load_test(record)
+
+    def generations(self) -> Iterator[tuple[Cell, Generation]]:
+        """Yield the text generations of all cells that are done, as `load_tests` does."""
+        folder = StudyFolder(self.folder)
+        for cell, record in self._measured():
+            if cell.generation is not None:
+                yield cell, folder.generation(record)
+
+    def others(self) -> list[tuple[Cell, LoadTest]] | list[tuple[Cell, Generation]]:
+        """Return the load tests or generations of a study whose cells are no comparisons."""
+        if self.study.load is not None:
+            return list(self.load_tests())
+        return list(self.generations())
 
     def comparisons(self) -> Iterator[Comparison]:
         """Yield the comparisons of all cells that are done or unclear, in the order of the
         study."""
+        for _, record in self._measured():
+            yield self.comparison(record)
+
+    def _measured(self) -> Iterator[tuple[Cell, CellRecord]]:
         for cell in self.asked:
             record = self.records.get(key(cell))
             if record is not None and record.is_measured:
-                yield self.comparison(record)
+                yield cell, record
 
 
 def run_study(

@@ -1,4 +1,4 @@
-"""``golow study``: run, show, draw and export a grid of comparisons."""
+"""``golow study``: run, show, draw and export a grid of comparisons, load tests or texts."""
 
 from __future__ import annotations
 
@@ -189,8 +189,8 @@ def show(
         typer.Option("--throughput", help="Show images, tokens or samples per second instead."),
     ] = False,
 ) -> None:
-    """Show each level's time relative to eager, or its latencies under load, for every cell of the
-    grid."""
+    """Show each level's time relative to eager, its latencies under load, or its tokens per second,
+    for every cell of the grid."""
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
     from golow.report.study.table import render as render_grid
@@ -198,8 +198,8 @@ def show(
     from golow.report.study.throughput import render_throughput
 
     result, console = load_study(_folder(study, out), environment), wide_console()
-    if result.study.load is not None:
-        _show_load(result)
+    if not result.study.is_compared:
+        _show_others(result)
         return
     cells = [
         Measured(record, result.comparison(record) if record.is_measured else None)
@@ -234,14 +234,16 @@ def export(
     """
     from golow.api import load_study
     from golow.programs.study.state import stored_study
-    from golow.report.load.grid import export_grid
     from golow.report.study.export import export as write
+    from golow.report.study_grids import export_grid, grid_of
 
     folder = _folder(study, out)
     file = to or Path(f"{folder.name}.{format.value}")
     require_place(file)
-    if stored_study(folder).load is not None:
-        export_grid(list(load_study(folder).load_tests()), format.value, file)
+    study_asked = stored_study(folder)
+    if not study_asked.is_compared:
+        grid = grid_of(study_asked, load_study(folder).others())
+        export_grid(grid, format.value, file)
     else:
         write(folder, format.value, file)
     print(file)
@@ -304,16 +306,17 @@ def _run(asked: Study, measuring: MeasuringFlags) -> None:
     raise typer.Exit(1 if result.waiting else 0)
 
 
-def _show_load(result: StudyResult) -> None:
-    """Show the latencies of a study under load, and the cells that failed."""
-    from golow.report.load.grid import grid_table
+def _show_others(result: StudyResult) -> None:
+    """Show the load tests or generations of a study, and the cells that failed."""
+    from golow.report.study.table import cell_text, reason_text
+    from golow.report.study_grids import grid_of
 
     print(plain(_where(result)))
-    if cells := list(result.load_tests()):
-        wide_console().print(grid_table(cells))
+    if cells := result.others():
+        wide_console().print(grid_of(result.study, cells).table)
     for record in result.records.values():
         if record.reason:
-            print(plain(f"{record.cell.model}, batch {record.cell.batch}: {record.reason}"))
+            print(plain(f"{cell_text(record.cell)}: {reason_text(record.reason)}"))
     if result.waiting:
         print(f"{len(result.waiting)} of {len(result.asked)} cells have no record yet")
 

@@ -14,7 +14,8 @@ from golow.models.key_value_cache import KeyValueCache
 
 class Gpt2Step(nn.Module):
     """Inputs: the new token ids int64 [batch, count] and how many tokens came before, int64
-    without axes. Output: the logits of the token that follows the last one, [batch, vocabulary].
+    without axes or, of each text, [batch, 1]. Output: the logits of the token that follows the last
+    one, [batch, vocabulary].
 
     The weights are the model's own; the caches are buffers. A text begins at position 0, with any
     number of tokens at once, and continues where the last call ended.

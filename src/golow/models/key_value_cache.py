@@ -26,13 +26,13 @@ class KeyValueCache(nn.Module):
         """Keep the keys and values of new tokens, and let each of them see what came before.
 
         query: [batch, heads, count, size], as the result; key and value: [batch, groups, count,
-        size], where heads is a multiple of groups. position: int64, without axes: how many tokens
-        were kept before, the same for every text.
+        size], where heads is a multiple of groups. position: int64, without axes, or [batch, 1]:
+        how many tokens were kept before, of all texts or of each.
         """
         rows = position + torch.arange(key.shape[2], device=key.device)
-        self.keys.index_copy_(2, rows, key)
-        self.values.index_copy_(2, rows, value)
-        seen = torch.arange(self.keys.shape[2], device=key.device) <= rows[:, None]
+        write_rows(self.keys, rows, key)
+        write_rows(self.values, rows, value)
+        seen = seen_rows(rows, self.keys.shape[2])
         attended: Tensor = functional.scaled_dot_product_attention(
             query,
             self.keys,
@@ -41,3 +41,19 @@ class KeyValueCache(nn.Module):
             enable_gqa=query.shape[1] != key.shape[1],
         )
         return attended
+
+
+def write_rows(cache: Tensor, rows: Tensor, new: Tensor) -> None:
+    """Write the rows of new tokens, [batch, groups, count, size]. rows: [count], or [batch, count]
+    if texts have positions of their own."""
+    if rows.dim() == 1:
+        cache.index_copy_(2, rows, new)
+    else:
+        cache.scatter_(2, rows[:, None, :, None].expand_as(new), new)
+
+
+def seen_rows(rows: Tensor, longest: int) -> Tensor:
+    """Let each token see the rows up to its own: bool [count, longest], or [batch, 1, count,
+    longest] if texts have positions of their own."""
+    places = rows if rows.dim() == 1 else rows[:, None]
+    return torch.arange(longest, device=rows.device) <= places[..., None]

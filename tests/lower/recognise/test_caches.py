@@ -26,8 +26,10 @@ from support.graphs.lowering import count
 from support.models.cached_steps import MASKS, WRITES, CachedStep, Layer, Mask, Sizes, Write
 
 
-def captured(step: nn.Module, tokens: int = 3, batch: int = 2) -> Graph:
-    sample = torch.zeros(batch, tokens, dtype=torch.int64), torch.tensor(4)
+def captured(step: nn.Module, tokens: int = 3, batch: int = 2, own: bool = False) -> Graph:
+    """own: each text has a position of its own."""
+    position = torch.full((batch, 1), 4) if own else torch.tensor(4)
+    sample = torch.zeros(batch, tokens, dtype=torch.int64), position
     return capture_step("step", step, sample).graph
 
 
@@ -48,6 +50,38 @@ def test_every_way_of_writing_is_found(write: Write, mask: Mask, tokens: int) ->
     assert not [node.op for node in graph.nodes if not node.op.startswith("golow.")]
 
 
+@pytest.mark.parametrize("mask", ["plain", "window"])
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_positions_of_texts_are_found(mask: Mask, tokens: int) -> None:
+    graph = after(captured(CachedStep(Sizes(), mask=mask), tokens, own=True), *INFERENCE)
+    assert count(graph, CacheUpdate) == 4
+    assert count(graph, CachedAttention) == 2
+
+
+class Swapped(Layer):
+    """Each text at the position of another one, or its mask."""
+
+    def __init__(self, rows: bool) -> None:
+        super().__init__(Sizes(), "copy", "plain", 0)
+        self.rows = rows
+
+    def forward(self, hidden: Tensor, position: Tensor) -> Tensor:
+        new = hidden.unflatten(2, (-1, 8)).transpose(1, 2)[:, :2]
+        rows = position + torch.arange(hidden.shape[1])
+        other = position[1:] + torch.arange(hidden.shape[1])
+        given = (other.expand_as(rows) if self.rows else rows)[:, None, :, None].expand_as(new)
+        self.keys.scatter_(2, given, new)
+        seen = torch.arange(24) <= (rows if self.rows else other)[:, None, :, None]
+        return functional.scaled_dot_product_attention(new, self.keys, self.keys, attn_mask=seen)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_positions_of_other_texts_stay_what_they_are(rows: bool) -> None:
+    sample = torch.randn(2, 3, 32), torch.tensor([[4], [5]])
+    graph = after(capture_step("step", Swapped(rows), sample).graph, keep_caches)
+    assert (count(graph, CacheUpdate), count(graph, CachedAttention)) == (not rows, rows)
+
+
 @pytest.mark.parametrize("late", [-1, 1])
 def test_a_mask_that_is_off_by_one_stays_a_mask(late: int) -> None:
     graph = after(captured(CachedStep(Sizes(), late=late)), *INFERENCE)
@@ -55,25 +89,26 @@ def test_a_mask_that_is_off_by_one_stays_a_mask(late: int) -> None:
     assert count(graph, CachedAttention) == 0
 
 
+@pytest.mark.parametrize("place", [torch.tensor(7), torch.tensor([[7], [2]])])
 @pytest.mark.parametrize("late", [0, 1])
-def test_the_graph_computes_what_the_module_does(late: int) -> None:
+def test_the_graph_computes_what_the_module_does(late: int, place: Tensor) -> None:
     torch.manual_seed(0)
     step = CachedStep(Sizes(), late=late).double()
     for buffer in step.buffers():
         buffer.normal_()
     tokens = torch.randint(31, (2, 3))
-    graph = after(captured(copy.deepcopy(step)), *INFERENCE)
+    graph = after(captured(copy.deepcopy(step), own=place.dim() > 0), *INFERENCE)
     state = step.state_dict()
     given = {
         item.value.name: tokens
         if (item.kind, item.target) == ("input", "0")
-        else torch.tensor(7)
+        else place
         if item.kind == "input"
         else state[item.target].clone()
         for item in graph.inputs
     }
     found = interpret(graph, given)
-    logits = step(tokens, torch.tensor(7))
+    logits = step(tokens, place)
     torch.testing.assert_close(found["output/0"], logits, rtol=1e-9, atol=1e-9)
     for name, buffer in step.named_buffers():
         torch.testing.assert_close(found[f"buffer/{name}"], buffer, rtol=1e-9, atol=1e-9)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.programs.study.cells import bisected, cells, key
-from golow.programs.study.study_record import Cell, StudyLimits, StudyLoad
+from golow.programs.study.study_record import Cell, CellGeneration, StudyLimits, StudyLoad
 from golow.records.workload import Mode
 from support.examples import examples
 from support.records import studies
@@ -130,6 +130,7 @@ def test_the_order_of_levels_is_no_part_of_the_key_and_all_else_is() -> None:
         {"pretrained": False},
         {"phase": "decode"},
         {"load": StudyLoad(rate=(50.0,))},
+        {"generation": CellGeneration(prompt=8, tokens=4)},
     ]
     assert {name for change in changes for name in change} == set(Cell.__struct_fields__)
     others = {key(msgspec.structs.replace(CELL, **change)) for change in changes}

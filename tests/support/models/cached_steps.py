@@ -31,7 +31,8 @@ class Sizes(NamedTuple):
 
 
 class Layer(nn.Module):
-    """Attention over its cache. late: by how many positions the mask is wrong."""
+    """Attention over its cache. late: by how many positions the mask is wrong. Written by copies,
+    texts may have positions of their own."""
 
     keys: Tensor
     values: Tensor
@@ -53,7 +54,9 @@ class Layer(nn.Module):
         query, key, value = (part.unflatten(2, (-1, sizes.width)).transpose(1, 2) for part in parts)
         rows = position + torch.arange(hidden.shape[1])
         for cache, new in ((self.keys, key), (self.values, value)):
-            if self.write == "copy":
+            if self.write == "copy" and rows.dim() > 1:
+                cache.scatter_(2, rows[:, None, :, None].expand_as(new), new)
+            elif self.write == "copy":
                 cache.index_copy_(2, rows, new)
             else:
                 cache[:, :, rows] = new
@@ -64,7 +67,7 @@ class Layer(nn.Module):
         return hidden + joined
 
     def seen(self, rows: Tensor) -> Tensor:
-        """[count, longest], or with axes in front."""
+        """[count, longest], or with axes in front; rows: [count] or [batch, count]."""
         keys = torch.arange(self.sizes.longest) - self.late
         if self.mask == "turned":
             return rows.unsqueeze(1) >= keys
@@ -72,15 +75,17 @@ class Layer(nn.Module):
             return (keys[None, None, None] < rows[None, None, :, None] + 1).expand(
                 self.sizes.batch, 1, -1, -1
             )
+        rows = rows if rows.dim() == 1 else rows[:, None]
         if self.mask == "window":
-            return (keys <= rows[:, None]) & (keys > rows[:, None] - WINDOW)
+            return (keys <= rows[..., None]) & (keys > rows[..., None] - WINDOW)
         if self.mask == "both":  # of which one half hides nothing
             return (keys <= rows[:, None]) & (keys > rows[:, None] - self.sizes.longest - 1)
-        return keys <= rows[:, None]
+        return keys <= rows[..., None]
 
 
 class CachedStep(nn.Module):
-    """Tokens int64 [batch, count] and position -> logits [batch, vocabulary]."""
+    """Tokens int64 [batch, count] and position, without axes or [batch, 1] -> logits [batch,
+    vocabulary]."""
 
     def __init__(
         self, sizes: Sizes, write: Write = "copy", mask: Mask = "plain", late: int = 0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class CacheUpdate(Operator, frozen=True, kw_only=True):
     """x with rows in the place of as many of its own along an axis, from a position on.
 
-    position: int64, one element. rows: as x but for that axis, from 0 to below the size of which
-    the positions of all rows are.
+    position: int64, one element, or one for each element of the first axis. rows: as x but for that
+    axis, from 0 to below the size of which the positions of all rows are.
     """
 
     x: Ref
@@ -28,5 +28,7 @@ class CacheUpdate(Operator, frozen=True, kw_only=True):
     def meaning(x: Tensor, rows: Tensor, position: Tensor, axis: int) -> Tensor:
         import torch
 
-        places = position.reshape(1) + torch.arange(rows.shape[axis], device=x.device)
-        return x.index_copy(axis, places, rows)
+        places = position.reshape(-1, 1) + torch.arange(rows.shape[axis], device=x.device)
+        sizes = [size if k == axis else 1 for k, size in enumerate(rows.shape)]
+        sizes[0] = max(sizes[0], len(places))
+        return x.scatter(axis, places.reshape(sizes).expand_as(rows), rows)

@@ -17,8 +17,8 @@ class CachedAttention(Operator, frozen=True, kw_only=True):
     ``window`` is not 0, as many as that of the last of these.
 
     query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G and S
-    the length of the longest text; the result is [B, H, L, D]. position: int64, one element, at
-    most S - L. scale: None is 1 / sqrt(E).
+    the length of the longest text; the result is [B, H, L, D]. position: int64, one element or B,
+    each at most S - L. scale: None is 1 / sqrt(E).
     """
 
     query: Ref
@@ -43,7 +43,7 @@ class CachedAttention(Operator, frozen=True, kw_only=True):
 
         key, value = for_every_head(query, key, value)
         scores = scores_of(query, key, None, False, scale)
-        rows = position.reshape(1) + torch.arange(query.shape[2], device=query.device)
-        apart = rows[:, None] - torch.arange(key.shape[2], device=query.device)
+        rows = position.reshape(-1, 1, 1) + torch.arange(query.shape[2], device=query.device)
+        apart = rows[..., None] - torch.arange(key.shape[2], device=query.device)
         seen = (apart >= 0) & (apart < (window or key.shape[2]))
         return scores.masked_fill(~seen, float("-inf")).softmax(dim=-1) @ value

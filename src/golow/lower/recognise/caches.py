@@ -17,9 +17,10 @@ from golow.lower.ir.rewriting import Links, rewritten
 from golow.lower.ir.spelling import Call, NotSpelledError
 from golow.lower.operators.cache_update import CacheUpdate
 from golow.lower.operators.cached_attention import CachedAttention
-from golow.lower.recognise.positions import Seen, places_of, seen_by
+from golow.lower.recognise.positions import Places, Seen, places_of, seen_by
 
 COPY, PUT = "aten.index_copy.default", "aten.index_put.default"
+SCATTER = "aten.scatter.src"
 
 
 def keep_caches(graph: Graph) -> Graph:
@@ -37,7 +38,7 @@ def keep_caches(graph: Graph) -> Graph:
     for position, node in enumerate(graph.nodes):
         found: Operator | None = None
         with suppress(NotSpelledError):
-            if node.op in (COPY, PUT):
+            if node.op in (COPY, PUT, SCATTER):
                 found = _update(graph, Call(node, links))
             elif node.op == WHOLE:
                 found = _attention(Call(node, links), seen_from)
@@ -47,8 +48,11 @@ def keep_caches(graph: Graph) -> Graph:
 
 
 def _update(graph: Graph, call: Call) -> CacheUpdate | None:
-    """``index_copy(self, dim, index, source)``, or ``index_put(self, indices, values)`` with one
-    index, if the rows follow one another from a position of the graph on."""
+    """``index_copy(self, dim, index, source)``, ``index_put(self, indices, values)`` with one
+    index, or ``scatter(self, dim, index, src)`` of whole rows, if these follow one another from a
+    position of the graph on, in a scatter from that of their text."""
+    if call.node.op == SCATTER:
+        return _scattered(graph, call)
     if call.node.op == COPY:
         axis, index, rows = call.axis("dim"), call.given("index"), call.value("source")
     else:
@@ -66,11 +70,27 @@ def _update(graph: Graph, call: Call) -> CacheUpdate | None:
     count = rows.shape[axis] if len(rows.shape) == len(cache_shape) else 0
     if rows.shape != (*cache_shape[:axis], count, *cache_shape[axis + 1 :]) or not count:
         return None
-    wanted = places._replace(constant=0, steps=(int(count > 1),), times=1)
+    wanted = places._replace(constant=0, steps=(int(count > 1),), times=1, texts=(0,))
     if places != wanted or graph.values()[index.name].shape != (count,):
         return None
     position = Ref(name=places.position)
     return CacheUpdate(x=call.ref("self"), rows=Ref(name=rows.name), position=position, axis=axis)
+
+
+def _scattered(graph: Graph, call: Call) -> CacheUpdate | None:
+    axis, index, rows = call.axis("dim"), call.value("index"), call.value("src")
+    whole, places = call.shape("self"), places_of(graph, index.name)
+    if places is None or index.shape != rows.shape or rows.dtype != call.value("self").dtype:
+        return None
+    around = (*whole[:axis], rows.shape[axis], *whole[axis + 1 :])
+    if rows.shape != around or not axis or graph.values()[places.position].shape[:1] != whole[:1]:
+        return None
+    steps = tuple(int(k == axis and size > 1) for k, size in enumerate(rows.shape))
+    texts = (int(whole[0] > 1), *(0,) * (len(whole) - 1))
+    if places != Places(0, steps, places.position, 1, texts):
+        return None
+    position = Ref(name=places.position)
+    return CacheUpdate(x=call.ref("self"), rows=call.ref("src"), position=position, axis=axis)
 
 
 def _attention(call: Call, seen_from: Callable[[str], Seen | None]) -> CachedAttention | None:

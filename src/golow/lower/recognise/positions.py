@@ -33,13 +33,19 @@ INTEGERS = ("int64", "int32")
 
 
 class Places(NamedTuple):
-    """Integers ``constant + steps[0] * i0 + steps[1] * i1 + ... + times * position``. position: an
-    input of the graph with one element, empty if times is 0. Steps along axes of size one are 0."""
+    """Integers ``constant + steps[0] * i0 + steps[1] * i1 + ... + times * position``. Steps along
+    axes of size one are 0. position: an input of the graph, empty if times is 0. It has one
+    element, or one for each text: then that of the text ``texts[0] * i0 + texts[1] * i1 + ...``."""
 
     constant: int
     steps: tuple[int, ...]
     position: str = ""
     times: int = 0
+    texts: tuple[int, ...] = ()
+
+    def axes(self, change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Places:
+        """Return the integers in other axes. change: of what is given for each axis."""
+        return self._replace(steps=change(self.steps), texts=change(self.texts))
 
 
 class Condition(NamedTuple):
@@ -53,8 +59,9 @@ Known = Places | Condition
 
 
 class Seen(NamedTuple):
-    """A mask in which row i sees the keys up to ``position + i``, an input of the graph; if window
-    is not 0, this many of them at most, the last ones."""
+    """A mask in which row i sees the keys up to ``position + i``, an input of the graph, if it has
+    several elements that of its text along the first of four axes; if window is not 0, so many of
+    them at most, the last ones."""
 
     position: str
     window: int
@@ -76,15 +83,22 @@ def seen_by(graph: Graph, name: str) -> Seen | None:
     steps = (*(0,) * (len(shape) - 2), int(rows > 1), -1)
     left = {item for item in found.all_of if _least(item, shape, keys - rows) < 0}
     position = next((item.position for item in left), "")
-    ahead = Places(0, steps, position, 1)
+    ahead = Places(0, steps, position, 1, _texts(graph, position, shape))
     if not position or ahead not in left or len(left) > 2:
         return None
     if left == {ahead}:
         return Seen(position, window=0)
     (other,) = left - {ahead}
     window = other.constant + 1  # of 0 and less, no key is seen
-    behind = Places(window - 1, tuple(-step for step in steps), position, -1)
+    behind = Places(window - 1, tuple(-step for step in steps), position, -1, ahead.texts)
     return Seen(position, window) if window > 0 and other == behind else None
+
+
+def _texts(graph: Graph, position: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the steps from text to text of the positions of a mask [B, H, L, S]."""
+    value = graph.values().get(position)
+    several = value is not None and math.prod(value.shape) > 1 and len(shape) == 4
+    return (int(several), *(0,) * (len(shape) - 1))
 
 
 def _least(item: Places, shape: Sequence[int], last: int) -> int:
@@ -106,9 +120,9 @@ def _known(graph: Graph, name: str) -> Known | None:
     part = eliminate_dead_code(part)
     values = part.values()
     known: dict[str, Known] = {
-        item.value.name: Places(0, (0,) * len(item.value.shape), item.value.name, 1)
+        item.value.name: _given(item.value)
         for item in part.inputs
-        if math.prod(item.value.shape) == 1 and item.value.dtype in INTEGERS
+        if math.prod(item.value.shape[1:]) == 1 and item.value.dtype in INTEGERS
     }
     for node in part.nodes:
         record, output = record_of(node), node.outputs[0] if len(node.outputs) == 1 else None
@@ -141,6 +155,18 @@ def _behind(graph: Graph, name: str) -> Graph | None:
     )
 
 
+def _given(value: Value) -> Places:
+    """Return a position, or one for each text along the first axis."""
+    alike = (0,) * len(value.shape)
+    texts = (1, *alike[1:]) if math.prod(value.shape) > 1 else alike
+    return Places(0, alike, value.name, 1, texts)
+
+
+def _plain(constant: int, steps: tuple[int, ...] = ()) -> Places:
+    """Return integers that follow from no position."""
+    return Places(constant, steps, texts=(0,) * len(steps))
+
+
 # ---------------------------------------------------------------- one operation
 
 
@@ -149,7 +175,7 @@ def _step(
 ) -> Known | None:
     match record:
         case Iota(start=int(), step=int()) if output.dtype in INTEGERS:
-            return Places(int(record.start), (int(record.step) if record.count > 1 else 0,))
+            return _plain(int(record.start), (int(record.step) if record.count > 1 else 0,))
         case Fill(value=1.0, dtype="bool"):
             return Condition((), len(record.shape))
         case Copy():
@@ -172,24 +198,35 @@ def _viewed(
         rank = len(record.order) if isinstance(record, Permute) else len(_shape(record, shape))
         found = tuple(item for item in items if isinstance(item, Places))
         return Condition(found, rank) if len(found) == len(items) else None
-    steps = source.steps
     match record:
         case Permute():
-            return source._replace(steps=tuple(steps[axis] for axis in record.order))
+            return source.axes(lambda steps: tuple(steps[axis] for axis in record.order))
         case Slice():
-            moved = source.constant + record.start * steps[record.axis]
-            own = _shape(record, shape)[record.axis]
-            step = steps[record.axis] * record.step if own > 1 else 0
-            return source._replace(
-                constant=moved, steps=(*steps[: record.axis], step, *steps[record.axis + 1 :])
-            )
+            return _sliced(record, source, _shape(record, shape)[record.axis])
         case Expand():
-            return source._replace(steps=(*(0,) * (len(record.shape) - len(steps)), *steps))
+            return _wide(source, len(record.shape))
         case Reshape():
             if [n for n in shape if n != 1] != [n for n in record.shape if n != 1]:
                 return None
-            left = iter(step for step, size in zip(steps, shape, strict=True) if size != 1)
-            return source._replace(steps=tuple(next(left) if n != 1 else 0 for n in record.shape))
+            return source.axes(lambda steps: _reshaped(steps, shape, record.shape))
+
+
+def _sliced(record: Slice, source: Places, size: int) -> Places | None:
+    axis = record.axis
+    if record.start * source.texts[axis]:
+        return None  # positions of some texts only
+    moved = source.constant + record.start * source.steps[axis]
+    step = record.step if size > 1 else 0
+    found = source.axes(lambda steps: (*steps[:axis], steps[axis] * step, *steps[axis + 1 :]))
+    return found._replace(constant=moved)
+
+
+def _reshaped(
+    steps: tuple[int, ...], shape: Sequence[int], wanted: Sequence[int]
+) -> tuple[int, ...]:
+    """Steps where axes of size one come or go."""
+    left = iter(step for step, size in zip(steps, shape, strict=True) if size != 1)
+    return tuple(next(left) if size != 1 else 0 for size in wanted)
 
 
 def _shape(record: Reshape | Expand | Slice, shape: Sequence[int]) -> tuple[int, ...]:
@@ -228,7 +265,7 @@ def _computed(
 def _number(operand: object) -> Known | None:
     if operand is True:
         return Condition((), 0)
-    return Places(operand, ()) if type(operand) is int else None
+    return _plain(operand) if type(operand) is int else None
 
 
 def _both(function: str, operands: Sequence[Known], rank: int) -> Condition | None:
@@ -240,16 +277,18 @@ def _both(function: str, operands: Sequence[Known], rank: int) -> Condition | No
 
 def _wide(item: Places, rank: int) -> Places:
     """With axes in front, along which nothing changes."""
-    return item._replace(steps=(*(0,) * (rank - len(item.steps)), *item.steps))
+    return item.axes(lambda steps: (*(0,) * (rank - len(steps)), *steps))
 
 
 def _sum(a: Places, b: Places, sign: int = 1) -> Places | None:
-    if a.position and b.position and a.position != b.position:
+    (position, texts), other = ((item.position, item.texts) for item in (a, b))
+    if not position:
+        position, texts = other
+    elif b.position and other != (position, texts):
         return None
     steps = tuple(x + sign * y for x, y in zip(a.steps, b.steps, strict=True))
-    times = a.times + sign * b.times
-    position = a.position or b.position
-    return Places(a.constant + sign * b.constant, steps, position if times else "", times)
+    constant, times = a.constant + sign * b.constant, a.times + sign * b.times
+    return Places(constant, steps, position, times, texts) if times else _plain(constant, steps)
 
 
 def _difference(a: Places, b: Places) -> Places | None:

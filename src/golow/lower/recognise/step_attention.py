@@ -32,6 +32,8 @@ def attend_in_steps(graph: Graph) -> Graph:
         attention = CachedAttention.of(node)
         if attention is None or links.values[attention.query.name].shape[2] != 1:
             continue
+        if math.prod(links.values[attention.position.name].shape) > 1:
+            continue
         keys, values = (_written(links, attention, r) for r in (attention.key, attention.value))
         shapes = [links.values[item.name].shape for item in (attention.key, attention.value)]
         if keys is None or values is None or shapes[0] != shapes[1] or shapes[0][3] not in WIDTHS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 from golow.measure.environment import environment_of
@@ -12,6 +13,7 @@ from golow.programs.generation.contestants import contestants
 from golow.programs.generation.generation_record import FORMAT_VERSION, Generation, TextCase
 from golow.programs.generation.settings import GenerationSettings
 from golow.records.comparison import Quantity
+from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
 from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
@@ -25,6 +27,10 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
     user can fix. A failure of a level is recorded as its result. After Ctrl-C the record has the
     partial results, and is marked ``interrupted``.
     """
+    if not 0 < settings.seconds < math.inf:
+        raise GolowError(
+            f"a race of {settings.seconds} seconds is none", "for example --seconds 5."
+        )
     levels = contestants(settings.levels, settings.workers or {}, request.device)
     cache = open_cache(settings.cache)
     observer.stage("preparing the model")

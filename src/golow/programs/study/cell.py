@@ -21,7 +21,7 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -30,6 +30,7 @@ from golow.programs.study.places import TURNS
 from golow.programs.study.study_record import (
     OUT_OF_MEMORY,
     Cell,
+    CellGeneration,
     StudyLoad,
     ran_out_of_memory,
 )
@@ -40,6 +41,8 @@ from golow.storage.files import write_whole
 from golow.storage.full_disk import FULL, causes, full_disk, tells_of_full_disk
 
 if TYPE_CHECKING:
+    from golow.records.text import TextPrecision
+    from golow.records.workload import Precision
     from golow.workload.request import Request
 
 DISK_FULL = 28
@@ -79,14 +82,16 @@ def main() -> None:
 
 
 def measured(cell: Cell, folder: Path) -> Outcome:
-    """Run the cell's comparison or load test and save it in the folder; an error in it becomes the
-    outcome.
+    """Run the cell's comparison, load test or generation and save it in the folder; an error in it
+    becomes the outcome.
 
     Raises `OSError` if the disk is full, because that states nothing about the cell.
     """
     try:
         if cell.load is not None:
             return Outcome(comparison=_loaded(cell, cell.load, folder))
+        if cell.generation is not None:
+            return Outcome(comparison=_generated(cell, cell.generation, folder))
         comparison = _compared(cell)
         folder_name = _saved(comparison, folder)
     except Exception as error:
@@ -147,8 +152,36 @@ def _request(cell: Cell) -> Request:
         phase=cell.phase,
         threads=cell.threads or default_threads(),
         device=cell.device,
-        precision=cell.precision,
+        precision=cast("Precision", cell.precision),
     )
+
+
+def _generated(cell: Cell, asked: CellGeneration, folder: Path) -> str:
+    """Run the cell's text generation; returns the name of its folder."""
+    from golow.programs.generation import store
+    from golow.programs.generation.generate import generate
+    from golow.programs.generation.settings import GenerationSettings
+    from golow.worker.cores import default_threads
+    from golow.workload.generation.request import TextRequest
+
+    request = TextRequest(
+        cell.model,
+        batch=(cell.batch,),
+        prompt=asked.prompt,
+        tokens=asked.tokens,
+        precision=cast("TextPrecision", cell.precision),
+        device=cell.device,
+        classes=cell.classes,
+        pretrained=cell.pretrained,
+        threads=cell.threads or default_threads(),
+    )
+    settings = GenerationSettings(
+        levels=cell.levels, interval=cell.interval, seconds=cell.seconds / len(cell.levels)
+    )
+    found = generate(request, settings, _Stages())
+    if found.interrupted:
+        raise KeyboardInterrupt  # a part of a generation is not an outcome
+    return store.save(found, folder).name
 
 
 def _loaded(cell: Cell, asked: StudyLoad, folder: Path) -> str:

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from golow.levels import ladder
+from golow.levels.generation import table
 from golow.programs.study.study_record import (
     FORMAT_VERSION,
     Cell,
     Study,
+    generations_of,
     phase_of,
     pretrained_of,
 )
@@ -29,7 +31,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
 
     The first cells span the grid: the corners of batch x resolution x threads, then the middle,
     then the middles of the gaps, and so on. Within such a round, small cells come before large
-    ones. Cells that differ only in model, mode or precision follow one another.
+    ones. Cells that differ only in model, mode, precision or lengths of texts follow one another.
     """
     counts = thread_counts(study, hardware_threads)
     resolutions = study.resolution or (None,)
@@ -62,11 +64,14 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             pretrained=pretrained_of(study, model),
             phase=phase_of(study, model),
             load=study.load,
+            generation=generation,
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
         )
-        for model, mode, precision in product(study.model, study.mode, study.precision)
+        for model, mode, precision, generation in product(
+            study.model, study.mode, study.precision, generations_of(study)
+        )
     ]
 
 
@@ -101,7 +106,9 @@ def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
 
 def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
     """The study's levels that can run in this mode and on its device, by their own names, the
-    baseline first."""
+    baseline first, or in the order of levels that generate texts."""
+    if study.generation is not None:
+        return tuple(level.name for level in table.chosen(study.levels, study.device))
     found = []
     for name in (ladder.BASELINE, *study.levels):
         try:
@@ -111,7 +118,7 @@ def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None}
+LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None, "generation": None}
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""
 

@@ -20,21 +20,30 @@ from collections import Counter
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import msgspec
 
 from golow import models
 from golow.compiled.callable_levels import LEVELS, is_callable
 from golow.levels import ladder
+from golow.levels.generation import table
 from golow.programs.load.settings import LoadSettings, plan_of
 from golow.programs.study.memory import limit_bytes
-from golow.programs.study.study_record import Study, StudyLimits, StudyLoad
+from golow.programs.study.study_record import (
+    Study,
+    StudyGeneration,
+    StudyLimits,
+    StudyLoad,
+    generations_of,
+)
 from golow.records.errors import GolowError
-from golow.records.workload import Device
+from golow.records.workload import Device, Precision
 from golow.storage.files import is_file, read_text
+from golow.workload.generation.request import PRECISIONS
 
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
+AXES_OF_TABLES = {"load": ("rate", "contexts"), "generation": ("prompt", "tokens")}
 
 MOST_CELLS = 100_000
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
@@ -49,7 +58,8 @@ ALLOWED = {
     "device": "cpu or cuda",
     "batch": "whole numbers from 1",
     "resolution": "whole numbers from 1: sides of the square images",
-    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee",
+    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee; with [generation] "
+    "those of golow generate",
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
@@ -64,6 +74,9 @@ ALLOWED = {
     "load.delay": "seconds that a request waits for others, at most",
     "load.seconds": "seconds of each run, more than 0",
     "load.repeats": "a whole number from 1: rounds of runs",
+    "generation": "a table for cells of text: " + ", ".join(StudyGeneration.__struct_fields__),
+    "generation.prompt": "whole numbers from 1: tokens of a prompt",
+    "generation.tokens": "whole numbers from 2: tokens behind it",
     "limits.interval": "a relative width between 0 and 1, such as 0.02",
     "limits.seconds": "seconds of racing per cell, more than 0",
     "limits.cell_seconds": "seconds, more than 0",
@@ -105,10 +118,11 @@ class _Reader:
         for axis in AXES:
             if axis in data and not isinstance(data[axis], list) and data[axis] != "doubling":
                 data[axis] = [data[axis]]
-        load = data.get("load")
-        for axis in ("rate", "contexts"):
-            if isinstance(load, dict) and axis in load and not isinstance(load[axis], list):
-                load[axis] = [load[axis]]
+        for name, axes in AXES_OF_TABLES.items():
+            found = data.get(name)
+            for axis in axes:
+                if isinstance(found, dict) and axis in found and not isinstance(found[axis], list):
+                    found[axis] = [found[axis]]
         for required in ("name", "model", "levels", "batch"):
             if not data.get(required):
                 self._fail(required, f"{required} is missing" + self._hint_of_empty(data, required))
@@ -122,7 +136,7 @@ class _Reader:
         return self._with_found_files(study)
 
     def _require_known(self, data: dict[str, Any]) -> None:
-        tables = {name: data.get(name) for name in ("limits", "load")}
+        tables = {name: data.get(name) for name in ("limits", *AXES_OF_TABLES)}
         within = [
             f"{table}.{name}"
             for table, found in tables.items()
@@ -151,19 +165,29 @@ class _Reader:
             if twice and values != "doubling":
                 self._fail(axis, f"{axis} has {twice[0]!r} twice")
         count = math.prod(len(getattr(study, axis)) or 1 for axis in AXES if axis != "levels")
+        count *= len(generations_of(study))
         if count > MOST_CELLS:
             self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
         for axis in ("batch", "resolution", "threads"):
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
-        if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"}):
-            self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
         self._require_models(study)
-        self._require_levels(study)
         self._require_limits(study.limits)
+        if study.generation is not None:
+            self._require_generation(study, study.generation)
+            return
+        self._require_precisions(study)
+        self._require_levels(study)
         if study.load is not None:
             self._require_load(study, study.load)
+
+    def _require_precisions(self, study: Study) -> None:
+        for name in study.precision:
+            if name not in get_args(Precision):
+                self._fail("precision", f"the precision {name} is for [generation]")
+            if study.device == "cpu" and name not in ("default", "ieee"):
+                self._fail("precision", f"the precision {name} is for a GPU, not for a CPU")
 
     def _require_models(self, study: Study) -> None:
         for name in study.model:
@@ -210,6 +234,28 @@ class _Reader:
             plan_of(replace(settings, max_batch=max(study.batch)), 0)
         except GolowError as error:
             self._fail("load", error.message, error.python_hint)
+
+    def _require_generation(self, study: Study, asked: StudyGeneration) -> None:
+        if study.load is not None:
+            self._fail("load", "[load] and [generation] are two studies")
+        if study.mode != ("infer",):
+            self._fail("mode", "text is generated in inference", 'mode: "infer" alone.')
+        for name in ("resolution", "channels", "phase"):
+            if getattr(study, name):
+                self._fail(name, f"texts have no {name}", "leave it out beside [generation].")
+        for name, least in (("prompt", 1), ("tokens", 2)):
+            values = getattr(asked, name)
+            if not values or min(values) < least or len(set(values)) < len(values):
+                self._fail(f"generation.{name}", f"{name} is {list(values)}")
+        for precision in study.precision:
+            if precision not in PRECISIONS[study.device]:
+                known = ", ".join(PRECISIONS[study.device])
+                words = f"no text is generated in {precision} with the device {study.device}"
+                self._fail("precision", words, f"precision: {known}.")
+        try:
+            table.chosen(study.levels, study.device)
+        except GolowError as error:
+            self._fail("levels", error.message, error.hint)
 
     def _with_found_files(self, study: Study) -> Study:
         """The study with absolute paths of model files, so that a resume finds them from any

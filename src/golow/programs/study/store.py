@@ -26,6 +26,8 @@ import msgspec
 from golow.measure.environment import unlike
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.comparison import store
+from golow.programs.generation import store as generation_store
+from golow.programs.generation.generation_record import Generation
 from golow.programs.load import store as load_store
 from golow.programs.load.load_record import LoadTest
 from golow.programs.study.study_record import FORMAT_VERSION, CellRecord, Study
@@ -119,10 +121,11 @@ class StudyFolder:
         return found
 
     def comparison(self, record: CellRecord) -> Comparison:
-        """The comparison of a cell that is done. Raises `GolowError` for a load test."""
-        if record.cell.load is not None:
+        """The comparison of a cell that is done. Raises `GolowError` for a cell without one."""
+        if not record.cell.is_compared:
+            kind = "load tests" if record.cell.load is not None else "generations"
             raise GolowError(
-                f"the cells of {self.path.name} are load tests, not comparisons",
+                f"the cells of {self.path.name} are {kind}, not comparisons",
                 "golow study show and golow study export show them; golow report shows each "
                 "folder below cells/.",
             )
@@ -131,6 +134,10 @@ class StudyFolder:
     def load_test(self, record: CellRecord) -> LoadTest:
         """The load test of a cell that is done."""
         return load_store.load(self._place(record) / record.comparison)
+
+    def generation(self, record: CellRecord) -> Generation:
+        """The text generation of a cell that is done."""
+        return generation_store.load(self._place(record) / record.comparison)
 
     def timed(self, record: CellRecord) -> store.Timed:
         """The rounds of a cell that has a comparison."""
@@ -159,7 +166,7 @@ class StudyFolder:
 
     def _judged(self, record: CellRecord) -> CellRecord:
         """The record with its state: unclear if a level was timed in too few rounds."""
-        if record.state != "done" or record.cell.load is not None:
+        if record.state != "done" or not record.cell.is_compared:
             return record
         try:
             rounds = self.timed(record).rounds.values()
@@ -193,7 +200,7 @@ class StudyFolder:
 def to_toml(study: Study) -> str:
     """The study as a study file, with every default written out."""
     fields = msgspec.to_builtins(study)
-    tables = {name: fields.pop(name) for name in ("load", "limits")}
+    tables = {name: fields.pop(name) for name in ("load", "generation", "limits")}
     parts = [["", f"[{name}]", *_lines(table)] for name, table in tables.items() if table]
     return "\n".join([*_lines(fields), *chain(*parts), ""])
 

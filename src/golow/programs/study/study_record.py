@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from golow.records.comparison import Run
 from golow.records.record import Record
+from golow.records.text import TextPrecision
 from golow.records.workload import Device, Mode, Phase, Precision
 
 FORMAT_VERSION = 1
@@ -59,13 +60,29 @@ class StudyLoad(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     repeats: int = 3
 
 
+class StudyGeneration(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Levels that generate text: each cell is a `golow generate` of its batch, at one of these
+    numbers of tokens in a prompt, and of tokens behind it."""
+
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
+class CellGeneration(Record, frozen=True, kw_only=True):
+    """The lengths of one cell's texts, in tokens."""
+
+    prompt: int
+    tokens: int
+
+
 class Study(Record, frozen=True, kw_only=True):
     """The axes, and what is measured at each point of their grid.
 
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
     classes: for models of the zoo; None means their own. pretrained and phase: of published models,
-    as in `golow.workload.request.Request`. load: cells are load tests instead of comparisons.
+    as in `golow.workload.request.Request`. load, generation: cells are load tests, or generations
+    of text, instead of comparisons.
     """
 
     name: str
@@ -75,22 +92,29 @@ class Study(Record, frozen=True, kw_only=True):
     device: Device = "cpu"
     batch: tuple[int, ...]
     resolution: tuple[int, ...] = ()
-    precision: tuple[Precision, ...] = ("default",)
+    precision: tuple[Precision | TextPrecision, ...] = ("default",)
     threads: tuple[int, ...] | Literal["doubling"] = ()
     channels: int | None = None
     classes: int | None = None
     pretrained: bool | None = None
     phase: Phase = ""
     load: StudyLoad | None = None
+    generation: StudyGeneration | None = None
     limits: StudyLimits = StudyLimits()
+
+    @property
+    def is_compared(self) -> bool:
+        """True if its cells are comparisons."""
+        return self.load is None and self.generation is None
 
 
 class Cell(Record, frozen=True, kw_only=True):
-    """One point of the grid: the request for one `golow.compare`, or one `golow.load_test`.
+    """One point of the grid: the request for one `golow.compare`, `golow.load_test` or
+    `golow.generate`.
 
     levels: those of the study that can run in this mode on this device, by their own names (no
-    alias), ``eager`` first. resolution, channels, classes: None means the model's own. threads:
-    None means one per physical core. source: sha256 of the model's file, empty for a model
+    alias), the baseline among them. resolution, channels, classes: None means the model's own.
+    threads: None means one per physical core. source: sha256 of the model's file, empty for a model
     of the zoo or a package.
     """
 
@@ -98,7 +122,7 @@ class Cell(Record, frozen=True, kw_only=True):
     mode: Mode
     batch: int
     resolution: int | None
-    precision: Precision
+    precision: Precision | TextPrecision
     threads: int | None
     device: Device
     levels: tuple[str, ...]
@@ -110,6 +134,24 @@ class Cell(Record, frozen=True, kw_only=True):
     pretrained: bool | None = None
     phase: Phase = ""
     load: StudyLoad | None = None
+    generation: CellGeneration | None = None
+
+    @property
+    def is_compared(self) -> bool:
+        """True if it is measured by a comparison."""
+        return self.load is None and self.generation is None
+
+
+def generations_of(study: Study) -> tuple[CellGeneration | None, ...]:
+    """The lengths of texts that the study asks for; None where it asks for no texts."""
+    asked = study.generation
+    if asked is None:
+        return (None,)
+    return tuple(
+        CellGeneration(prompt=prompt, tokens=tokens)
+        for prompt in asked.prompt
+        for tokens in asked.tokens
+    )
 
 
 def pretrained_of(study: Study, model: str) -> bool | None:
@@ -138,6 +180,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.pretrained == pretrained_of(study, cell.model)
         and cell.phase == phase_of(study, cell.model)
         and cell.load == study.load
+        and cell.generation in generations_of(study)
         and (cell.interval, cell.seconds) == (study.limits.interval, study.limits.seconds)
     )
 
@@ -161,8 +204,8 @@ class CellRecord(Record, frozen=True, kw_only=True):
     given reason; ``skipped``: it was certain to need more memory than allowed. On disk an unclear
     cell is ``done``: the state follows from its comparison.
     environment: the name of the folder that holds all cells measured in the same environment.
-    seconds: the cell's total time, mostly starts and checks. comparison: the name of the
-    comparison's or the load test's folder beside this record, empty if there is none.
+    seconds: the cell's total time, mostly starts and checks. comparison: the name of the folder of
+    the comparison, load test or generation beside this record, empty if there is none.
     out_of_memory: the levels that ran out of memory. needed_bytes: the most that one iteration of
     eager holds; held_bytes: what all levels held on the device together; None if not measured. log:
     the end of the cell's standard error, if it failed.

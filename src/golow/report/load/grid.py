@@ -1,25 +1,20 @@
-"""A study under load: a row for each cell, level and rate, as a table or as a file of flat rows."""
+"""A study under load: a row for each cell, level and rate, as a table or as flat rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.table import Table
 
 from golow.programs.load.load_record import LoadTest
 from golow.programs.study.study_record import Cell
-from golow.records.errors import GolowError
 from golow.report.console import level_text
 from golow.report.load.export import rows as exported
 from golow.report.load.facts import Row
 from golow.report.load.facts import rows as fact_rows
 from golow.report.load.table import framed, percentile_cell, percentile_text
 from golow.report.units import MISSING, joules_text, rate_text
-from golow.storage.files import write_whole, writing
-from golow.storage.spreadsheet import to_csv
 
 SHARES = (0.5, 0.99)
 AXES = {"model": "model", "batch": "largest\nbatch", "resolution": "resolution"}
@@ -61,21 +56,6 @@ def grid_rows(cells: Sequence[Measured]) -> list[dict[str, Any]]:
         for cell, found in cells
         for row in exported(found)
     ]
-
-
-def export_grid(cells: Sequence[Measured], format: str, file: Path) -> None:
-    """Write the rows into the file, whole or not at all. Raises `GolowError` for a format other
-    than csv or json, and if the file cannot be written."""
-    rows = grid_rows(cells)
-    if format == "csv":
-        data = to_csv(rows, list(rows[0]) if rows else []).encode()
-    elif format == "json":
-        data = msgspec.json.format(msgspec.json.encode(rows)) + b"\n"
-    else:
-        raise GolowError(f"load tests cannot be exported as {format}", "use csv or json.")
-    with writing(file, "free some space or name another file."):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, data)
 
 
 def _shown(cells: Sequence[Measured]) -> list[str]:

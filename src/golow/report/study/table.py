@@ -172,6 +172,7 @@ def study_text(study: Study) -> str:
         f"{_several(study.batch, 'batch')}, {_several(study.resolution, 'resolution')}",
         *([_several(study.precision, "precision")] if study.precision != ("default",) else []),
         *([_several(study.threads, "threads")] if study.threads else []),
+        *_lengths(study),
         ", ".join(study.levels),
         f"on {study.device}",
     ]
@@ -185,9 +186,18 @@ def cell_text(cell: Cell) -> str:
         parts.append(f"{cell.resolution}x{cell.resolution}")
     if cell.precision != "default":
         parts.append(cell.precision)
+    if cell.generation is not None:
+        parts.append(f"{cell.generation.tokens} tokens behind {cell.generation.prompt}")
     if cell.threads is not None:
         parts.append(f"{cell.threads} thread{'s' if cell.threads > 1 else ''}")
     return ", ".join(parts)
+
+
+def _lengths(study: Study) -> list[str]:
+    asked = study.generation
+    if asked is None:
+        return []
+    return [_several(asked.prompt, "prompt"), _several(asked.tokens, "tokens")]
 
 
 def reason_text(reason: str) -> str:

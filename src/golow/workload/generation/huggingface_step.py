@@ -13,19 +13,17 @@ class HuggingFaceStep(nn.Module):
     """Inputs and output: those of a step module (`golow.models.gpt2_step.Gpt2Step`).
 
     The caches are the tensors of transformers' ``StaticCache``, which its layers write in place,
-    here as buffers. A layer with a sliding window keeps all tokens, and its mask hides the others.
+    here as buffers.
     """
 
     def __init__(self, model: nn.Module, batch: int, longest: int) -> None:
         super().__init__()
-        from transformers import StaticCache
-        from transformers.cache_utils import StaticLayer
+        from golow.workload.generation.huggingface_cache import static_cache
 
-        self.model = model
+        self.model, self._longest = model, longest
         config: Any = model.config
-        cache = StaticCache(config=config, max_cache_len=longest)
-        cache.layers = [StaticLayer(max_cache_len=longest) for _ in cache.layers]
-        self._cache = cache
+        self._text_config: Any = config.get_text_config()
+        self._cache = cache = static_cache(config, longest)
         self._call = Call(model)
         with torch.no_grad():  # the layers allocate their tensors when they are first called
             device = next(model.parameters()).device
@@ -35,11 +33,27 @@ class HuggingFaceStep(nn.Module):
 
     def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
         """The logits of the next token."""
+        positions = position + torch.arange(tokens.shape[1], device=tokens.device)
+        if position.dim():
+            return self._at_own_positions(tokens, positions)
         for layer in self._cache.layers:
             if hasattr(layer, "cumulative_length"):
                 layer.cumulative_length.copy_(position)
-        positions = position + torch.arange(tokens.shape[1], device=tokens.device)
         return self._call(tokens, positions, self._cache)
+
+    def _at_own_positions(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """positions: [batch, count]."""
+        from golow.workload.generation.huggingface_cache import masks_of
+
+        dtype = next(self.model.parameters()).dtype
+        masks = masks_of(self._text_config, positions, self._longest, dtype)
+        for layer in self._cache.layers:
+            layer.rows = positions
+        try:
+            return self._call(tokens, positions, self._cache, masks)
+        finally:
+            for layer in self._cache.layers:
+                layer.rows = None
 
     def _hold(self) -> None:
         for place, layer in enumerate(self._cache.layers):
@@ -88,10 +102,14 @@ class Call:
         self._places = [name for name in ("position_ids", "cache_position") if name in own]
         self._cache = "cache" if "cache" in own else "past_key_values"
 
-    def __call__(self, tokens: Tensor, positions: Tensor, cache: Any) -> Tensor:
-        """Logits [batch, vocabulary] for tokens [batch, count] at positions [count]."""
-        known = {"position_ids": positions[None], "cache_position": positions}
+    def __call__(self, tokens: Tensor, positions: Tensor, cache: Any, masks: Any = None) -> Tensor:
+        """Logits [batch, vocabulary] for tokens [batch, count] at positions [count], or [batch,
+        count] with masks that state what each token sees."""
+        wide = positions if positions.dim() > 1 else positions[None]
+        known = {"position_ids": wide, "cache_position": wide[0]}
         given = {self._cache: cache, **{name: known[name] for name in self._places}}
+        if masks is not None:
+            given["attention_mask"] = masks
         output = self._model(input_ids=tokens, use_cache=True, logits_to_keep=1, **given)
         logits: Tensor = output.logits[:, -1]
         return logits

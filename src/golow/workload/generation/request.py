@@ -50,8 +50,11 @@ class TextRequest:
 
 def require_sense(request: TextRequest) -> None:
     """Raise `GolowError` for a request that no model can run."""
+    _require_types(request)
     if not request.batch or any(size < 1 for size in request.batch):
-        raise GolowError("a batch needs at least one text", "for example --batch 1,8.")
+        raise GolowError("a batch has at least one text", "for example --batch 1,8.")
+    if len(set(request.batch)) < len(request.batch):
+        raise GolowError("a batch size is given twice", "for example --batch 1,8.")
     if request.prompt is not None and request.prompt < 1:
         raise GolowError(f"a prompt of {request.prompt} tokens is empty", "use --prompt 1 or more.")
     if request.text is not None and request.prompt is not None:
@@ -69,7 +72,32 @@ def require_sense(request: TextRequest) -> None:
             f"precision {request.precision!r} is not available for texts on {on}",
             f"use --precision {', '.join(known)}; default is float32.",
         )
+    if not 0 <= request.seed < 2**64:
+        raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
     require_sampling(request.sampling)
+
+
+def _require_types(request: TextRequest) -> None:
+    prompt = () if request.prompt is None else (request.prompt,)
+    whole = {
+        "batch size": request.batch, "number of tokens": (*prompt, request.tokens),
+        "number of threads": (request.threads,), "seed": (request.seed,),
+    }  # fmt: skip
+    for name, values in whole.items():
+        for value in values:
+            if type(value) is not int:
+                raise GolowError(f"the {name} {value!r} is not a whole number", "for example 8.")
+    if request.text is None:
+        return
+    if not isinstance(request.text, str):
+        raise GolowError(f"the text is {type(request.text).__name__}", 'for example --text "The ".')
+    try:
+        request.text.encode()
+    except UnicodeEncodeError as error:
+        raise GolowError(
+            f"the text has bytes that are not UTF-8, from character {error.start} on",
+            "give --text in UTF-8.",
+        ) from None
 
 
 def require_sampling(sampling: Sampling) -> None:

@@ -56,13 +56,15 @@ def placed(array: np.ndarray) -> Placed:
     shape=st.tuples(*(st.integers(1, 3) for _ in range(2)), st.integers(1, 9), st.integers(1, 40)),
     axis=st.integers(0, 3),
     more=st.integers(0, 5),
+    own=st.booleans(),
     data=st.data(),
 )
 def test_rows_are_written_where_they_belong_and_nothing_else(
-    shape: tuple[int, ...], axis: int, more: int, data: st.DataObject
+    shape: tuple[int, ...], axis: int, more: int, own: bool, data: st.DataObject
 ) -> None:
     order = data.draw(st.permutations(range(4)))
-    position = data.draw(st.integers(0, more))
+    several = shape[0] if own and axis else 1
+    position = data.draw(st.lists(st.integers(0, more), min_size=several, max_size=several))
     random = np.random.default_rng(0)
     stored = random.standard_normal([shape[k] for k in order]).astype(np.float32)
     rows = stored.transpose(np.argsort(order))
@@ -70,7 +72,7 @@ def test_rows_are_written_where_they_belong_and_nothing_else(
     cache = random.standard_normal(whole).astype(np.float32)
     place, x = torch.tensor(position), torch.from_numpy(cache.copy())
     expected = CacheUpdate.meaning(x, torch.from_numpy(rows.copy()), place, axis)
-    kernel = cache_rows("float32", shape, placed(rows).steps, whole, axis)
+    kernel = cache_rows("float32", shape, placed(rows).steps, whole, axis, several)
     run(kernel, rows, np.array(position), cache)
     np.testing.assert_array_equal(cache, expected)
 
@@ -86,14 +88,16 @@ def test_a_position_outside_of_the_cache_writes_no_other_memory(position: int) -
 
 
 @st.composite
-def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int, int]:
-    """Query, key and value caches, a position and a window; rows that do not exist, or are behind
-    the window of all rows, are stale."""
+def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], list[int], int]:
+    """Query, key and value caches, a position or one for each text, and a window; rows that do not
+    exist, or are behind the window of all rows, are stale."""
     images, groups, sharing = (draw(st.integers(1, 3)) for _ in range(3))
     rows = draw(st.sampled_from([1, 1, 2, 5, 7, 8, 17, 70]))
     longest = rows + draw(st.sampled_from([0, 3, 60, 64, 300, 700]))
     inner, width = draw(st.integers(1, 70)), draw(st.integers(1, 140))
-    position = draw(st.integers(0, longest - rows))
+    several = images if draw(st.booleans()) else 1
+    drawn = st.lists(st.integers(0, longest - rows), min_size=several, max_size=several)
+    positions = draw(drawn)
     random = np.random.default_rng(draw(st.integers(0, 2**16)))
     shapes = (
         (images, groups * sharing, rows, inner),
@@ -103,25 +107,28 @@ def cached(draw: st.DrawFn) -> tuple[list[np.ndarray], int, int]:
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
     window = draw(st.sampled_from([0, 0, 1, 5, 64, 100]))
     for cache in arrays[1:]:
-        cache[:, :, position + rows :] = STALE
-        cache[:, :, : max(position + 1 - window, 0) if window else 0] = STALE
-    return arrays, position, window
+        for text in range(images):
+            position = positions[text % several]
+            cache[text, :, position + rows :] = STALE
+            cache[text, :, : max(position + 1 - window, 0) if window else 0] = STALE
+    return arrays, positions, window
 
 
 def attend(
-    arrays: list[np.ndarray], position: int, window: int = 0, narrow: bool = False
+    arrays: list[np.ndarray], position: int | list[int], window: int = 0, narrow: bool = False
 ) -> np.ndarray:
     """Run the kernels as the level chooses them."""
     query, _, value = arrays
     output = np.full((*query.shape[:3], value.shape[3]), np.nan, np.float32)
     places = [placed(array) for array in (*arrays, output)]
     at = np.array(position)
+    own = at.size > 1
     if query.shape[2] >= 8 and not window:
         scores = Scores(None, causal=True, scale=0.3)
-        kernel = flash_attention.attention(places, scores, keeps=False, cached=True)
+        kernel = flash_attention.attention(places, scores, False, cached=True, own_positions=own)
         run(of_width(kernel, narrow), *arrays, at, output)
         return output
-    kernel = of_width(kernels.few_rows(places, 0.3, window), narrow)
+    kernel = of_width(kernels.few_rows(places, 0.3, window, own), narrow)
     if kernels.splits_of(places[1]) == 1:
         run(kernel, *arrays, at, output)
         return output
@@ -139,7 +146,7 @@ def of_width(kernel: Any, narrow: bool) -> Any:
 @examples(120)
 @given(drawn=cached(), narrow=st.booleans())
 def test_attention_over_what_exists_is_right(
-    drawn: tuple[list[np.ndarray], int, int], narrow: bool
+    drawn: tuple[list[np.ndarray], list[int], int], narrow: bool
 ) -> None:
     arrays, position, window = drawn
     double = [torch.from_numpy(array).double() for array in arrays]
@@ -167,7 +174,9 @@ def test_a_position_off_by_one_shows(rows: int, off: int) -> None:
 class Planned:
     """The plan of a step for some new tokens, with the module's weights and caches."""
 
-    def __init__(self, step: nn.Module, tokens: Tensor, position: int, generates: bool) -> None:
+    def __init__(
+        self, step: nn.Module, tokens: Tensor, position: int | list[list[int]], generates: bool
+    ) -> None:
         sample = tokens, torch.tensor(position)
         captured = capture_step("step", step, sample)
         graph = captured.graph
@@ -222,19 +231,22 @@ def filled(step: nn.Module) -> nn.Module:
     sharing=st.integers(1, 2),
     width=st.sampled_from([4, 16, 20]),
     count=st.sampled_from([1, 2, 9]),
-    position=st.integers(0, 11),
+    places=st.lists(st.integers(0, 11), min_size=2, max_size=2),
+    own=st.booleans(),
     generates=st.booleans(),
     write=st.sampled_from(["copy", "put"]),
     mask=st.sampled_from(["plain", "window"]),
 )
 def test_every_operation_of_a_step_is_right(
-    batch: int, groups: int, sharing: int, width: int, count: int, position: int, generates: bool,
-    write: Any, mask: Any,
+    batch: int, groups: int, sharing: int, width: int, count: int, places: list[int], own: bool,
+    generates: bool, write: Any, mask: Any,
 ) -> None:  # fmt: skip
     torch.manual_seed(0)
     sizes = Sizes(batch, groups, sharing, width, longest=20)
     step = filled(CachedStep(sizes, write, mask))
     tokens = torch.randint(31, (batch, count))
+    own = own and batch > 1 and write == "copy"
+    position: Any = [[place] for place in places] if own else places[0]
     planned = Planned(step, tokens, position, generates)
     network: Any = planned
     found = steps_check(network, planned.execution, planned.execution.run_watched)

@@ -3,15 +3,15 @@ lowered, built over one cache, and compared with the module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from golow.levels.called.assembly import NEAR, TINY
 from golow.levels.called.building import target_for
+from golow.levels.called.generation.forms import TRIED, Form, takes_own_positions, unchanged
 from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.generator import Generator, GeneratorParts
 from golow.levels.called.generation.on_gpu import GeneratingGpu
@@ -39,7 +39,6 @@ from golow.workload.generation.step_modules import step_of
 
 TOKENS, POSITION = 0, 1  # inputs of a step
 FAR = 0.3  # from this distance on, of the largest logit, a plan computes something else
-TRIED = 5  # tokens of a text for which plans are compared with the module
 
 
 @torch.inference_mode(False)
@@ -57,16 +56,17 @@ def built_generator(
     step.eval()
     target = target_for(step, device_of(step, ()), wanted)
     cache = open_cache(wanted.cache)
-    graphs = _Graphs(step, generation, target, cache, observer)
+    form = _form(step, generation, target)
+    graphs = _Graphs(step, generation, form, target, cache, observer)
     name, near = type(module).__name__, NEAR[target.precision]
-    made = _built(name, graphs.of(counts), step, generation, target, cache, observer)
+    made = _built(name, graphs.of(counts), step, generation, form, target, cache, observer)
     observer.stage("running the module on a text")
     off = _distance(made, step)
     if graphs.kept and not off <= near:
         # Something that the digest of a module does not see is another than when it was kept.
         made.close()
         again = graphs.of(counts, anew=True)
-        made = _built(name, again, step, generation, target, cache, observer)
+        made = _built(name, again, step, generation, form, target, cache, observer)
         off = _distance(made, step)
     if not off <= FAR:
         raise GolowError(
@@ -77,6 +77,13 @@ def built_generator(
     return made
 
 
+def _form(step: nn.Module, generation: Generation, target: Target) -> Form:
+    """Return the form of a step: on a GPU, texts have one position."""
+    several = generation.batch > 1 and isinstance(target, Processor)
+    own = several and takes_own_positions(step, generation.batch, generation.longest)
+    return Form(generation.batch, own)
+
+
 class _Graphs:
     """The lowered graphs of a step, by the number of new tokens. kept: whether one came from the
     cache."""
@@ -85,25 +92,26 @@ class _Graphs:
         self,
         step: nn.Module,
         generation: Generation,
+        form: Form,
         target: Target,
         cache: Path,
         observer: Observer,
     ) -> None:
-        self._step, self._batch, self._target = step, generation.batch, target
+        self._step, self._form, self._target = step, form, target
         self._observer, self.kept = observer, False
-        forms = "step", generation, target.level, target.precision, target.threads
-        self._cached = KeptGraphs(cache, step, *forms)
+        further = "step", generation, form, target.level, target.precision, target.threads
+        self._cached = KeptGraphs(cache, step, *further)
 
     def of(self, counts: Sequence[int], anew: bool = False) -> dict[int, OneSize]:
         """Capture or read them. anew: captures all of them."""
         return {count: self._one(count, anew) for count in counts}
 
     def _one(self, count: int, anew: bool) -> OneSize:
-        size = self._batch, count
+        size = self._form.batch, count
         found = None if anew else self._cached.read(size)
         if found is None:
             self._observer.stage(f"capturing a step of {_in_words(count)}")
-            found = _lowered(self._step, self._batch, count, self._target)
+            found = _lowered(self._step, self._form, count, self._target)
             self._cached.write(size, found)
         else:
             self.kept = True
@@ -115,6 +123,7 @@ def _built(
     sizes: Mapping[int, OneSize],
     step: nn.Module,
     generation: Generation,
+    form: Form,
     target: Target,
     cache: Path,
     observer: Observer,
@@ -124,13 +133,13 @@ def _built(
     for count, one in sizes.items():
         observer.stage(f"building the plan of {_in_words(count)}")
         with explained(target.level), roomy():
-            plans[count] = made.add(one, weights, _sample(generation.batch, count, target))
+            plans[count] = made.add(one, weights, form.sample(count, target.device))
     vocabulary = _vocabulary(sizes[1].graph)
     runs, likeliest = made.running(generation, vocabulary)
     return Generator(
         GeneratorParts(
-            name, target.level, generation, target.device, vocabulary, plans, runs, likeliest,
-            made.clear, made.bytes, made.close,
+            name, target.level, generation, form, target.device, vocabulary, plans, runs,
+            likeliest, made.clear, made.bytes, made.close,
         )
     )  # fmt: skip
 
@@ -160,21 +169,15 @@ def _in_words(count: int) -> str:
     return f"{count} new tokens" if count > 1 else "1 new token"
 
 
-def _lowered(step: nn.Module, batch: int, count: int, target: Target) -> OneSize:
+def _lowered(step: nn.Module, form: Form, count: int, target: Target) -> OneSize:
     from golow.levels.called.lowering import lowered_step
 
-    sample = _sample(batch, count, target)
+    sample = form.sample(count, target.device)
     one = lowered_step(target.captured_as(step), target.captured_with(sample), target)
-    _require_step(one.graph, batch)
+    _require_step(one.graph, form.batch)
     with explained(target.level):
         target.require_runnable(one.graph)
     return one
-
-
-def _sample(batch: int, count: int, target: Target) -> tuple[Tensor, Tensor]:
-    """Tokens and a position."""
-    tokens = torch.zeros(batch, count, dtype=torch.int64, device=target.device)
-    return tokens, torch.zeros((), dtype=torch.int64, device=target.device)
 
 
 def _device(target: Target, cache: Path) -> GeneratingProcessor | GeneratingGpu:
@@ -233,18 +236,9 @@ def _distance(generator: Generator, step: nn.Module) -> float:
     draws = torch.Generator().manual_seed(0)
     text = torch.randint(generator.vocabulary, (batch, length), generator=draws)
     text = text.to(generator.device)
-    with _unchanged(step):
+    with unchanged(step):
         expected = step(text, torch.zeros((), dtype=torch.int64, device=generator.device))
     found = generator.prefill(text)
     off = (found - expected).abs().max() / expected.abs().max().clamp(min=TINY)
     generator.forget()
     return float(off)
-
-
-@contextmanager
-def _unchanged(step: nn.Module) -> Iterator[None]:
-    """Restore the content of buffers."""
-    kept: dict[str, Tensor] = {name: item.clone() for name, item in step.named_buffers()}
-    yield
-    for name, item in step.named_buffers():
-        item.copy_(kept[name])

@@ -10,9 +10,8 @@ FACTOR = 4  # between the numbers of tokens that plans take at once
 
 
 class Generation(NamedTuple):
-    """longest: largest number of tokens of a text, including the prompt. batch: number of texts in
-    a batch, all of the same length. chunk: largest number of new tokens that one plan processes at
-    once."""
+    """longest: tokens of a text at most, with those that it begins with. batch: texts side by side.
+    chunk: new tokens that one plan takes at once, at most."""
 
     longest: int
     batch: int = 1

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from golow.levels.called.forks import forks
 from golow.levels.called.generation.chunks import pieces
+from golow.levels.called.generation.forms import Form
 from golow.levels.called.generation.generation import Generation
+from golow.levels.called.generation.texts import Ids, Texts, texts_of
 from golow.levels.called.target import Run, TargetPlan
 from golow.levels.called.uncopied import Uncopied
 from golow.lower.plan.listing import table_lines
@@ -23,16 +25,17 @@ GREEDY = Sampling()
 
 
 class GeneratorParts(NamedTuple):
-    """name: of the module's class. level: that runs it. plans: by the number of new tokens that
-    each processes. runs: the plans as functions of the addresses of tokens, position and logits.
-    likeliest: the plan of one token that also chooses the next tokens, or None; it writes them over
-    the tokens and into the text, whose address follows that of the logits, and advances the
-    position. vocabulary: number of logits. clear: sets the caches to zero. bytes: of weights,
-    caches and iterations. close: releases all memory."""
+    """name, level: of the module's class, and what runs it. form: of its step. plans: by the number
+    of new tokens that each takes. runs: the same as functions of the addresses of tokens and
+    position, and of the logits. likeliest: that of one token, which chooses the next ones, or None:
+    it writes them over the tokens and into the text, whose address follows that of the logits, and
+    moves the position. vocabulary: how many logits there are. clear: sets the caches to zero.
+    bytes: of weights, caches and iterations. close: gives all memory back."""
 
     name: str
     level: str
     generation: Generation
+    form: Form
     device: torch.device
     vocabulary: int
     plans: Mapping[int, TargetPlan]
@@ -44,10 +47,12 @@ class GeneratorParts(NamedTuple):
 
 
 class Generator(Uncopied):
-    """A language model, compiled to write text. Every call continues where the last one ended;
-    `reset` begins a new text. position: number of tokens in the cache. Tokens are int64 on the
-    model's device. Only one thread may use it at a time; `prefill` and `decode` build, capture and
-    allocate nothing.
+    """A language model, compiled to write text. All calls go on where the last one ended; `reset`
+    begins a new text.
+
+    position: how many tokens the cache holds of the longest text. Tokens are int64 on the model's
+    device. One thread uses it at a time; nothing is built or captured by `prefill` and `decode`,
+    and nothing allocated but where texts of different lengths are read.
     """
 
     def __init__(self, parts: GeneratorParts) -> None:
@@ -59,9 +64,12 @@ class Generator(Uncopied):
         self.vocabulary, self.device, self.name = parts.vocabulary, device, parts.name
         self.position = 0
         new = torch.empty
-        self._text = new(self.batch, self.longest, dtype=torch.int64, device=device)
+        # Behind a shorter text are tokens of the vocabulary, which no other token sees.
+        self._text = torch.zeros(self.batch, self.longest, dtype=torch.int64, device=device)
         self._given = {n: new(self.batch, n, dtype=torch.int64, device=device) for n in self._runs}
-        self._position = new((), dtype=torch.int64, device=device)
+        self._position = parts.form.position(device)
+        self._behind = torch.zeros(self.batch, 1, dtype=torch.int64, device=device)
+        self._differ = False  # the lengths of texts
         self._logits = new(self.batch, self.vocabulary, dtype=torch.float32, device=device)
         self._best = new(self.batch, dtype=torch.int64, device=device)
         self._at = {
@@ -75,52 +83,58 @@ class Generator(Uncopied):
             f"<golow: {self.name} at {self._parts.level}, {texts} of up to {self.longest} tokens>"
         )
 
-    def prefill(self, ids: Tensor) -> Tensor:
-        """Read one or more tokens of each text, int64 [batch, count]; return the logits of the next
-        token, float32 [batch, vocabulary], in memory that the next call overwrites. Raises
-        `GolowError` for tokens that do not fit."""
-        self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1)
-        begin, end = self.position, self.position + ids.shape[1]
-        self._text[:, begin:end].copy_(ids)
-        for start, count in pieces(begin, end, self._counts):
-            self._given[count].copy_(self._text[:, start : start + count])
-            self._run(start, count)
-        self.position = end
-        return self._logits
+    def prefill(self, ids: Ids, attention_mask: Tensor | None = None) -> Tensor:
+        """Read one or more tokens of each text; return the logits of the token that follows,
+        float32 [batch, vocabulary], in memory that the next call writes again.
+
+        ids: int64 [batch, count], or a list of texts of different lengths, int64 [count] each.
+        attention_mask: [batch, count], zero on the padding of shorter texts, at either end. Each
+        text goes on where it ended. Raises `GolowError` for tokens that do not fit.
+        """
+        return self._read(texts_of(ids, attention_mask, self.device))
 
     def decode(self, ids: Tensor) -> Tensor:
         """Read one more token of each text, int64 [batch] or [batch, 1]; return the logits, as
         `prefill` does."""
         if ids.dim() == 1:
             ids = ids.unsqueeze(1)
-        self._require_fitting(ids, 1)
-        begin = self.position
-        self._text[:, begin : begin + 1].copy_(ids)
+        texts = texts_of(ids, None, self.device)
+        if texts.lengths[:1] != (1,):
+            raise GolowError(f"the tokens are {list(ids.shape)}", "give one of each text.")
+        self._require_fitting(texts)
         self._given[1].copy_(ids)
-        self._run(begin, 1)
-        self.position = begin + 1
+        self._run(self.position, 1)
+        if self._differ:
+            self._text.scatter_(1, self._position, ids)
+        else:
+            self._text[:, self.position : self.position + 1].copy_(ids)
+        self.position += 1
         return self._logits
 
     def generate(
         self,
-        ids: Tensor,
+        ids: Ids,
         tokens: int = 128,
         *,
+        attention_mask: Tensor | None = None,
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
         stop: Collection[int] = (),
     ) -> Tensor:
-        """Read ids, int64 [batch, count], and generate ``tokens`` more tokens of each text; return
-        these, int64 [batch, tokens], or fewer if all texts reached a stop token. temperature,
-        top_k, top_p, seed: as in `golow.generate`; temperature 0 takes the likeliest token. stop:
-        tokens that end a text, which then repeats its last token until all texts have ended. The
-        last token has not been read: to continue, pass it first. Raises `GolowError` for invalid
-        settings, and if the texts become longer than `longest`.
+        """Read tokens as `prefill` does, and write ``tokens`` more of each text; return those,
+        int64 [batch, tokens], fewer if all texts came to a stop.
+
+        temperature, top_k, top_p, seed: as of `golow.generate`; temperature 0 takes the likeliest
+        token. stop: tokens that end a text, which then repeats it until all have ended. The last
+        token was not read: to go on, give it first. Raises `GolowError` for settings without sense,
+        and if the texts become longer than `longest`.
         """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        written = self.stream(ids, tokens, sampling=sampling, stop=stop)
+        written = self.stream(
+            ids, tokens, attention_mask=attention_mask, sampling=sampling, stop=stop
+        )
         found = torch.empty(self.batch, tokens, dtype=torch.int64, device=self.device)
         count = 0
         for token in written:
@@ -130,9 +144,10 @@ class Generator(Uncopied):
 
     def stream(
         self,
-        ids: Tensor,
+        ids: Ids,
         tokens: int = 128,
         *,
+        attention_mask: Tensor | None = None,
         sampling: Sampling = GREEDY,
         stop: Collection[int] = (),
     ) -> Iterator[Tensor]:
@@ -141,16 +156,16 @@ class Generator(Uncopied):
         require_sampling(sampling)
         if not isinstance(tokens, int) or tokens < 1:
             raise GolowError(f"tokens={tokens!r} writes nothing", "use tokens=1 or more.")
-        self._require_fitting(ids, ids.shape[1] if ids.dim() == 2 else -1, beside=tokens - 1)
+        texts = texts_of(ids, attention_mask, self.device)
+        self._require_fitting(texts, beside=tokens - 1)
         if sampling.is_greedy and not stop and self._parts.likeliest is not None:
-            return self._likeliest(ids, tokens, self._parts.likeliest)
-        return self._written(ids, tokens, sampling, stop)
+            return self._likeliest(texts, tokens, self._parts.likeliest)
+        return self._written(texts, tokens, sampling, stop)
 
-    def _likeliest(self, ids: Tensor, tokens: int, run: Run) -> Iterator[Tensor]:
-        """Yield the likeliest tokens, which the device chooses and feeds to the next step
-        itself."""
+    def _likeliest(self, texts: Texts, tokens: int, run: Run) -> Iterator[Tensor]:
+        """The likeliest tokens, which the device chooses and feeds to the next step itself."""
         given, (reads, logits) = self._given[1], self._at[1]
-        torch.argmax(self.prefill(ids), dim=-1, out=self._best)
+        torch.argmax(self._read(texts), dim=-1, out=self._best)
         given.copy_(self._best.unsqueeze(1))
         yield self._best
         self._position.fill_(self.position)
@@ -162,11 +177,11 @@ class Generator(Uncopied):
             yield given[:, 0]
 
     def _written(
-        self, ids: Tensor, tokens: int, sampling: Sampling, stop: Collection[int]
+        self, texts: Texts, tokens: int, sampling: Sampling, stop: Collection[int]
     ) -> Iterator[Tensor]:
         drawn = torch.Generator().manual_seed(sampling.seed)
         ends = torch.tensor([*stop], dtype=torch.int64, device=self.device)
-        logits = self.prefill(ids)
+        logits = self._read(texts)
         for index in range(tokens):
             if index:
                 logits = self.decode(self._best)
@@ -184,11 +199,18 @@ class Generator(Uncopied):
                 return
 
     def reset(self) -> None:
-        """Begin new texts. The old content of the cache is no longer read, and stays until it is
-        overwritten."""
-        self.position = 0
+        """Begin new texts. What the cache holds is not read any more, and stays until it is written
+        over."""
+        self.position, self._differ = 0, False
+        self._behind.zero_()
 
     # ------------------------------------------------------------ about it
+
+    @property
+    def positions(self) -> list[int]:
+        """How many tokens the cache holds of each text."""
+        found: list[int] = (self.position - self._behind[:, 0]).tolist()
+        return found
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -229,27 +251,69 @@ class Generator(Uncopied):
 
     # ------------------------------------------------------------ implementation
 
+    def _read(self, texts: Texts) -> Tensor:
+        self._require_fitting(texts)
+        if self._differ or not texts.alike:
+            return self._read_apart(texts)
+        begin, end = self.position, self.position + texts.lengths[0]
+        self._text[:, begin:end].copy_(texts.ids)
+        for start, count in pieces(begin, end, self._counts):
+            self._given[count].copy_(self._text[:, start : start + count])
+            self._run(start, count)
+        self.position = end
+        return self._logits
+
+    def _read_apart(self, texts: Texts) -> Tensor:
+        """Read texts of different lengths. All end together: a shorter one begins later, and until
+        then reads its beginning, with what comes behind it."""
+        lengths = torch.tensor(texts.lengths, device=self.device)[:, None]
+        ends = self.position - self._behind + lengths
+        end = int(ends.max())
+        for row, (ids, last) in enumerate(zip(texts.ids, ends[:, 0].tolist(), strict=True)):
+            count = texts.lengths[row]
+            self._text[row, last - count : last].copy_(ids[:count])
+        self._behind.copy_(end - ends)
+        self._differ = bool(self._behind.any())
+        begin = end - max(texts.lengths)
+        found = list(pieces(begin, end, self._counts))
+        if found[-1][1] > int(ends.min()):  # it would not end with the last token of that text
+            found = [*pieces(begin, end - 1, self._counts), (end - 1, 1)]
+        for start, count in found:
+            self._place(start)
+            places = self._position + torch.arange(count, device=self.device)
+            torch.gather(self._text, 1, places, out=self._given[count])
+            self._runs[count](*self._at[count])
+        self.position = end
+        return self._logits
+
     def _run(self, start: int, count: int) -> None:
-        self._position.fill_(start)
+        self._place(start)
         self._runs[count](*self._at[count])
 
-    def _require_fitting(self, ids: Tensor, count: int, beside: int = 0) -> None:
-        """Raise `GolowError` unless each text has this many tokens, and if there are too many.
-        beside: further tokens to come."""
+    def _place(self, start: int) -> None:
+        """Where new tokens begin, in the longest text."""
+        self._position.fill_(start)
+        if self._differ:
+            self._position.sub_(self._behind).clamp_(min=0)
+
+    def _require_fitting(self, texts: Texts, beside: int = 0) -> None:
+        """Raise `GolowError` for another number of texts, and for too many tokens. beside: further
+        ones to come."""
         self._require_open()
-        if ids.dtype != torch.int64 or ids.device != self.device:
+        if len(texts.lengths) != self.batch or not texts.lengths[0]:
             raise GolowError(
-                f"the tokens are {str(ids.dtype).removeprefix('torch.')} on {ids.device}",
-                f"give int64 on {self.device}.",
+                f"the tokens are {list(texts.ids.shape)}, not [{self.batch}, count]",
+                "give a token or more of each text, or compile with another batch in Generation.",
             )
-        if count < 1 or tuple(ids.shape) != (self.batch, count):
-            wanted = f"[{self.batch}, {'count' if count != 1 else 1}]"
+        if not texts.alike and not self._parts.form.own:
             raise GolowError(
-                f"the tokens are {list(ids.shape)}, not {wanted}",
-                "give each text the same number of tokens, or compile with another batch in "
-                "Generation.",
+                f"the texts have {min(texts.lengths)} to {max(texts.lengths)} tokens, and "
+                f"{self.name} at {self._parts.level} takes one position for all",
+                "give texts of one length, or compile with batch=1 and give one after the other.",
             )
-        after = self.position + count + beside
+        behind = self._behind[:, 0].tolist() if self._differ else [0] * self.batch
+        read = max(count - late for count, late in zip(texts.lengths, behind, strict=True))
+        after = self.position + read + beside
         if after > self.longest:
             raise GolowError(
                 f"the texts would have {after} tokens, and the cache holds {self.longest}",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from golow.levels.direct.cudnn.passes import INFERENCE
-from golow.levels.direct.cudnn.planning import build_plan
+from golow.levels.direct.cudnn.planning import build_plan, require_runnable
 from golow.levels.direct.cudnn.problems.precision import TYPES
 from golow.levels.direct.cudnn.steps.built_plan import Built
 from golow.levels.direct.pass_order import ordered
@@ -19,6 +19,7 @@ from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.graph import Graph
 from golow.lower.operators.cache_update import CacheUpdate
 from golow.lower.operators.cached_attention import CachedAttention
+from golow.records.errors import Unsupported
 from golow.records.workload import ModelSource, Precision, Workload
 from support.direct.cuda_on_cpu import follow
 from support.direct.cudnn_plans import AskedEngines, assert_sound
@@ -128,3 +129,12 @@ def test_old_content_that_is_read_later_is_kept(late: bool) -> None:
     made.kept.normal_()
     graph, values = lowered(made, x, torch.tensor(3))
     follow(graph, cast("Engines", AskedEngines()), values)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_texts_with_positions_of_their_own_are_refused(count: int) -> None:
+    """The kernels would read the position of the first text for all."""
+    sample = torch.zeros(2, count, dtype=torch.int64), torch.tensor([[4], [2]])
+    graph, _ = lowered(step(width=32), *sample)
+    with pytest.raises(Unsupported, match="at a position for each text"):
+        require_runnable(graph)

@@ -74,6 +74,8 @@ def cache_rows(
 
 def _refuse(arguments: CacheUpdate, question: Question) -> str:
     value = question.value(arguments.x)
+    if math.prod(question.value(arguments.position).shape) > 1:
+        return "golow.cache_update at a position for each text"
     if len(value.shape) > AXES:
         return f"golow.cache_update of {len(value.shape)} axes"
     known = value.dtype in ("float32", "int64", "int32")

@@ -54,6 +54,8 @@ def _scale(arguments: CachedAttention, width: int) -> float:
 
 
 def _refuse(arguments: CachedAttention, question: Question) -> str:
+    if math.prod(question.value(arguments.position).shape) > 1:
+        return "golow.cached_attention at a position for each text"
     shapes = [question.value(a).shape for a in (arguments.query, arguments.key, arguments.value)]
     shapes.append((*shapes[0][:3], shapes[2][3]))
     places = [Placed(shape, Layout("float32").strides(shape)) for shape in shapes]

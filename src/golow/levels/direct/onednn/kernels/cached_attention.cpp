@@ -132,12 +132,13 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
   const long splits = n[2], groups = n[3], sharing = n[4], rows = n[5], longest = n[6];
   const long *query = n + 10, *key = n + 13, *value = n + 16, *result = n + 19;  // steps
   const float scale = __int_as_float(static_cast<int>(n[9]));
-  const long given = *static_cast<const long long*>(pointers[3]), last = longest - rows;
-  const long before = given < 0 ? 0 : given > last ? last : given, keys = before + rows;
-  const long window = n[22], lowest = window && before + 1 > window ? before + 1 - window : 0;
-  const long some = (keys - lowest + splits * KEYS - 1) / (splits * KEYS) * KEYS, count = sharing * rows;
+  const long window = n[22], last = longest - rows, count = sharing * rows;
   for (long part = begin; part < end; part++) {
     const long split = part % splits, group = part / splits % groups, image = part / splits / groups;
+    const long given = static_cast<const long long*>(pointers[3])[n[23] ? image : 0];
+    const long before = given < 0 ? 0 : given > last ? last : given, keys = before + rows;
+    const long lowest = window && before + 1 > window ? before + 1 - window : 0;
+    const long some = (keys - lowest + splits * KEYS - 1) / (splits * KEYS) * KEYS;
     const Cache c = {static_cast<float*>(pointers[1]) + image * key[0] + group * key[1],
                      static_cast<float*>(pointers[2]) + image * value[0] + group * value[1],
                      key[2], value[2], n[7], n[8]};

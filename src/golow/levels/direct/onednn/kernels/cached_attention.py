@@ -23,17 +23,19 @@ def splits_of(key: Placed) -> int:
     return max(1, min(FEWEST_PARTS // (images * groups), longest // SHORTEST))
 
 
-def few_rows(placed: Sequence[Placed], scale: float, window: int = 0) -> Kernel:
+def few_rows(
+    placed: Sequence[Placed], scale: float, window: int = 0, own_positions: bool = False
+) -> Kernel:
     """Pointers: query [B, H, L, E], key [B, G, S, E], value [B, G, S, D], position (int64) ->
     [B, H, L, D]; or, where keys are split, what `joined` reads. placed: query, key, value, result.
-    window: as of `CachedAttention`."""
+    window: as of `CachedAttention`. own_positions: there are B of them."""
     images, heads, rows, inner = placed[0].shape
     _, groups, longest, width = placed[2].shape
     splits = splits_of(placed[1])
     numbers = (
         *parts(images * groups * splits, images * heads * rows * longest * inner),
         splits, groups, heads // groups, rows, longest, inner, width, bits(scale),
-        *(step for item in placed for step in item.steps[:3]), window,
+        *(step for item in placed for step in item.steps[:3]), window, int(own_positions),
     )  # fmt: skip
     return Kernel(FEW, numbers)
 

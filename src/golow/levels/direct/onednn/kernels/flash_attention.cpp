@@ -100,13 +100,14 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
   const float* const inputs[] = {static_cast<float*>(pointers[0]), static_cast<float*>(pointers[1]),
                                  static_cast<float*>(pointers[2])};
   const float* const added = adds ? static_cast<float*>(pointers[3]) : nullptr;
-  const long given = cached ? *static_cast<const long long*>(pointers[3 + adds]) : 0, most = n[7] - rows;
-  const long before = given < 0 ? 0 : cached && given > most ? most : given;
+  const long long* const positions = cached ? static_cast<const long long*>(pointers[3 + adds]) : nullptr;
   float* const output = static_cast<float*>(pointers[3 + adds + cached]);
   float* const logarithm = keeps ? static_cast<float*>(pointers[4 + adds + cached]) : nullptr;
   const long *query = n + 14, *key = n + 17, *value = n + 20, *result = n + 23, *mask = n + 26;  // steps
   for (long part = begin; part < end; part++) {
     const long head = part / blocks % heads, image = part / blocks / heads, group = head / sharing;
+    const long given = cached ? positions[n[31] ? image : 0] : 0, most = n[7] - rows;
+    const long before = given < 0 ? 0 : cached && given > most ? most : given;
     Head h;
     h.query = inputs[0] + image * query[0] + head * query[1], h.query_row = query[2];
     h.key = {inputs[1] + image * key[0] + group * key[1], key[2], 1};

@@ -36,12 +36,16 @@ class Scores(NamedTuple):
 
 
 def attention(
-    placed: Sequence[Placed], scores: Scores, keeps: bool, cached: bool = False
+    placed: Sequence[Placed],
+    scores: Scores,
+    keeps: bool,
+    cached: bool = False,
+    own_positions: bool = False,
 ) -> Kernel:
     """Pointers: query [B, H, L, E], key [B, G, S, E], value [B, G, S, D][, added][, with cached:
     position] -> [B, H, L, D][, with keeps: the logarithm of each row's sum of exponentials, B H L
     in a row]. H is a multiple of G. placed: query, key, value, result. cached: row i sees the first
-    position + i + 1 keys, and others are not read."""
+    position + i + 1 keys, and others are not read. own_positions: there are B of them."""
     images, heads, rows, inner = placed[0].shape
     _, groups, keys, width = placed[2].shape
     blocks = -(-rows // ROWS)
@@ -49,7 +53,7 @@ def attention(
         *parts(images * heads * blocks, images * heads * rows * keys),
         ROWS, blocks, heads, heads // groups, rows, keys, inner, width, int(scores.causal),
         bits(scores.scale), int(scores.added is not None), int(keeps), *_steps(placed),
-        *(scores.added or NOTHING), int(cached),
+        *(scores.added or NOTHING), int(cached), int(own_positions),
     )  # fmt: skip
     return Kernel(FORWARD, numbers)
 

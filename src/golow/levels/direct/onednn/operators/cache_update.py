@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from golow.levels.direct.implementation import Implementation
 from golow.levels.direct.onednn.bindings.library import Descriptor
@@ -24,15 +27,19 @@ def cache_update(build: Builder, arguments: CacheUpdate) -> None:
     axis = arguments.axis
     if build.generates and len(rows.shape) <= AXES:
         steps = row_major(rows.shape) if rows.descriptor is None else rows.layout.strides
-        kernel = cache_rows(rows.dtype, rows.shape, steps, made.shape, axis)
+        kernel = cache_rows(
+            rows.dtype, rows.shape, steps, made.shape, axis, math.prod(position.shape)
+        )
         build.steps.kernel(kernel, [rows, position], [_written(made, rows.shape)])
     else:
         last = made.shape[axis] - rows.shape[axis]
 
         def run(given: Any, start: Any, cache: Any) -> None:
-            first = min(max(int(start.reshape(-1)[0]), 0), last)
-            places = (slice(None),) * axis
-            cache[(*places, slice(first, first + given.shape[axis]))] = given
+            starts = start.reshape(-1).clip(0, last)
+            for text, first in enumerate(starts):
+                own = slice(text, text + 1) if len(starts) > 1 else slice(None)
+                new, kept = (np.moveaxis(item[own], axis, 0) for item in (given, cache))
+                kept[first : first + len(new)] = new
 
         given = build.values.plain(arguments.rows)
         build.steps.array_call(run, [given, position], [made])

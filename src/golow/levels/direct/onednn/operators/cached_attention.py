@@ -30,13 +30,13 @@ def cached_attention(build: Builder, arguments: CachedAttention) -> None:
     output = attended(build, query, value.shape[3])
     reads = [query, key, value, build.values.plain(arguments.position)]
     places = [placed(tensor) for tensor in (query, key, value, output)]
-    scale = _scale(arguments, query.shape[3])
+    scale, own = _scale(arguments, query.shape[3]), math.prod(reads[3].shape) > 1
     if query.shape[2] >= FEWEST_ROWS and not arguments.window:
         scores = Scores(None, causal=True, scale=scale)
-        kernel = flash_attention.attention(places, scores, keeps=False, cached=True)
+        kernel = flash_attention.attention(places, scores, False, cached=True, own_positions=own)
         build.steps.kernel(kernel, reads, [output])
     else:
-        kernel = kernels.few_rows(places, scale, arguments.window)
+        kernel = kernels.few_rows(places, scale, arguments.window, own)
         if kernels.splits_of(places[1]) == 1:
             build.steps.kernel(kernel, reads, [output])
         else:
@@ -60,16 +60,13 @@ def _with_arrays(build: Builder, arguments: CachedAttention) -> None:
 
     def run(query: Any, key: Any, value: Any, position: Any, output: Any) -> None:
         rows, longest = query.shape[2], key.shape[2]
-        before = min(max(int(position.reshape(-1)[0]), 0), longest - rows)
+        before = position.reshape(-1, 1).clip(0, longest - rows)
+        keys = int(before.max()) + rows
         sharing = query.shape[1] // key.shape[1]
-        key, value = (
-            np.repeat(item[:, :, : before + rows], sharing, axis=1) for item in (key, value)
-        )
+        key, value = (np.repeat(item[:, :, :keys], sharing, axis=1) for item in (key, value))
         scores = ((query * np.float32(scale)) @ key.swapaxes(-1, -2)).astype(np.float64)
-        seen = np.tri(rows, before + rows, before, dtype=np.bool_)
-        if window:
-            seen &= ~np.tri(rows, before + rows, before - window, dtype=np.bool_)
-        scores = np.where(seen, scores, -np.inf)
+        apart = (before + np.arange(rows))[:, None, :, None] - np.arange(keys)
+        scores = np.where((apart >= 0) & (apart < (window or longest)), scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         output[...] = (weights / weights.sum(-1, keepdims=True)).astype(np.float32) @ value
 
