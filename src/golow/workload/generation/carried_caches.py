@@ -46,7 +46,7 @@ class CarriedCaches(nn.Module):
     def step(
         self, tokens: Tensor, before: Tensor, past: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The same with the caches of the texts that go on."""
+        """Run it with the caches of the texts that continue."""
         raise NotImplementedError
 
     def shapes(self) -> list[tuple[int, int]]:
@@ -75,7 +75,7 @@ class CarriedGpt2(CarriedCaches):
         return logits, [item for cache in caches for item in (cache.keys, cache.values)]
 
     def shapes(self) -> list[tuple[int, int]]:
-        """Of keys and values of all layers."""
+        """Shapes of keys and values of all layers."""
         return self._shapes
 
 
@@ -117,5 +117,5 @@ class CarriedHuggingFace(CarriedCaches):
         return logits, [item for layer in cache.layers for item in (layer.keys, layer.values)]
 
     def shapes(self) -> list[tuple[int, int]]:
-        """Of keys and values of all layers."""
+        """Shapes of keys and values of all layers."""
         return self._shapes

@@ -25,12 +25,12 @@ GREEDY = Sampling()
 
 
 class GeneratorParts(NamedTuple):
-    """name, level: of the module's class, and what runs it. form: of its step. plans: by the number
-    of new tokens that each takes. runs: the same as functions of the addresses of tokens and
-    position, and of the logits. likeliest: that of one token, which chooses the next ones, or None:
-    it writes them over the tokens and into the text, whose address follows that of the logits, and
-    moves the position. vocabulary: how many logits there are. clear: sets the caches to zero.
-    bytes: of weights, caches and iterations. close: gives all memory back."""
+    """name: of the module's class. level: that runs it. form: of its step. plans: by the number of
+    new tokens that each processes. runs: the plans as functions of the addresses of tokens,
+    position and logits. likeliest: the plan of one token that also chooses the next tokens, or
+    None; it writes them over the tokens and into the text, whose address follows that of the
+    logits, and advances the position. vocabulary: number of logits. clear: sets the caches to zero.
+    bytes: of weights, caches and iterations. close: releases all memory."""
 
     name: str
     level: str
@@ -47,12 +47,12 @@ class GeneratorParts(NamedTuple):
 
 
 class Generator(Uncopied):
-    """A language model, compiled to write text. All calls go on where the last one ended; `reset`
-    begins a new text.
+    """A language model, compiled to write text. Every call continues where the last one ended;
+    `reset` begins a new text.
 
-    position: how many tokens the cache holds of the longest text. Tokens are int64 on the model's
-    device. One thread uses it at a time; nothing is built or captured by `prefill` and `decode`,
-    and nothing allocated but where texts of different lengths are read.
+    position: number of tokens in the cache of the longest text. Tokens are int64 on the model's
+    device. Only one thread may use it at a time. `prefill` and `decode` build and capture nothing,
+    and allocate only to read texts of different lengths.
     """
 
     def __init__(self, parts: GeneratorParts) -> None:
@@ -84,12 +84,12 @@ class Generator(Uncopied):
         )
 
     def prefill(self, ids: Ids, attention_mask: Tensor | None = None) -> Tensor:
-        """Read one or more tokens of each text; return the logits of the token that follows,
-        float32 [batch, vocabulary], in memory that the next call writes again.
+        """Read one or more tokens of each text; return the logits of the next token, float32
+        [batch, vocabulary], in memory that the next call overwrites.
 
         ids: int64 [batch, count], or a list of texts of different lengths, int64 [count] each.
         attention_mask: [batch, count], zero on the padding of shorter texts, at either end. Each
-        text goes on where it ended. Raises `GolowError` for tokens that do not fit.
+        text continues where it ended. Raises `GolowError` for tokens that do not fit.
         """
         return self._read(texts_of(ids, attention_mask, self.device))
 
@@ -123,13 +123,13 @@ class Generator(Uncopied):
         seed: int = 0,
         stop: Collection[int] = (),
     ) -> Tensor:
-        """Read tokens as `prefill` does, and write ``tokens`` more of each text; return those,
-        int64 [batch, tokens], fewer if all texts came to a stop.
+        """Read tokens as `prefill` does, and generate ``tokens`` more tokens of each text; return
+        these, int64 [batch, tokens], or fewer if all texts reached a stop token.
 
-        temperature, top_k, top_p, seed: as of `golow.generate`; temperature 0 takes the likeliest
-        token. stop: tokens that end a text, which then repeats it until all have ended. The last
-        token was not read: to go on, give it first. Raises `GolowError` for settings without sense,
-        and if the texts become longer than `longest`.
+        temperature, top_k, top_p, seed: as in `golow.generate`; temperature 0 takes the likeliest
+        token. stop: tokens that end a text, which then repeats its last token until all texts have
+        ended. The last token has not been read: to continue, pass it first. Raises `GolowError` for
+        invalid settings, and if the texts become longer than `longest`.
         """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         written = self.stream(
@@ -199,8 +199,8 @@ class Generator(Uncopied):
                 return
 
     def reset(self) -> None:
-        """Begin new texts. What the cache holds is not read any more, and stays until it is written
-        over."""
+        """Begin new texts. The old content of the cache is no longer read, and stays until it is
+        overwritten."""
         self.position, self._differ = 0, False
         self._behind.zero_()
 
@@ -298,7 +298,7 @@ class Generator(Uncopied):
 
     def _require_fitting(self, texts: Texts, beside: int = 0) -> None:
         """Raise `GolowError` for another number of texts, and for too many tokens. beside: further
-        ones to come."""
+        tokens to come."""
         self._require_open()
         if len(texts.lengths) != self.batch or not texts.lengths[0]:
             raise GolowError(
