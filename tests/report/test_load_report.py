@@ -44,10 +44,10 @@ def test_the_table_shows_scenarios_rates_failures_and_what_is_unclear() -> None:
         "compile: differs: 2 of 32 answers are missing",
         "openvino: failed in server at 200 requests/s: died: it was ended by SIGKILL",
         "torchscript: no rate: unclear: too few requests",
-        "LoadGen ran on the levels' cores",
+        "LoadGen shared the levels' cores",
         "p99.9 6,636",
         "4 copies of the weights",
-        "no energy: nobody may read RAPL",
+        "no energy: RAPL cannot be read",
         "note: the model changes input 0 in place",
     ):
         assert words in text, words

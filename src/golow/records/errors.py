@@ -1,4 +1,5 @@
-"""The errors that the stages raise: the user's, a level's limits, and failures of a worker."""
+"""The errors that the stages raise: errors of the user, limits of a level, and failures of a
+worker."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from __future__ import annotations
 class GolowError(Exception):
     """An error that the user can fix: ``message`` states the fault, ``hint`` the next step.
 
-    Both are written in the words of the command line. python_hint: another hint for users of
-    Python, where theirs is more than the same options as arguments.
+    Both are written in the words of the command line. python_hint: a different hint for Python
+    users, if replacing options by arguments is not enough.
     """
 
     def __init__(self, message: str, hint: str = "", *, python_hint: str = "") -> None:
@@ -17,7 +18,7 @@ class GolowError(Exception):
         self.python_hint = python_hint or hint
 
     def __str__(self) -> str:
-        """Message and hint for users of Python, as a traceback and a notebook show them."""
+        """Message and hint for Python users, as shown by a traceback or a notebook."""
         from golow.records.spelling import in_python
 
         text = f"{self.message}\n  {self.python_hint}" if self.python_hint else self.message
@@ -53,8 +54,8 @@ class WorkerFailure(Exception):
 
 
 class OutOfTime(Exception):
-    """A race had to end before the worker of that level answered. No failure: the machine may be
-    busy. The worker still owes the answer, and can only be closed."""
+    """A race had to end before the worker of that level answered. This is not a failure: the
+    machine may be busy. The worker still owes the answer, and can only be closed."""
 
     def __init__(self, level: str, message: str) -> None:
         super().__init__(f"{level}: {message}")

@@ -1,5 +1,4 @@
-"""How a network was quantised, as plain data: what a worker needs to build it again, and what a
-reader needs to know which network it is."""
+"""Description of a quantised network as plain data, from which a worker can build it again."""
 
 from __future__ import annotations
 
@@ -8,9 +7,9 @@ from typing import Literal
 from golow.records.record import Record
 
 QuantizationRule = Literal["int8", "int8-weights", "int4-weights"]
-"""``int8``: weights and activations are whole numbers of 8 bits. ``int8-weights``: weights alone;
-the layer computes with their values in float32. ``int4-weights``: weights of linear layers, of 4
-bits."""
+"""``int8``: weights and activations are 8-bit integers. ``int8-weights``: only weights; the layer
+computes with their values in float32. ``int4-weights``: weights of linear layers are 4-bit
+integers."""
 CalibrationMethod = Literal["min-max", "percentile"]
 
 
@@ -20,10 +19,10 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
     path: in the module (``layer1.0.conv1``). Weights: whole numbers from -127 to 127, a scale for
     each output, symmetric; of ``int4-weights`` from -8 to 7, a scale for each group of this many
     inputs of each output. Activations, of ``int8`` alone: one scale for the tensor, no offset;
-    signed: from -128 to 127, otherwise from 0 to 255, for what was never negative in the
-    calibration. A value is multiplied by the scale, rounded to the nearest whole number, of two
-    equally near ones to the even one, and clipped to the range. like: an earlier layer that reads
-    the same tensor, and so has the same scale, which both share.
+    signed: from -128 to 127, otherwise from 0 to 255, for values that were never negative in the
+    calibration. A value is multiplied by the scale, rounded to the nearest integer, ties to even,
+    and clipped to the range. like: an earlier layer that reads the same tensor and therefore shares
+    the scale.
     """
 
     path: str
@@ -51,8 +50,8 @@ class KeptLayer(Record, frozen=True, kw_only=True):
 
 
 class Calibration(Record, frozen=True, kw_only=True):
-    """Source of the scales of activations: the data set, or what else the samples are; their
-    number; and the share of the values that must be within the range, 1 for ``min-max``."""
+    """Source of the scales of activations: the data set or other samples; their number; and the
+    share of the values that must be within the range, 1 for ``min-max``."""
 
     method: CalibrationMethod
     data: str
@@ -61,7 +60,7 @@ class Calibration(Record, frozen=True, kw_only=True):
 
 
 class QuantizedNetwork(Record, frozen=True, kw_only=True):
-    """A network's quantisation as a whole. model: the name of the network that was quantised."""
+    """The quantisation of a whole network. model: the name of the original network."""
 
     model: str
     rule: QuantizationRule

@@ -31,14 +31,14 @@ class Sampling(Record, frozen=True, kw_only=True):
 
 
 class TextWorkload(Record, frozen=True, kw_only=True):
-    """All that a level needs to generate texts.
+    """Everything that a level needs to generate texts.
 
-    batch: texts that are generated together. prompt, tokens: their tokens that are given, and
-    those that are generated. precision: of weights, caches and arithmetic; ``default`` is float32,
-    ``tf32`` is float32 with products of tf32. device: of every level, and of the reference.
-    alphabet: what a token stands for; empty if the model has no text. weight_bytes: of the weights
-    that a step reads. cache_bytes: of the keys and values of one token of all texts.
-    initialisation: what the weights are. parameters: their number.
+    batch: number of texts in a batch. prompt, tokens: numbers of prompt tokens and of generated
+    tokens. precision: of weights, caches and arithmetic; ``default`` is float32, ``tf32`` is
+    float32 with products of tf32. device: of every level, and of the reference. alphabet: the text
+    of a token; empty if the model has no text. weight_bytes: of the weights that a step reads.
+    cache_bytes: of the keys and values of one token of all texts. initialisation: source of the
+    weights. parameters: their number.
     """
 
     model: str

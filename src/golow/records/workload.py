@@ -58,12 +58,12 @@ class _Named(Record, frozen=True):
 
 
 class Optimizer(_Named, frozen=True, kw_only=True):
-    """One of torch.optim's optimizers with its settings, as PyTorch defines it.
+    """An optimizer of torch.optim with its settings, as PyTorch defines it.
 
-    momentum: of sgd (0.9 unless given) and rmsprop (0). weight_decay: 0.01 for adamw unless given,
-    else 0. nesterov: sgd's other form. betas: of adam and adamw. smoothing: rmsprop's ``alpha``.
-    epsilon: of all but sgd. clip: the largest norm of all gradients together; longer ones are
-    scaled down to it before the step, as by torch.nn.utils.clip_grad_norm_.
+    momentum: for sgd (default 0.9) and rmsprop (default 0). weight_decay: default 0.01 for adamw,
+    otherwise 0. nesterov: use Nesterov momentum, for sgd. betas: for adam and adamw. smoothing:
+    ``alpha`` of rmsprop. epsilon: for all except sgd. clip: largest total norm of the gradients;
+    larger gradients are scaled down to it before the step, as by torch.nn.utils.clip_grad_norm_.
     """
 
     learning_rate: float = 0.001
@@ -84,8 +84,7 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     @property
     def keeps(self) -> tuple[OptimizerState, ...]:
-        """State that it keeps for each parameter: running means of its gradients and of their
-        squares."""
+        """State for each parameter: running means of its gradients and of their squares."""
         if self.name in ("adam", "adamw"):
             return ("momentum", "square")
         squares: tuple[OptimizerState, ...] = ("square",) if self.name == "rmsprop" else ()
@@ -93,11 +92,11 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
     @property
     def counts_steps(self) -> bool:
-        """True if its update depends on how many steps it has made."""
+        """True if its update depends on the number of steps so far."""
         return self.name in ("adam", "adamw")
 
     def __str__(self) -> str:
-        """Its name and its settings beside the learning rate: ``SGD, momentum 0.9``."""
+        """Its name and its settings, except the learning rate: ``SGD, momentum 0.9``."""
         words = [_TITLES.get(self.name, self.name)]
         if self.name in ("sgd", "rmsprop"):
             kind = "Nesterov momentum" if self.nesterov else "momentum"
@@ -113,7 +112,8 @@ class Optimizer(_Named, frozen=True, kw_only=True):
 
 
 class TensorType(Record, frozen=True, kw_only=True):
-    """Shape and dtype (torch's name without the prefix, e.g. ``float32``) of one tensor."""
+    """Shape and dtype of one tensor; the dtype is torch's name without the prefix, e.g.
+    ``float32``."""
 
     shape: tuple[int, ...]
     dtype: str

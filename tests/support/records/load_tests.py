@@ -123,7 +123,7 @@ def load_test(*levels: LevelLoad, **changes: object) -> LoadTest:
         "generator": "LoadGen 6.0.17",
         "generator_cores": (0, 1),
         "shared": True,
-        "energy_missing": "nobody may read RAPL",
+        "energy_missing": "RAPL cannot be read",
     }
     return LoadTest(**{**given, **changes})  # type: ignore[arg-type]
 

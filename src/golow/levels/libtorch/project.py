@@ -106,7 +106,7 @@ def _readme(graph: Graph, workload: Workload, constants: bool, any_batch: bool) 
     shapes = ", ".join("x".join(map(str, item.shape)) for item in workload.inputs)
     what = "one training step: forward, loss, backward and update" if train else "inference"
     shows = (
-        "It prints the loss of 20 steps, and how far the first is from the loss that golow stored"
+        "It prints the loss of 20 steps, and how far the first is from golow's stored loss"
         if train
         else "It prints the largest difference to the outputs that golow stored, and the time"
     )
@@ -142,12 +142,12 @@ calls to ATen's operators. There is no Python in the program.
 {shows}. `./build/run . 100` runs 100 iterations.{_files_of(workload)}
 
 * **Batch**: {_batch(workload, any_batch)}
-* **Threads**: the program computes with {workload.threads}, the workload's number: `threads` in
+* **Threads**: the program uses {workload.threads}, as the workload does: `threads` in
   `workload.json`.
 * **Thread safety**: a `golow::Program` is the state of one network and runs one step at a time.
   Give each thread its own.
 * **Weights**: `weights.safetensors` may be replaced by another file with the same names and shapes.
-  A file that does not fit is an error of one line.
+  A file that does not fit is an error.
 
 | file | what it is |
 |---|---|
@@ -156,11 +156,11 @@ calls to ATen's operators. There is no Python in the program.
 `cmake --install build --prefix DIR` installs the program, the network as a static library
 (`libnetwork.a`, with the headers: `golow::make_program()` in `program.h`) and the files that the
 program reads. Ship `bin/run`, `share/network/`, and of PyTorch `libc10.so`, `libtorch.so`,
-`libtorch_cpu.so` and what `ldd` lists beside them.
+`libtorch_cpu.so` and the libraries that `ldd` lists.
 
 PyTorch 2.11 to 2.13, a C++ compiler (GCC 11 or newer) and CMake 3.18 are enough, also on a GPU:
 the program calls only PyTorch, so a PyTorch with CUDA works without a CUDA toolkit. `device` and
-`precision` in `workload.json` say where and how the program runs.
+`precision` in `workload.json` determine where and how the program runs.
 """
 
 
@@ -169,7 +169,7 @@ def _files_of(workload: Workload) -> str:
         return ""
     return """
 
-`./build/run . --inputs in.safetensors --outputs out.safetensors` runs on inputs of your own, the
+`./build/run . --inputs in.safetensors --outputs out.safetensors` runs on your own inputs, the
 tensors `input/0`, `input/1`, ..., and writes `output/0`, `output/1`, ..."""
 
 

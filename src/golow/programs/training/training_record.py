@@ -43,10 +43,10 @@ class DatasetFacts(Record, frozen=True, kw_only=True):
 
 
 class Schedule(Record, frozen=True, kw_only=True):
-    """The learning rate from batch to batch; `golow.programs.training.schedule` has the formulas.
+    """Schedule of the learning rate; `golow.programs.training.schedule` has the formulas.
 
-    warm_up_epochs: for how many epochs it rises to its full value. step_epochs and factor: with
-    ``step`` it is multiplied by ``factor`` every ``step_epochs`` epochs.
+    warm_up_epochs: number of epochs over which it rises to its full value. step_epochs, factor:
+    with kind ``step`` it is multiplied by ``factor`` every ``step_epochs`` epochs.
     """
 
     kind: ScheduleKind = "constant"
@@ -56,8 +56,8 @@ class Schedule(Record, frozen=True, kw_only=True):
 
 
 class Augmentation(Record, frozen=True, kw_only=True):
-    """Random changes to each training image. flip: mirror it left-right half of the time. padding:
-    pad it with this many zeros on each side and crop it to its size at a random place."""
+    """Random changes to each training image. flip: mirror it left to right with probability 1/2.
+    padding: add this many zeros on each side and crop to the original size at a random position."""
 
     flip: bool = False
     padding: int = 0
