@@ -172,6 +172,12 @@ def test_folders_that_it_makes_are_its_users_whatever_the_umask(tmp_path: Path) 
     assert (mode(cache), mode(cache.parent)) == (0o700, 0o755)
 
 
+def test_its_place_may_be_a_text(tmp_path: Path) -> None:
+    """As ``cache="folder"`` in Python."""
+    assert open_cache(str(tmp_path / "cache")) == tmp_path / "cache"
+    assert (tmp_path / "cache").is_dir()
+
+
 @pytest.mark.slow
 def test_the_command_line_says_what_to_type(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)

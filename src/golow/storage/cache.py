@@ -36,10 +36,10 @@ def default_cache() -> Path:
     return user_cache_path("golow")
 
 
-def open_cache(given: Path | None = None) -> Path:
+def open_cache(given: str | Path | None = None) -> Path:
     """The given folder or golow's own, made if it is missing. Raises `GolowError` if it cannot be
     made, or if others can write it, a folder above it or one of its folders."""
-    cache = given or default_cache()
+    cache = Path(given or default_cache())
     with writing(f"the cache {cache}", CACHE_HINT):
         make_own_folder(cache, 0o700)
         found = exposed(cache, owners=(ROOT,)) or exposed_within(cache, DEPTH, owners=(ROOT,))
