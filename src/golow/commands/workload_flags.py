@@ -79,7 +79,7 @@ class InferenceFlags:
     input: SampleShape = None
 
     def inputs(self) -> InputFlags:
-        """The same sizes, of inference."""
+        """Inputs of inference with these sizes."""
         return InputFlags(
             batch=self.batch,
             resolution=self.resolution,
