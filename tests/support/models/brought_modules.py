@@ -130,10 +130,18 @@ def means_of_rows(x: Tensor) -> Tensor:
     return torch.zeros(3, 5).scatter_reduce(0, rows, x, "mean", include_self=False)
 
 
+def spectra(x: Tensor) -> Tensor:
+    window = torch.hann_window(11)
+    found = torch.stft(x, 16, 6, 11, window, normalized=True, return_complex=True)
+    return found.abs()
+
+
 BROUGHT: dict[str, Brought] = {
     "routed": of_numbers(Routed, (5, 6)),
     "binned": of_numbers(Binned, (4, 5)),
     "waves": of_numbers(Waves, (2, 4, 10)),
+    "spectra": calls(spectra, (2, 40)),
+    "spectrum of one signal": calls(lambda x: spectra(x[0]), (2, 40)),
     "shared keys and nothing to read": of_numbers(Shared, (2, 4, 8)),
     "a sign that passes gradients": calls(lambda x: Sign.apply(x) * 2 + x, (4, 5)),
     "saved memory": of_numbers(Saved, (3, 5)),
