@@ -14,6 +14,7 @@ from golow.commands.compare import compare
 from golow.commands.load import load
 from golow.commands.panels import OPTIONS, PANELS
 from golow.commands.splice import splice
+from golow.models import ZOO
 from support.command import golow
 
 PANEL = re.compile(r"^╭─ (\w+) ─+╮$", re.MULTILINE)
@@ -33,6 +34,17 @@ def test_commands_are_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert PANEL.findall(text) == ["Options", "Measure", "Use", "Look", "Machine"]
     named = re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE)
     assert sorted(named) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_the_list_of_models_has_two_lines_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = golow("models", folder=tmp_path).output.splitlines()
+    assert len(lines) == 1 + 2 * len(ZOO)
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert all(f"\n{one.name} " in text and f"\n  {one.summary}" in text for one in ZOO.values())
 
 
 def test_every_option_of_a_comparison_is_in_a_group(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from golow import api
@@ -102,6 +103,15 @@ def test_every_option_reaches_the_public_function(
 def test_no_option_of_the_public_functions_is_forgotten_here() -> None:
     assert {*GRAPH, "targets"} == {*GraphOptions.__annotations__}
     assert {*WORKLOAD, "targets"} == {*WorkloadOptions.__annotations__, "threads"}
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [("quantize", "mode loss device threads"), ("load", "mode loss"), ("build", "mode loss")],
+)
+def test_no_command_has_an_option_that_it_never_uses(name: str, absent: str) -> None:
+    command = get_command(app).commands[name]  # type: ignore[attr-defined]
+    assert not {parameter.name for parameter in command.params} & {*absent.split()}
 
 
 def test_an_exported_program_is_not_trained_whatever_the_data(tmp_path: Path) -> None:

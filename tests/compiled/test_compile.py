@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from dataclasses import dataclass
 
@@ -75,6 +76,24 @@ def test_the_check_does_not_believe_a_wrong_eager() -> None:
     assert found.matches, found
     [item] = found.check.tensors
     assert item.limit < 1e-4 * item.scale < item.eager_error
+
+
+class Adds(nn.Linear):
+    """Rows added to a tensor that its code makes in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.zeros(4, 5).index_add(0, torch.tensor([0, 2, 2]), super().forward(x).float())
+        return rows.sin()
+
+
+def test_the_check_also_computes_in_double_what_the_code_makes_in_float32() -> None:
+    module, x = Adds(6, 5).eval(), torch.randn(3, 6)
+    found = compiled(module, x).check(x)
+    assert found.matches, found
+    exact = copy.deepcopy(module).double()
+    rows = nn.Linear.forward(exact, x.double())
+    wanted = torch.stack([rows[0], rows[0] * 0, rows[1] + rows[2], rows[0] * 0]).sin()
+    assert (found.exact[0] - wanted).abs().max() < 1e-14
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])

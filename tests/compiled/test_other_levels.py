@@ -222,6 +222,8 @@ class Unfinished(nn.Module):
         (network(), "compile:frozen", {}, "compile has no variant 'frozen'"),
         (network(), "cudagraph", {}, "cudagraph runs on cuda only, not on cpu"),
         (network(), "eager", {"precision": "bf16"}, "bf16"),
+        (network().double(), "eager", {}, "eager computes in float32, .*weight is float64"),
+        (network().bfloat16(), "torchscript", {}, r"is bfloat16\n  call the module's .float\(\)"),
         (network(), "eager", {"batch": [1, 2]}, "batch= is for the direct levels; eager runs"),
         (network(), "eager", {"tune": True}, "tune=True is for the direct levels"),
         (network(), "eager", {"threads": 0}, "0 threads compute nothing"),

@@ -59,6 +59,19 @@ def test_an_interrupted_test_says_so_and_one_of_nothing_is_shown() -> None:
     assert "under load" in printed(load_test())
 
 
+def test_one_round_tells_no_levels_apart() -> None:
+    found = everything()
+    once = [
+        msgspec.structs.replace(one, runs=tuple(run for run in one.runs if run.round == 1))
+        for one in found.levels
+    ]
+    plan = msgspec.structs.replace(found.plan, repeats=1)
+    text = printed(msgspec.structs.replace(found, plan=plan, levels=tuple(once)))
+    assert "against eager" not in text
+    assert "one round: levels are not told apart; use --repeats 3 or more" in text
+    assert "one round" not in printed(found)
+
+
 def test_a_late_generator_is_named() -> None:
     assert "issued requests late" not in printed(load_test(level("eager")))
     one = level("eager")

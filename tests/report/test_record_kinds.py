@@ -150,7 +150,7 @@ def test_the_file_alone_is_taken_where_the_table_says_so(kind: RecordKind, tmp_p
     else:
         assert not kind.is_named(file)
         ended = command.golow("show", str(file))
-        assert ended.status == 2 and "there is no comparison in" in ended.error
+        assert ended.status == 2 and "is not a golow record" in ended.error
 
 
 def test_what_lies_beside_a_comparison_is_shown_with_it(tmp_path: Path) -> None:
@@ -169,7 +169,21 @@ def test_a_folder_lists_the_kinds_that_are_listed(tmp_path: Path) -> None:
     found = {one.name: one.kind for one in records_in(tmp_path / "runs")}
     listed = {kind.name: kind.name for kind in KINDS if kind.listed}
     assert found == listed | {"life": "comparison"}
+    findings = {one.kind: one.says for one in records_in(tmp_path / "runs")}
+    assert all(findings.values()), findings
+    (tmp_path / "runs" / "audit" / "audit.json").write_text("{}")
+    damaged = {one.name: one.says for one in records_in(tmp_path / "runs")}
+    assert damaged["audit"] == "cannot be read"
     assert not any(is_folder_of_records(tmp_path / "runs" / name) for name in EXAMPLES)
+
+
+def test_options_of_comparisons_are_refused_for_other_records(tmp_path: Path) -> None:
+    place = EXAMPLES["audit"](tmp_path / "it")
+    for option in (("--format", "csv"), ("--columns", "time"), ("--by-layer",)):
+        ended = command.golow("show", str(place), *option)
+        assert ended.status == 2 and "record of another kind: audit" in ended.error
+    both = EXAMPLES["comparison"](tmp_path / "comparison")
+    assert command.golow("show", str(place), str(both), "--columns", "time").status == 0
 
 
 @pytest.mark.slow

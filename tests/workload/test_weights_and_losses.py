@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -148,6 +149,16 @@ def test_a_loss_that_is_none(file: Path, name: str, loss: Any, message: str, hin
     refused = refusal(f"{file}:{name}", input_shape=(16,), mode="train", loss=loss)
     assert message in refused.message
     assert hint in f"{refused.hint} {refused.python_hint}"
+
+
+def test_of_several_outputs_the_loss_that_takes_them_is_named() -> None:
+    class Both(nn.Linear):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            return x, super().forward(x)
+
+    with pytest.raises(GolowError, match="the loss does not accept the output") as refused:
+        prepare(Request(Both(4, 4), torch.randn(8, 4), mode="train", loss="mse_loss"))
+    assert refused.value.hint == "name another loss: --loss mse_of_outputs."
 
 
 def test_a_try_leaves_the_statistics_of_a_layer_with_two_names() -> None:

@@ -24,9 +24,9 @@ from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
-    NetworkFlags,
     OptimizerFlags,
     PublishedFlags,
+    TrainedNetworkFlags,
     optimizer_of,
     workload_options,
 )
@@ -56,7 +56,7 @@ def audit(
     seconds: Annotated[
         float, typer.Option(help="Seconds of a race for each level and alternative in it.")
     ] = 5.0,
-    network: NetworkFlags,
+    network: TrainedNetworkFlags,
     optimizer: OptimizerFlags,
     published: PublishedFlags,
     execution: ExecutionFlags,

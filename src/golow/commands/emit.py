@@ -12,10 +12,10 @@ from golow.commands.options import Model, PrecisionName, PrecisionOption, no_str
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
-    NetworkFlags,
     OptimizerFlags,
     PublishedFlags,
     SizesFlags,
+    TrainedNetworkFlags,
     optimizer_of,
     workload_options,
 )
@@ -48,7 +48,7 @@ def emit(
         ),
     ] = EmittedLevel.libtorch,
     inputs: SizesFlags,
-    network: NetworkFlags,
+    network: TrainedNetworkFlags,
     published: PublishedFlags,
     optimizer: OptimizerFlags,
     execution: ExecutionFlags,

@@ -82,7 +82,11 @@ def load(
         ),
     ] = 5.0,
     repeats: Annotated[
-        int, typer.Option(help="Rounds, in each of which every level runs once.")
+        int,
+        typer.Option(
+            help="Rounds, in each of which every level runs once; levels are told apart from two "
+            "on. A search for the highest rate has at least five."
+        ),
     ] = 3,
     patience: Annotated[
         str, typer.Option(help="Give up on a level that has not answered for this long.")

@@ -15,7 +15,6 @@ from golow.commands.options import (
     DeviceName,
     DeviceOption,
     Gpu,
-    JsonFile,
     LossOption,
     Model,
     PrecisionName,
@@ -83,7 +82,13 @@ def lower(
         float, typer.Option(help="With --roof: time limit of the race, in seconds.")
     ] = 10.0,
     threads: Threads = None,
-    json: JsonFile = None,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            help="With --roof: also write the results to this JSON file; - is standard output.",
+        ),
+    ] = None,
 ) -> None:
     """Capture a model as a graph and run the passes of a level on it."""
     if gpu:

@@ -1,4 +1,4 @@
-"""``golow models``: the table of built-in models."""
+"""``golow models``: the built-in models, two lines each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from golow.report.console import wide_console
 def models() -> None:
     """List the built-in models."""
     from golow.models import ZOO
-    from golow.report.comparison.lists import models_table
+    from golow.report.comparison.lists import models_lines
 
-    wide_console().print(models_table(ZOO))
+    console = wide_console()
+    for line in models_lines(ZOO):
+        console.print(line)

@@ -24,8 +24,8 @@ from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
-    NetworkFlags,
     PublishedFlags,
+    TrainedNetworkFlags,
     workload_options,
 )
 from golow.records.errors import GolowError
@@ -49,7 +49,7 @@ def profile(
     inputs: InputFlags,
     levels: LevelNames = None,
     worker: Workers = None,
-    network: NetworkFlags,
+    network: TrainedNetworkFlags,
     published: PublishedFlags,
     execution: ExecutionFlags,
     precision: Annotated[

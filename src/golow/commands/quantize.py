@@ -13,9 +13,10 @@ from golow.commands.options import Model, names, no_stream
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
-    InputFlags,
+    InferenceFlags,
     NetworkFlags,
     PublishedFlags,
+    Seed,
     workload_options,
 )
 from golow.report.console import PlainConsole
@@ -101,10 +102,10 @@ def quantize(
         ),
     ] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data set's files.")] = None,
-    inputs: InputFlags,
+    inputs: InferenceFlags,
     network: NetworkFlags,
     published: PublishedFlags,
-    execution: ExecutionFlags,
+    seed: Seed = 0,
     record: Annotated[
         Path, typer.Option(help="Folder for the records.", callback=no_stream)
     ] = Path("runs"),
@@ -117,7 +118,7 @@ def quantize(
     with ProgressDisplay(PlainConsole(stderr=True)) as display, prints_to_stderr():
         result = api.quantize(
             model,
-            **workload_options(inputs, network, published, execution),
+            **workload_options(inputs.inputs(), network, published, ExecutionFlags(seed=seed)),
             calibrate=calibrate,
             out=out,
             rule=rule.value,

@@ -15,8 +15,8 @@ def report(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, generate, audit, load, profile, train or study run "
-            "wrote, CSV files of golow study export, or pages of golow report."
+            help="Folders that golow compare, audit, generate, load, profile, quantize, train or "
+            "study run wrote, CSV files of golow study export, or pages of golow report."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),

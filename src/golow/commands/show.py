@@ -17,6 +17,7 @@ from golow.commands.options import (
     ProfileTop,
     names,
 )
+from golow.records.errors import GolowError
 from golow.storage.files import require_there
 
 
@@ -24,8 +25,8 @@ def show(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, generate, audit, load, train, profile or study run "
-            "wrote, CSV files of golow study export, or pages of golow report."
+            help="Folders that golow compare, audit, generate, load, profile, quantize, train or "
+            "study run wrote, CSV files of golow study export, or pages of golow report."
         ),
     ],
     anyway: Annotated[
@@ -66,6 +67,8 @@ def show(
     for path in listed:
         render_records(path, records_in(path))
     records = [path for path in records if path not in listed]
+    if by_layer or look.is_document or look.columns:
+        _require_comparison(records)
     for kind in KINDS:
         if kind is not COMPARISON:
             found = [path for path in records if kind.is_named(path)]
@@ -75,13 +78,29 @@ def show(
     _show_comparisons(records, look, anyway, by_layer)
 
 
+def _require_comparison(places: list[Path]) -> None:
+    """Raise `GolowError` if no place has the comparison that an option is for."""
+    from golow.report.record_kinds import COMPARISON, kind_of
+
+    kinds = [kind_of(place) for place in places]
+    if places and COMPARISON not in kinds and kinds[0] is not None:
+        raise GolowError(
+            "--by-layer, --columns and --format are for comparisons, and "
+            f"{places[0]} is a record of another kind: {kinds[0].name}",
+            "leave them out.",
+        )
+
+
 def _show_comparisons(places: list[Path], look: Look, anyway: bool, by_layer: bool) -> None:
     """Show comparisons as one table of changes, or each with the records beside it. Places without
-    a known record are passed too: reading a comparison from them raises the error."""
+    a known record are passed too, and are an error."""
     from golow.programs.comparison.store import require_alike
     from golow.report.comparison.changes import render_changes
-    from golow.report.record_kinds import COMPARISON
+    from golow.report.record_kinds import COMPARISON, no_record
 
+    for place in places:
+        if not COMPARISON.is_named(place):
+            raise no_record(place)
     comparisons = [COMPARISON.load(path) for path in places]
     if comparisons and not anyway:
         require_alike(comparisons)

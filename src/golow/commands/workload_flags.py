@@ -44,6 +44,7 @@ class OptimizerChoice(StrEnum):
 ModeOption = Annotated[
     ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
 ]
+Batch = Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")]
 Resolution = Annotated[int | None, typer.Option(help="Side of the square input images, in pixels.")]
 Sequence = Annotated[
     int | None,
@@ -54,15 +55,37 @@ SampleShape = Annotated[
 ]
 
 
+Seed = Annotated[int, typer.Option(help="Seed of the weights, the image order and the rounds.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputFlags:
     """The computation and its sizes: options of every command that takes a model."""
 
     mode: ModeOption = ModeName.infer
-    batch: Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")] = None
+    batch: Batch = None
     resolution: Resolution = None
     sequence: Sequence = None
     input: SampleShape = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceFlags:
+    """`InputFlags` without a mode, for commands that only run forward passes."""
+
+    batch: Batch = None
+    resolution: Resolution = None
+    sequence: Sequence = None
+    input: SampleShape = None
+
+    def inputs(self) -> InputFlags:
+        """Inputs of inference with these sizes."""
+        return InputFlags(
+            batch=self.batch,
+            resolution=self.resolution,
+            sequence=self.sequence,
+            input=self.input,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +171,7 @@ class SizesFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkFlags:
-    """The network, its weights and its loss."""
+    """The network and its weights."""
 
     channels: Channels = None
     classes: Classes = None
@@ -162,6 +185,12 @@ class NetworkFlags:
             "normal or transformer. Not with --weights."
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedNetworkFlags(NetworkFlags):
+    """`NetworkFlags` and the loss, for commands that also run training steps."""
+
     loss: LossOption = None
 
 
@@ -207,9 +236,7 @@ class PublishedFlags(WeightsFlags):
 class ExecutionFlags:
     """Where and how every level runs."""
 
-    seed: Annotated[
-        int, typer.Option(help="Seed of the weights, the image order and the rounds.")
-    ] = 0
+    seed: Seed = 0
     threads: Threads = None
     device: DeviceOption = DeviceName.cpu
 
@@ -295,8 +322,9 @@ def workload_options(
     inputs: InputFlags, network: NetworkFlags, published: PublishedFlags, execution: ExecutionFlags
 ) -> WorkloadOptions:
     """The keywords of the API for these options. Raises `GolowError` for an invalid shape."""
+    loss = network.loss if isinstance(network, TrainedNetworkFlags) else None
     return {
-        **graph_options(inputs, network.channels, network.classes, network.loss, published),
+        **graph_options(inputs, network.channels, network.classes, loss, published),
         "weights": network.weights,
         "initialisation": network.init,
         "seed": execution.seed,

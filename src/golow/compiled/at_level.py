@@ -20,6 +20,7 @@ from golow.levels.called.target import device_of, require_inferring
 from golow.levels.called.wanted import Wanted
 from golow.levels.ladder import choose
 from golow.levels.named_level import ChosenLevel
+from golow.levels.torch.device import HALVES
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.records.workload import Device, ModelSource, Precision, Workload
@@ -71,6 +72,7 @@ def compile_at_level(
     device = _device(place)
     chosen = _chosen(level, device)
     require_device(device, precision)
+    _require_types(module, level, precision)
     inputs = CallInputs(module, example, None, place)
     workload = _workload(module, inputs, device, precision, threads or torch.get_num_threads())
     if chosen.level.name in EXPORTED:
@@ -87,6 +89,18 @@ def compile_at_level(
         sample = tuple(item.detach().contiguous() for item in inputs.example)
         opened = built_in_torch(chosen, own, sample, workload)
     return HandedOver(chosen.name, inputs, workload, opened)
+
+
+def _require_types(module: nn.Module, level: str, precision: Precision) -> None:
+    """Raise `GolowError` for a module with weights of a type that the level would convert."""
+    used = HALVES.get(precision, torch.float32)
+    for name, weight in module.named_parameters():
+        if weight.is_floating_point() and weight.dtype not in (torch.float32, used):
+            own, wanted = (str(dtype).removeprefix("torch.") for dtype in (weight.dtype, used))
+            raise GolowError(
+                f"{level} computes in {wanted}, and the module's {name} is {own}",
+                "call the module's .float(); on a GPU, precision= chooses half precision.",
+            )
 
 
 def copied(module: nn.Module) -> nn.Module:

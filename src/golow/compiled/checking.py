@@ -19,6 +19,7 @@ from golow.check.rule import Reference, check, may_be_rounding, recheck
 from golow.check.trust import trusted
 from golow.compiled.working_precision import Arithmetic, WorkingPrecision
 from golow.levels.called.in_double import copied_in_double, doubled
+from golow.levels.torch.in_double import InDouble
 from golow.levels.torch.rounded_operations import RoundedKernels, RoundedOperations
 from golow.lower.capture.module_outputs import leaves_of
 from golow.records.comparison import Check
@@ -89,7 +90,8 @@ class CallReference:
         self._folder, self._wider = folder, False
         files = {name: folder / f"{name}.safetensors" for name in ("float64", "eager")}
         with torch.inference_mode():
-            exact = [double(*inputs) for inputs in given]
+            with InDouble():
+                exact = [double(*inputs) for inputs in given]
             self.exact = tuple(leaf for output in exact for leaf in leaves_of(output))
             self.named_exact = named(exact, rows=rows)
             _write(files["float64"], self.named_exact)
@@ -140,7 +142,7 @@ class _Moving(NamedTuple):
             ]
             file = self.folder / f"moved-{draw}.safetensors"
             grid = working.rounding.grid._replace(seed=draw)
-            with RoundedOperations(grid) if rounded else RoundedKernels(grid):
+            with InDouble(), RoundedOperations(grid) if rounded else RoundedKernels(grid):
                 outputs = [double(*inputs) for inputs in batches]
             _write(file, named(outputs, rows=self.rows))
             yield file

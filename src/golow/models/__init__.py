@@ -113,8 +113,7 @@ _ENTRIES = (
         resolution=224,
         minimum_resolution=29,
         parameters=7_978_856,
-        summary="DenseNet-121 (Huang et al. 2017): layers that use the outputs of all earlier "
-        "layers",
+        summary="DenseNet-121 (Huang et al. 2017): each layer uses all earlier outputs",
     ),
     Entry(
         name="mobilenet_v1",

@@ -119,8 +119,15 @@ class StepsCheck(Record, frozen=True, kw_only=True):
         """Describe it in a sentence."""
         if self.wrong:
             return f"{self.wrong[0].words}, the first of {self.failed} of {self.count} results"
-        most = f": the largest error is {self.worst.share:.0%} of its limit" if self.worst else ""
-        return f"each of {self.count} results is as accurate as rounding allows{most}"
+        accurate = f"each of {self.count} results is as accurate as rounding allows"
+        if self.worst is None:
+            return accurate
+        share = f"{self.worst.share:.0%}" if self.worst.share >= LEAST_SHARE else "below 1%"
+        return f"{accurate}: the largest error is {share} of its limit"
+
+
+LEAST_SHARE = 0.005
+"""The least share of a limit that is stated in whole percent."""
 
 
 WEAK = 0.05

@@ -13,8 +13,8 @@ from golow.records.errors import GolowError
 from golow.report.page import several
 from golow.report.page.file import is_page, unpacked, write_page
 from golow.report.published import PublishedGrid, grid
-from golow.report.record_kinds import RecordKind, kind_of
-from golow.storage.files import is_folder, read_text, require_there
+from golow.report.record_kinds import RecordKind, kind_of, no_record
+from golow.storage.files import is_folder, read_text
 
 MOST_NAMES = 3  # in a title
 
@@ -96,12 +96,7 @@ def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
     """name: prefix of the sections' anchors."""
     kind = kind_of(place)
     if kind is None:
-        require_there(place, "golow show runs lists the records in the folder runs.")
-        raise GolowError(
-            f"{place} is not a golow record",
-            "give a folder that golow compare, audit, generate, profile, train or study run "
-            "wrote, a CSV file of golow study export, or a page of golow report.",
-        )
+        raise no_record(place)
     record = kind.load(place)
     if not record:  # the rows of a study; no other record is empty
         raise GolowError(f"the study in {place} has no cells yet", "golow study run NAME")

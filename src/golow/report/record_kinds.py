@@ -11,8 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from golow.records.errors import GolowError
 from golow.report.study.export import exported_study
-from golow.storage.files import is_file, is_folder
+from golow.storage.files import is_file, is_folder, require_there
+
+WRITERS = "golow compare, audit, generate, load, profile, quantize, train or study run"
+"""The commands that write records."""
 
 
 class RecordKind(NamedTuple):
@@ -186,3 +190,13 @@ into which a profile was saved, it shows the first; lists and pages take the las
 def kind_of(place: Path, kinds: Sequence[RecordKind] = KINDS) -> RecordKind | None:
     """The kind of the record at this place; None if it is none."""
     return next((kind for kind in reversed(kinds) if kind.is_at(place)), None)
+
+
+def no_record(place: Path) -> GolowError:
+    """The error for a place without a record. Raises `GolowError` if there is nothing at all."""
+    require_there(place, "golow show runs lists the records in the folder runs.")
+    return GolowError(
+        f"{place} is not a golow record",
+        f"give a folder that {WRITERS} wrote, a CSV file of golow study export, or a page of golow "
+        "report.",
+    )

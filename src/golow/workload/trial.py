@@ -228,11 +228,12 @@ def _loss_once(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
 ) -> tuple[Any, Tensor]:
     """The output and the loss."""
-    hint = "name another loss: --loss mse_loss."
-    python_hint = "give another loss=, or its targets=."
+    output = _forward(module, batch, name, device)
+    fitting = "mse_loss" if isinstance(output, Tensor) else "mse_of_outputs"
+    hint = f"name another loss: --loss {fitting}."
+    python_hint = f'give another loss=, such as "{fitting}", or its targets=.'
     what = f"the loss does not accept the output of {name}"
     with users_code(what, hint, 3, python_hint=python_hint):
-        output = _forward(module, batch, name, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
     if not isinstance(value, Tensor) or value.numel() != 1 or value.is_complex():
         raise GolowError(f"the loss of {name} is not one number")

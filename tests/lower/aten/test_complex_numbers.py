@@ -15,8 +15,13 @@ from torch.nn import functional
 import golow
 from golow.levels.direct.bundle_arrays import in_pairs
 from golow.lower.aten.complex_numbers import pair_complex_numbers
+from golow.lower.aten.scalar_constants import inline_numbers
+from golow.lower.fuse.epilogue_fusion import drop_conversions
+from golow.lower.ir.pass_runner import apply
+from golow.lower.to_vocabulary import CANONICAL
 from golow.records.workload import Mode
 from support.graphs.lowering import Case, assert_close
+from support.models.reported_modules import Calls
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
@@ -89,6 +94,9 @@ FUNCTIONS: dict[str, Function] = {
     "other order": lambda a, b: torch.view_as_real(a.transpose(-1, 1) * b.permute(0, 2, 1)),
     "shapes": lambda a, b: torch.view_as_real((a * b).reshape(2, -1)[:, None].expand(2, 3, 12)),
     "ranges": lambda a, b: torch.view_as_real(a[:, 1:, ::2] * b[:, -1:, :2]),
+    "axes of one element left out": lambda a, b: torch.view_as_real(
+        a[:1, :, :1].squeeze((0, 2)) * b[:1, :, :1].squeeze(0).squeeze(1) + a[:1, :1, :1].squeeze()
+    ),
     "one of them": lambda a, b: torch.view_as_real(a[:, -1] * b.select(1, 0)),
     "exponential": lambda a, b: torch.view_as_real(torch.exp(a) * b),
     "matrices": lambda a, b: torch.view_as_real(a @ b.mT),
@@ -181,3 +189,11 @@ def test_arrays_are_read_as_pairs() -> None:
     np.testing.assert_array_equal(in_pairs(array), [[[1, 2], [3, -1]]])
     real = np.ones((2, 2), np.float32)
     assert in_pairs(real) is real
+
+
+def test_a_complex_number_beside_an_unknown_operation_stays() -> None:
+    """So that a level can refuse the operation."""
+    module = Calls(lambda x: (torch.fft.rfft(x).cumsum(-1) * torch.tensor(2j)).abs(), 8)
+    case = Case(module, torch.randn(2, 8), mode="train")
+    graph = apply(case.graph, (*CANONICAL, inline_numbers, drop_conversions))
+    assert any(value.dtype == "complex64" for value in graph.values().values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from golow.lower.ir.verify import interpret, verify
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.fill import Fill
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.slice import Slice
@@ -48,6 +51,17 @@ def test_what_is_computed_of_nothing_is_a_number() -> None:
     assert after(one("half", add("nothing", 1.0)), one("y", padded)) == [Fill.op(), Expand.op()]
     total = Reduce(function="sum", x=ref("nothing"), axes=(1,), keep=False)
     assert after(one("y", total)) == [Fill.op(), Expand.op()]
+
+
+def test_products_of_nothing_are_zero_or_the_bias() -> None:
+    rows = one("none", Slice(x=ref("x"), axis=0, start=3, stop=3, step=1))
+    product = MatrixProduct(a=ref("nothing"), b=ref("none"))
+    assert after(rows, one("y", product)) == [Fill.op(), Expand.op()]
+    linear = Linear(x=ref("nothing"), weight=ref("nothing"))
+    assert after(one("y", linear)) == [Fill.op(), Expand.op()]
+    bias = one("bias", Reduce(function="sum", x=ref("x"), axes=(1,), keep=False))
+    linear = msgspec.structs.replace(linear, bias=ref("bias"))
+    assert after(bias, one("y", linear)) == [Reduce.op(), Expand.op()]
 
 
 class Rotary(nn.Module):

@@ -130,7 +130,6 @@ REFUSED = {
     "a group of 48": (["--group", "48"], "--group 48 is not a group size"),
     "a layer to keep": (["--keep", "conv9"], "did you mean conv2 or conv1?"),
     "no samples": (["--samples", "0"], "--samples 0 has no samples"),
-    "training": (["--mode", "train"], "a quantised network cannot be trained"),
 }
 
 
@@ -141,6 +140,12 @@ def test_mistakes_are_said(name: str, tmp_path: Path) -> None:
     ended = command.golow(*given, folder=tmp_path)
     assert ended.status == 2
     assert words in ended.error
+
+
+def test_a_quantised_network_is_not_trained(tmp_path: Path) -> None:
+    with pytest.raises(golow.GolowError, match="cannot be trained") as refused:
+        golow.quantize("mlp", calibrate="digits", out=tmp_path / "q.safetensors", mode="train")
+    assert refused.value.python_hint == 'leave out mode="train".'
 
 
 def test_a_quantised_network_is_not_quantised_again(record: Quantization, tmp_path: Path) -> None:

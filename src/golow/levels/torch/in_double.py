@@ -57,10 +57,11 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload) or func is torch.ops.aten.view.dtype:
             return func(*args, **named)
         arguments, returns = func._schema.arguments, func._schema.returns
+        is_cast = func.overloadpacket is torch.ops.aten.to  # in inference mode; else _to_copy
         is_view = any(value.alias_info and not value.alias_info.is_write for value in returns)
         # In inference mode PyTorch has no view of a tensor that was converted within it, so what
         # reads the view converts. torch.tensor calls lift_fresh, whose result needs no reader.
-        if is_view and func is not torch.ops.aten.lift_fresh.default:
+        if is_view and not is_cast and func is not torch.ops.aten.lift_fresh.default:
             return func(*args, **named)
         if any(map(_is_floating, tree_iter((args, named)))):
             written = {a.name for a in arguments if a.alias_info and a.alias_info.is_write}
@@ -70,7 +71,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif any(map(_is_beyond_float, tree_iter(args))):
             named = _with_dtype(named, arguments)
         result = WITHOUT_DOUBLE.get(func, func)(*args, **named)
-        if any(value.alias_info for value in returns):
+        if any(value.alias_info for value in returns) and not is_cast:
             return result  # what was written
         return tree_map(_doubled, result)
 

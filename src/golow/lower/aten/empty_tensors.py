@@ -13,6 +13,8 @@ from golow.lower.ir.rewriting import Names, changes_in_place, result, rewritten
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.fill import Fill
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 
@@ -52,7 +54,13 @@ def _of_empty(node: Node, output: Value, empty: set[str], names: Names) -> tuple
             return (written(node, msgspec.structs.replace(record, parts=parts)),)
         case Pad():
             return _spread(node, output, record.value, names)
-        case Reduce(function="sum"):
+        case Linear(bias=Ref() as bias, residual=None, activation=None):
+            return (written(node, Expand(x=bias, shape=output.shape)),)
+        case (
+            Reduce(function="sum")
+            | MatrixProduct(added=None)
+            | Linear(bias=None, residual=None, activation=None)
+        ):  # a sum of no products
             return _spread(node, output, 0.0, names)
     return (node,)
 

@@ -113,21 +113,21 @@ def _require_sense(plan: LoadPlan) -> None:
     """Raise `GolowError` for numbers that make no sense, with what to type instead."""
     cores = len(os.sched_getaffinity(0))
     latency = plan.latency if plan.latency is not None else 1.0
-    for sound, option, typed, python in (
-        (0 < latency < math.inf, "--latency", "20ms", "0.02"),
-        (0.5 <= plan.percentile < 1, "--percentile", "99", "99"),
-        (all(0 < rate < math.inf for rate in plan.rates), "--rate", "50,100", "[50, 100]"),
-        (1 <= plan.most <= LARGEST, "--max-batch", "8", "8"),
-        (0 <= plan.delay < LONGEST, "--delay", "2ms", "0.002"),
-        (_all_within(plan.contexts, cores), "--contexts", "1", "1"),
-        (0 < plan.seconds < math.inf, "--seconds", "5", "5"),
-        (plan.repeats >= 1, "--repeats", "3", "3"),
-        (0 < plan.patience < math.inf, "--patience", "10s", "10"),
+    for sound, option, bounds, typed, python in (
+        (0 < latency < math.inf, "--latency", "above 0", "20ms", "0.02"),
+        (0.5 <= plan.percentile < 1, "--percentile", "at least 50 and below 100", "99", "99"),
+        (all(0 < one < math.inf for one in plan.rates), "--rate", "above 0", "50,100", "[50, 100]"),
+        (1 <= plan.most <= LARGEST, "--max-batch", f"from 1 to {LARGEST}", "8", "8"),
+        (0 <= plan.delay < LONGEST, "--delay", f"below {LONGEST:g} s", "2ms", "0.002"),
+        (_all_within(plan.contexts, cores), "--contexts", f"from 1 to {cores} here", "1", "1"),
+        (0 < plan.seconds < math.inf, "--seconds", "above 0", "5", "5"),
+        (plan.repeats >= 1, "--repeats", "at least 1", "3", "3"),
+        (0 < plan.patience < math.inf, "--patience", "above 0", "10s", "10"),
     ):
         if not sound:
             keyword = option.removeprefix("--").replace("-", "_").replace("rate", "rates")
             raise GolowError(
-                f"the value of {option} makes no sense here",
+                f"{option} must be {bounds}",
                 f"for example {option} {typed}.",
                 python_hint=f"for example {keyword}={python}.",
             )

@@ -211,10 +211,16 @@ def _bytes(module: nn.Module) -> int:
 
 def _require_sense(request: Request, settings: QuantizationSettings) -> None:
     if request.mode != "infer":
-        raise GolowError("a quantised network cannot be trained", "leave out --mode train.")
+        raise GolowError(
+            "a quantised network cannot be trained",
+            "leave out --mode train.",
+            python_hint='leave out mode="train".',
+        )
     if request.device != "cpu":
         raise GolowError(
-            "golow quantises on the CPU", "leave out --device; compare the file on the GPU."
+            "golow quantises on the CPU",
+            "quantise first, with golow quantize; then compare the file on the GPU.",
+            python_hint="leave out device=; compare the file on the GPU.",
         )
     if request.weights is not None and read_quantized(Path(request.weights)) is not None:
         raise GolowError(

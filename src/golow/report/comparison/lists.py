@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -42,34 +42,25 @@ def _summary(level: Level) -> str:
     return f"{level.summary} (never tested on {', '.join(level.unseen)})"
 
 
-def models_table(zoo: Mapping[str, Entry]) -> Table:
-    """One row per model, with its defaults."""
-    table = _table("model", "description", "parameters", "input", "classes", "sizes")
+def models_lines(zoo: Mapping[str, Entry]) -> Iterator[Text]:
+    """A header, then two lines per model: its defaults, and below them what it is. A table would
+    fold every description into a narrow column."""
+    yield Text(f"{'model':<15}  {'parameters':>11}  {'classes':>7}  input", style="bold")
     for entry in zoo.values():
-        table.add_row(
-            entry.name,
-            entry.summary,
-            f"{entry.parameters:,}",
-            _input_text(entry),
-            str(entry.classes or "-"),
-            _limit_text(entry),
-        )
-    return table
+        figures = f"{entry.parameters:>11,}  {entry.classes or '-':>7}  {_input_text(entry)}"
+        yield Text(f"{entry.name:<15}  {figures}")
+        yield Text(f"  {entry.summary}", style="dim")
 
 
 def _input_text(entry: Entry) -> str:
+    """``3x224x224, sides from 29``, or ``tokens; 128 of at most 1024``."""
     if entry.takes_images:
-        return f"{entry.in_channels}x{entry.resolution}x{entry.resolution}"
-    length = f", sequence {entry.sequence}" if entry.sequence else ""
-    return ", ".join(field.name for field in entry.fields) + length
-
-
-def _limit_text(entry: Entry) -> str:
-    """``from 29``, or ``16, 32, ...`` if only multiples are valid; of a text the longest."""
-    if not entry.takes_images:
-        return f"to {entry.longest} tokens" if entry.longest else "-"
-    least, step = entry.minimum_resolution, entry.resolution_step
-    return f"from {least}" if step == 1 else f"{least}, {least + step}, ..."
+        least, step = entry.minimum_resolution, entry.resolution_step
+        sides = f"from {least}" if step == 1 else f"{least}, {least + step}, ..."
+        return f"{entry.in_channels}x{entry.resolution}x{entry.resolution}, sides {sides}"
+    names = ", ".join(field.name for field in entry.fields)
+    longest = f" of at most {entry.longest}" if entry.longest else ""
+    return f"{names}; {entry.sequence}{longest}" if entry.sequence else names
 
 
 def doctor_report(

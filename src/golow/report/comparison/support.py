@@ -164,7 +164,9 @@ def _missing_here(support: Support) -> Iterator[str]:
 def _next(support: Support, width: int) -> Iterator[str]:
     """The command that checks and times the levels that run the model, here or elsewhere."""
     device = support.workload.device
-    fit = [v for v in support.levels if v.answer != "lacks" and v.device == device]
+    # without a graph an export fails as well
+    failing = ("lacks", "unknown") if support.not_captured else ("lacks",)
+    fit = [v for v in support.levels if v.answer not in failing and v.device == device]
     if not fit:
         yield "Next: add the level eager, which runs the module itself."
         return

@@ -93,9 +93,7 @@ def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Ro
         reason=next((run.reason for run in runs if run.reason), ""),
         requests=sum(len(run.latencies) for run in runs),
         percentiles=percentiles,
-        apart={
-            share: told_apart(percentiles[share], pooled(first, share)) for share in PERCENTILES
-        },
+        apart={share: _apart(runs, first, share) for share in PERCENTILES},
         throughput=median(throughputs) if throughputs else None,
         throughput_ends=median_interval(throughputs, seed),
         batch=mean(batch.size for batch in batches) if batches else None,
@@ -108,6 +106,14 @@ def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Ro
         late=max(lates) if lates else None,
         joules=_median(run.joules for run in runs),
     )
+
+
+def _apart(runs: list[LoadRun], first: list[LoadRun], share: float) -> Apart:
+    """How a percentile differs from the first level's. A single round cannot tell the level from
+    what disturbed the machine meanwhile."""
+    if min(len(runs), len(first)) < 2:
+        return "unclear"
+    return told_apart(pooled(runs, share), pooled(first, share))
 
 
 def _padding(batches: Sequence[ServedBatch]) -> float | None:

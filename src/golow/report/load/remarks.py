@@ -25,6 +25,8 @@ def remarks(found: LoadTest) -> Iterator[str]:
     if unclear := sorted(_unclear(found)):
         least = ", ".join(f"p{100 * share:g} {needed(share):,}" for share in unclear)
         yield f"unclear: too few requests for LoadGen's early stopping; at least: {least}"
+    if found.plan.repeats == 1 and len(found.levels) > 1:
+        yield "one round: levels are not told apart; use --repeats 3 or more"
     yield from _late(found)
     yield (
         "padding: share of the processed tokens (or samples, if all have one size) that are padding"

@@ -1,0 +1,142 @@
+"""The finding of a record in a few words, for the list of a folder: `golow show runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from golow.levels import ladder
+from golow.report.units import rate_text, seconds_text, share_text
+
+if TYPE_CHECKING:
+    from golow.programs.auditing.audit_record import Audit
+    from golow.programs.generation.generation_record import Generation
+    from golow.programs.load.load_record import LoadTest
+    from golow.programs.profiling.profile_record import Profile
+    from golow.programs.quantization.quantization_record import Quantization
+    from golow.programs.training.training_record import Training
+    from golow.records.comparison import Comparison
+
+NOTHING = "nothing was timed"
+
+
+def of_comparison(found: Comparison) -> str:
+    """The fastest level that matches, and its time over eager's; or why there is none."""
+    baseline = ladder.baseline(found.workload.ranks)
+    if not any(run.time for run in found.runs):
+        return NOTHING
+    faster = {
+        run.level: run.ratio.value
+        for run in found.runs
+        if run.check.verdict == "match" and run.ratio is not None and run.ratio.word == "faster"
+    }
+    return _least(faster, baseline) or f"no level is clearly faster than {baseline}"
+
+
+def of_audit(found: Audit) -> str:
+    """The alternative that saves the largest share of its level's time."""
+    from golow.report.audit.facts import faster
+
+    ratios = {
+        f"{level.level}+{price.alternative}": (level.level, price.effect.value)
+        for level in found.levels
+        for price in faster(level)
+        if price.effect is not None
+    }
+    if not any(level.prices for level in found.levels):
+        return NOTHING
+    if not ratios:
+        return "no alternative is clearly faster"
+    name, (level, value) = min(ratios.items(), key=lambda item: item[1][1])
+    return f"{name}, {value:.3f} of {level}"
+
+
+def of_training(found: Training) -> str:
+    """The highest accuracy, and the level that reached it first."""
+    reached = [
+        (epoch.eval_accuracy, run.level)
+        for run in found.runs
+        for epoch in run.epochs
+        if epoch.eval_accuracy is not None
+    ]
+    if not reached:
+        return "nothing was trained"
+    accuracy, level = max(reached, key=lambda pair: pair[0])
+    return f"{level}, accuracy {100 * accuracy:.2f}%"
+
+
+def of_load(found: LoadTest) -> str:
+    """The highest rate of any level: within the latency, or else offline."""
+    from golow.report.load.facts import rows
+
+    held = {
+        level.label: level.peak.rate.value
+        for level in found.levels
+        if level.peak is not None and level.peak.rate is not None
+    }
+    if held:
+        within = seconds_text(found.plan.latency)
+        return f"{_most(held)} requests/s within {within}"
+    offline = {row.level: row.throughput for row in rows(found, "offline") if row.throughput}
+    return f"{_most(offline)} samples/s offline" if offline else NOTHING
+
+
+def of_generation(found: Generation) -> str:
+    """The level that generates most tokens a second, in any batch."""
+    from golow.report.generation.facts import tokens_per_second
+
+    rates = [(tokens_per_second(case, run), run.level) for case in found.cases for run in case.runs]
+    timed = [(rate, level) for rate, level in rates if rate is not None]
+    if not timed:
+        return NOTHING
+    rate, level = max(timed)
+    return f"{level}, {rate_text(rate)} tokens/s"
+
+
+def of_quantization(found: Quantization) -> str:
+    """The accuracy, before and after."""
+    if found.accuracy is None:
+        return ""
+    before, after = (
+        share_text(share.count / share.cases)
+        for share in (found.accuracy.original, found.accuracy.quantized)
+    )
+    return f"accuracy {after}, {before} before"
+
+
+def of_profiles(found: Sequence[Profile]) -> str:
+    """The level whose step is shortest, in any precision."""
+    times = [
+        (level.time.value, level.level)
+        for profile in found
+        for level in profile.levels
+        if level.time is not None
+    ]
+    if not times:
+        return NOTHING
+    seconds, level = min(times)
+    return f"{level}, {seconds_text(seconds)} a step"
+
+
+FINDINGS: Mapping[str, Callable[[Any], str]] = {
+    "comparison": of_comparison,
+    "audit": of_audit,
+    "training": of_training,
+    "load": of_load,
+    "generation": of_generation,
+    "quantization": of_quantization,
+    "profile": of_profiles,
+}
+"""By the name of the record's kind."""
+
+
+def _least(ratios: Mapping[str, float], baseline: str) -> str:
+    if not ratios:
+        return ""
+    level = min(ratios, key=lambda name: ratios[name])
+    return f"{level}, {ratios[level]:.3f} of {baseline}"
+
+
+def _most(rates: Mapping[str, float]) -> str:
+    level = max(rates, key=lambda name: rates[name])
+    return f"{level}, {rate_text(rates[level])}"
