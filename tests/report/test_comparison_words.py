@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.records.comparison import Check, Comparison, Run
+from golow.records.comparison import Check, Comparison, Run, StepError, StepsCheck
 from golow.records.workload import ModelSource, Phase, TensorType, Workload
 from golow.report.comparison.columns import verdict_text
 from golow.report.comparison.inputs import inputs_text
@@ -105,3 +105,10 @@ def printed(shown: Comparison, width: int = 100) -> str:
     text = io.StringIO()
     render(shown, PlainConsole(file=text, width=width, markup=False))
     return text.getvalue()
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.001, "below 1%"), (0.006, "1%"), (0.42, "42%")])
+def test_the_share_of_a_limit_is_never_zero(share: float, words: str) -> None:
+    worst = StepError(value="y", operation="golow.linear", layer="fc", share=share)
+    said = StepsCheck(count=3, worst=worst).words
+    assert said.endswith(f": the largest error is {words} of its limit")
