@@ -52,8 +52,10 @@ LEAST_BUSY_SHARE = 0.85
 closer to one than `LEAST_SHARE`, since nothing that other programs do adds to it."""
 
 LEAST_FEW_SHARE = 0.6
-"""Least share for several threads in fewer than `LEAST_BLOCKS` blocks that are all contended: while
-one thread waits for a core between two iterations, the others busy-wait."""
+"""Least share in a single contended block, and for several threads in fewer than `LEAST_BLOCKS`:
+while one thread waits for a core between two iterations, the others busy-wait. If an iteration of a
+single block uses less than `SHORT_SECONDS` of the processor, `LEAST_SHORT_SHARE`: with cold caches
+the work around it takes several times as long."""
 
 BUSY_FACTOR, SPIN_SECONDS = 2, 0.25
 """Factor of the processor time allowed around iterations, and its bound, since it takes longer on
@@ -145,9 +147,7 @@ def refute_busy(
         return ""
     usual = min(_seconds_around(baseline, threads), MOST_AROUND_SECONDS)
     around = max(usual, BUSY_FACTOR * AROUND_SECONDS)
-    share, least = busy_share(blocks, threads, around), LEAST_BUSY_SHARE
-    if threads > 1 and _are_few_contended(_with_busy_time(blocks)):
-        least = LEAST_FEW_SHARE
+    share, least = busy_share(blocks, threads, around), _least_busy_share(blocks, threads)
     if threads == 1 and (share is None or share >= least):
         share = median_share(blocks, around)
         least *= min(1.0, median_share(baseline, around) or 1.0)
@@ -205,6 +205,15 @@ def _without_worst(
     at the least."""
     kept = len(found) - max(least, math.floor(WORST_SHARE * len(found)))
     return sorted(found, key=lambda seconds: seconds[0] - seconds[1])[:kept]
+
+
+def _least_busy_share(blocks: Sequence[Block], threads: int) -> float:
+    known = _with_busy_time(blocks)
+    if not _are_few_contended(known) or len(known) > (1 if threads == 1 else LEAST_BLOCKS):
+        return LEAST_BUSY_SHARE
+    iterations = sum(map(_iterations, known))
+    short = sum(block.busy_ns or 0 for block in known) / 1e9 < SHORT_SECONDS * iterations
+    return LEAST_SHORT_SHARE if short and len(known) == 1 else LEAST_FEW_SHARE
 
 
 def _fewest_left_out(known: Sequence[Block]) -> int:
