@@ -97,7 +97,7 @@ class GenerationInterrupted(KeyboardInterrupt):
 def generate(
     model: str | nn.Module,
     *,
-    text: str | None = None,
+    text: str | Sequence[str] | None = None,
     prompt: int | None = None,
     tokens: int = TOKENS,
     batch: int | Sequence[int] = 1,
@@ -122,14 +122,15 @@ def generate(
 ) -> GenerationResult:
     """Generate texts at every level, prove that they are correct, and time prompt and tokens.
 
-    model: ``gpt2_small``, ``hf:NAME``, the folder of a training run of ``golow train``, or a step
-    module (docs/use/generation.md). text: beginning of every text; by default prompts of ``prompt``
-    random tokens. tokens: number of tokens to generate. batch: number of texts in a batch; several
-    sizes are measured one after another. temperature, top_k, top_p: how a token is chosen;
-    temperature 0 takes the likeliest. precision: ``default`` is float32; others are bf16, and on a
-    GPU tf32 and fp16; on a CPU ``int8-weights`` and ``int4-weights`` quantise the weights of linear
-    layers first, and every level is compared with the quantised network. device: ``cpu`` or
-    ``cuda``. workers: commands of your own worker programs, by name. seconds: race time per level.
+    model: ``gpt2_small``, ``hf:NAME``, the folder of a training of ``golow train``, or a step
+    module (docs/use/generation.md). text: what the texts begin with; several are one batch, whose
+    texts may differ in length. Without it prompts of ``prompt`` tokens are drawn. tokens: to
+    generate. batch: texts together; several sizes are measured one after the other. temperature,
+    top_k, top_p: how a token is chosen; temperature 0 takes the likeliest. precision: ``default``
+    is float32; others are bf16, and on a GPU tf32 and fp16; on a CPU ``int8-weights`` and
+    ``int4-weights`` quantise the weights of linear layers first, and every level is compared with
+    the quantised network. device: ``cpu`` or ``cuda``.
+    workers: commands of your own levels, by name. seconds: of the race for each level.
 
     Raises `GolowError` for errors that the caller can fix, and `GenerationInterrupted` with partial
     results on Ctrl-C. A failure of a level is recorded as its result.
@@ -142,7 +143,7 @@ def generate(
         batch=tuple(batch) if isinstance(batch, Sequence) else (batch,),
         prompt=prompt,
         tokens=tokens,
-        text=text,
+        text=tuple(text) if isinstance(text, Sequence) and not isinstance(text, str) else text,
         precision=precision,
         device=device,
         sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),

@@ -56,7 +56,12 @@ def generate(
     model: TextModel,
     *,
     text: Annotated[
-        str | None, typer.Option(help="Beginning of every text.  [default: random tokens]")
+        list[str] | None,
+        typer.Option(
+            help="Beginning of every text; several are a batch of their own.  "
+            "[default: random tokens]",
+            show_default=False,
+        ),
     ] = None,
     prompt: Annotated[
         int | None, typer.Option(help="Number of random tokens in a prompt.  [default: 64]")
@@ -118,7 +123,7 @@ def generate(
             with prints_to_stderr():
                 result = api.generate(
                     model,
-                    text=text,
+                    text=text[0] if text and len(text) == 1 else text or None,
                     prompt=prompt,
                     tokens=tokens,
                     batch=_sizes(batch),

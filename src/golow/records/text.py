@@ -33,12 +33,13 @@ class Sampling(Record, frozen=True, kw_only=True):
 class TextWorkload(Record, frozen=True, kw_only=True):
     """Everything that a level needs to generate texts.
 
-    batch: number of texts in a batch. prompt, tokens: numbers of prompt tokens and of generated
-    tokens. precision: of weights, caches and arithmetic; ``default`` is float32, ``tf32`` is
-    float32 with products of tf32. device: of every level, and of the reference. alphabet: the text
-    of a token; empty if the model has no text. weight_bytes: of the weights that a step reads.
-    cache_bytes: of the keys and values of one token of all texts. initialisation: source of the
-    weights. parameters: their number.
+    batch: texts that are generated together. prompt, tokens: their tokens that are given, and
+    those that are generated. lengths: given tokens of each text where they differ; prompt is then
+    the largest. precision: of weights, caches and arithmetic; ``default`` is float32,
+    ``tf32`` is float32 with products of tf32. device: of every level, and of the reference.
+    alphabet: what a token stands for; empty if the model has no text. weight_bytes: of the weights
+    that a step reads. cache_bytes: of the keys and values of one token of all texts.
+    initialisation: what the weights are. parameters: their number.
     """
 
     model: str
@@ -47,6 +48,7 @@ class TextWorkload(Record, frozen=True, kw_only=True):
     batch: int
     prompt: int
     tokens: int
+    lengths: tuple[int, ...] = ()
     precision: TextPrecision = "default"
     device: Device = "cpu"
     threads: int = 1
@@ -60,5 +62,10 @@ class TextWorkload(Record, frozen=True, kw_only=True):
 
     @property
     def longest(self) -> int:
-        """Tokens of a whole text."""
+        """Tokens of the longest whole text."""
         return self.prompt + self.tokens
+
+    @property
+    def prompts(self) -> tuple[int, ...]:
+        """Given tokens of each text."""
+        return self.lengths or (self.prompt,) * self.batch

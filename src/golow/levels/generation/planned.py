@@ -3,7 +3,7 @@ framework in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -33,6 +33,11 @@ class Planned:
         """Logits after the tokens that texts begin with."""
         self._compiled.reset()
         return self._compiled.prefill(tokens)
+
+    def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
+        """Logits after texts of different lengths."""
+        self._compiled.reset()
+        return self._compiled.prefill(texts)
 
     def likeliest(self, tokens: Tensor, count: int) -> Iterator[Tensor]:
         """Texts that begin with these tokens, by their likeliest tokens."""

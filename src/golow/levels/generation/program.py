@@ -30,6 +30,10 @@ class Generator(Protocol):
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next token of each text, [batch, 1], after ``position`` others."""
 
+    def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
+        """Begin texts of different lengths, int64 [count] each. The position of later steps is that
+        of the longest."""
+
 
 @runtime_checkable
 class Feeding(Protocol):
@@ -56,17 +60,19 @@ class TextProgram:
         torch.backends.cuda.matmul.allow_tf32 = self._workload.precision == "tf32"
         self._generator = self._make(self._bundle)
         made = time.perf_counter()
-        text = torch.zeros(self._workload.batch, self._workload.prompt, dtype=torch.long)
-        text = text.to(self._device)
-        self._generator.prefill(text)
+        nothing = [[0] * count for count in self._workload.prompts]
+        self.prompt(nothing, [])
+        self._begin()
+        token = torch.zeros(self._workload.batch, 1, dtype=torch.long, device=self._device)
         for place in range(self._workload.prompt, self._workload.prompt + WARMING):
             if place < self._workload.longest:
-                self._generator.step(_whole(text[:, :1]), place).sum().item()
+                self._generator.step(token, place).sum().item()
         return LoadReport(phases={"load": made - begin, "build": time.perf_counter() - made})
 
     def prompt(self, tokens: Tokens, draws: Draws) -> None:
         """Take the beginning of the next texts."""
-        self._prompt = torch.tensor(tokens, device=self._device)
+        self._prompt = [torch.tensor(text, device=self._device) for text in tokens]
+        self._length = max(map(len, tokens))
         self._draws = [
             torch.tensor(drawn, dtype=torch.float64, device=self._device) for drawn in draws
         ]
@@ -78,9 +84,11 @@ class TextProgram:
         """Compute the prompt and choose the first tokens."""
         feeds = self._device.type == "cuda" and self._workload.sampling.is_greedy
         if feeds and isinstance(self._generator, Feeding):
-            self._stream = self._generator.likeliest(self._prompt, self._workload.tokens)
+            self._stream = self._generator.likeliest(
+                torch.stack(self._prompt), self._workload.tokens
+            )
             return self._read_behind(next(self._stream))
-        return self._chosen(self._generator.prefill(self._prompt))
+        return self._chosen(self._begin())
 
     def following(self) -> list[int]:
         """Feed the last tokens to the model and choose the next ones."""
@@ -99,6 +107,12 @@ class TextProgram:
                 found[f"output/{place}"] = logits.contiguous().clone()
         save_file(found, file)
 
+    def _begin(self) -> Tensor:
+        """The logits after the prompts."""
+        if self._workload.lengths:
+            return self._generator.prefill_apart(self._prompt)
+        return self._generator.prefill(torch.stack(self._prompt))
+
     def _chosen(self, logits: Tensor) -> list[int]:
         draws = self._draws[self._made] if self._draws else None
         chosen = choose(logits, self._workload.sampling, draws)
@@ -111,7 +125,7 @@ class TextProgram:
 
     def _next(self) -> Tensor:
         """The logits after the last tokens."""
-        return self._generator.step(self._last, self._prompt.shape[1] + self._made - 1)
+        return self._generator.step(self._last, self._length + self._made - 1)
 
     def _read_behind(self, chosen: Tensor) -> list[int]:
         """Begin the next step before the host waits for its tokens, so that the GPU is not idle

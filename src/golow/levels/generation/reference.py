@@ -28,10 +28,10 @@ class Reference(Static):
         super().__init__(step.double())
         self._grid = grid
 
-    def step(self, tokens: Tensor, position: int) -> Tensor:
-        """Logits after the next tokens, in float64."""
+    def _run(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Logits in float64."""
         with self._arithmetic():
-            return super().step(tokens, position).double()
+            return super()._run(tokens, position).double()
 
     @contextmanager
     def _arithmetic(self) -> Iterator[None]:

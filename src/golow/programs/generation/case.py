@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -36,18 +37,19 @@ class Case:
     def __init__(
         self,
         bundle: TextBundle,
-        prompt: Sequence[int],
+        prompts: Sequence[Sequence[int]],
         settings: GenerationSettings,
         cache: Path,
         observer: Observer,
     ) -> None:
-        """prompt: the user's tokens; random ones if there are none."""
+        """prompts: the tokens that the user gave, of all texts or of each; drawn ones if there are
+        none."""
         self._bundle, self._workload = bundle, bundle.workload
         self._settings, self._cache, self._observer = settings, cache, observer
         self._drawn = Drawn(self._workload)
-        self._given = tuple(prompt)
-        given = [list(prompt)] * self._workload.batch
-        self._prompt = given if prompt else self._drawn.texts(self._workload.prompt)
+        self._given = [list(prompt) for prompt in prompts]
+        given = self._given * self._workload.batch if len(prompts) == 1 else self._given
+        self._prompt = given or self._drawn.prompts()
         self._choices = self._drawn.choices()
         self._standings: list[Standing] = []
         self._race: Race | None = None
@@ -80,17 +82,22 @@ class Case:
     def record(self) -> TextCase:
         """The record of this batch size, as far as it was measured."""
         runs = tuple(
-            msgspec.structs.replace(standing.record(), written=self._written(standing.free))
+            msgspec.structs.replace(standing.record(), **self._written(standing.free))
             for standing in self._standings
         )
         summary = None if self._race is None else self._race.summary
         return TextCase(workload=self._workload, runs=runs, race=summary, error_limit=self._limit)
 
-    def _written(self, free: MadeTexts | None) -> str:
+    def _written(self, free: MadeTexts | None) -> dict[str, Any]:
+        """The given texts with what a level wrote behind them, by fields of its record."""
         if free is None or not self._given:
-            return ""
-        tokens = [*self._given, *free.tokens[0]]
-        return text_of(tokens, self._workload.alphabet, self._workload.source)
+            return {}
+        work = self._workload
+        first, *further = (
+            text_of([*prompt, *tokens], work.alphabet, work.source)
+            for prompt, tokens in zip(self._given, free.tokens, strict=False)
+        )
+        return {"written": first, "further": tuple(further)}
 
     # ------------------------------------------------------------ the stages
 
@@ -151,7 +158,7 @@ class Case:
         return MadeTexts(self._prompt, self._choices, found.tokens)
 
     def _drawn_text(self, worker: TextWorker) -> MadeTexts:
-        prompt, choices = self._drawn.texts(self._workload.prompt), self._drawn.choices()
+        prompt, choices = self._drawn.prompts(), self._drawn.choices()
         found = worker.text(prompt, self._workload.tokens, choices)
         return MadeTexts(prompt, choices, found.tokens)
 
@@ -164,7 +171,7 @@ class Case:
             standing.entrant = entrant
         self._race = race_texts(
             entrants,
-            Prompts(self._workload, self._drawn, MOST_ATTEMPTS),
+            Prompts(self._drawn, MOST_ATTEMPTS),
             seed=self._workload.seed,
             time_limit=self._settings.seconds * len(racing),
             target=self._settings.interval,

@@ -24,6 +24,11 @@ class Drawn:
             for _ in range(self._workload.batch)
         ]
 
+    def prompts(self) -> list[list[int]]:
+        """Tokens of a prompt for each text, of its length."""
+        whole = self.texts(self._workload.prompt)
+        return [text[:count] for text, count in zip(whole, self._workload.prompts, strict=True)]
+
     def positions(self, first: int, last: int, count: int) -> list[int]:
         """Return this many positions from first to last, including both."""
         inner = range(first + 1, last)

@@ -39,7 +39,7 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
     interrupted = False
     with scratch_folder() as folder:
         for bundle in write_text_bundles(prepared, folder):
-            case = Case(bundle, prepared.prompt, settings, cache, observer)
+            case = Case(bundle, prepared.prompts, settings, cache, observer)
             interrupted = case.run(levels)
             cases.append(case.record())
             if interrupted:
@@ -57,7 +57,8 @@ def generate(request: TextRequest, settings: GenerationSettings, observer: Obser
         created=created.isoformat(timespec="seconds"),
         environment=environment,
         cases=tuple(cases),
-        prompt=prepared.prompt,
+        prompt=prepared.prompts[0] if prepared.prompts else (),
+        further=prepared.prompts[1:],
         read_rate=None if rate is None else Quantity(name="read", unit="B/s", value=rate),
         interrupted=interrupted,
     )

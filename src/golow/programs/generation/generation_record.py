@@ -7,6 +7,8 @@ Format history of ``generation.json``:
 
 from __future__ import annotations
 
+from statistics import mean
+
 from golow.records.comparison import (
     Block,
     Check,
@@ -39,13 +41,14 @@ class TextRun(Record, frozen=True, kw_only=True):
     """One level on one batch size.
 
     check: of the logits after forced tokens. texts: the free run's tokens, [batch][count]. written:
-    the first of them as text, after the user's prompt; empty for drawn prompts. replayed: tokens
-    that the reference checked, free and timed ones together; worst: the largest error of logits
-    that one of them needs, in the unit of logits. ratio, first_ratio: time of a token, and up to
-    the first one, over that of the first level. figures: ``start`` (s, from the start of the
-    process until it can begin a text), ``resident``, ``resident_peak`` and ``device`` (B),
-    ``package_energy`` and ``gpu_energy`` (J per token of all texts). blocks: raw; of each the first
-    time is that up to the first token, the others those of the later tokens.
+    the first of them as text, behind the user's prompt; empty for drawn prompts. further: the same
+    of the user's further prompts.
+    replayed: tokens that the reference judged, free and timed ones together; worst: the largest
+    error of logits that one of them needs, in the unit of logits. ratio, first_ratio: time of a
+    token, and up to the first one, over that of the first level. figures: ``start`` (s, from the
+    start of the process until it can begin a text), ``resident``, ``resident_peak`` and ``device``
+    (B), ``package_energy`` and ``gpu_energy`` (J a token of all texts). blocks: raw; of each the
+    first time is that up to the first token, the others those of the later tokens.
     """
 
     level: str
@@ -54,6 +57,7 @@ class TextRun(Record, frozen=True, kw_only=True):
     check: Check | None = None
     texts: tuple[tuple[int, ...], ...] = ()
     written: str = ""
+    further: tuple[str, ...] = ()
     departure: Departure | None = None
     replayed: int = 0
     worst: float = 0.0
@@ -96,13 +100,14 @@ class TextCase(Record, frozen=True, kw_only=True):
         """Seconds that reading takes for one token of all texts: the weights once, and the caches
         of the mean length, at that many bytes per second."""
         work = self.workload
-        length = work.prompt + (work.tokens + 1) / 2
+        length = mean(work.prompts) + (work.tokens + 1) / 2
         return (work.weight_bytes + work.cache_bytes * length) / read_rate
 
 
 class Generation(Record, frozen=True, kw_only=True):
-    """Texts of one model at every level. prompt: the user's tokens; empty if they are drawn.
-    read_rate: bytes per second of a plain read of the machine's memory."""
+    """Texts of one model at every level. prompt, further: the tokens that the user gave, of the
+    first text and of others; empty if they are drawn. read_rate: bytes a second of a plain read of
+    the machine's memory."""
 
     format_version: int
     id: str
@@ -110,6 +115,7 @@ class Generation(Record, frozen=True, kw_only=True):
     environment: Environment
     cases: tuple[TextCase, ...]
     prompt: tuple[int, ...] = ()
+    further: tuple[tuple[int, ...], ...] = ()
     read_rate: Quantity | None = None
     notes: tuple[str, ...] = ()
     interrupted: bool = False

@@ -3,7 +3,8 @@ must be its choice, or one that rounding explains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from golow.programs.generation.generation_record import Departure
@@ -39,10 +40,9 @@ class Replays:
         self._known: dict[_Text, tuple[float, ...]] = {}
 
     def learn(self, made: Iterable[MadeTexts]) -> None:
-        """Check these texts with the reference."""
-        new = list(dict.fromkeys(t for m in made for t in m.each() if t not in self._known))
-        for begin in range(0, len(new), TOGETHER):
-            part = new[begin : begin + TOGETHER]
+        """Let the reference judge these texts."""
+        new = dict.fromkeys(t for m in made for t in m.each() if t not in self._known)
+        for part in _of_one_length(new):
             tokens = [(*prompt, *made) for prompt, made, _ in part]
             draws = list(zip(*(drawn for _, _, drawn in part), strict=True))
             errors = self._reference.replay(tokens, len(part[0][0]), draws)
@@ -51,6 +51,15 @@ class Replays:
     def errors(self, made: MadeTexts) -> list[tuple[float, ...]]:
         """The error that explains each token, [batch][count]."""
         return [self._known[text] for text in made.each()]
+
+
+def _of_one_length(texts: Iterable[_Text]) -> Iterator[list[_Text]]:
+    """The texts, some at a time, whose prompts have as many tokens."""
+    ordered = sorted(texts, key=lambda text: len(text[0]))
+    for _, alike in groupby(ordered, key=lambda text: len(text[0])):
+        rest = list(alike)
+        for begin in range(0, len(rest), TOGETHER):
+            yield rest[begin : begin + TOGETHER]
 
 
 def refuted(errors: Sequence[Sequence[float]], limit: float, what: str) -> str:

@@ -73,6 +73,9 @@ def _broken_case(case: TextCase) -> str:
     work = case.workload
     if min(work.batch, work.prompt, work.tokens - 1, work.vocabulary) < 1:
         return "a workload has no text"
+    ordered = (1, *sorted(work.prompts), work.prompt)
+    if len(work.prompts) != work.batch or list(ordered) != sorted(ordered):
+        return "the lengths of texts are not those of the workload"
     if work.weight_bytes + work.cache_bytes < 1:
         return "a step reads nothing"
     return next((said for run in case.runs if (said := _broken_run(run, work.tokens))), "")

@@ -19,7 +19,6 @@ from golow.programs.generation.drawn_tokens import Drawn
 from golow.programs.generation.replays import MadeTexts
 from golow.records.comparison import Block, Sample
 from golow.records.errors import WorkerFailure
-from golow.records.text import TextWorkload
 from golow.worker.protocol import Challenge
 from golow.worker.text_client import TextWorker
 
@@ -64,13 +63,12 @@ class Entrant:
 class Prompts:
     """The prompts of a round, the same for every level: one for each attempt."""
 
-    def __init__(self, workload: TextWorkload, drawn: Drawn, attempts: int) -> None:
-        self._workload, self._drawn, self._attempts = workload, drawn, attempts
+    def __init__(self, drawn: Drawn, attempts: int) -> None:
+        self._drawn, self._attempts = drawn, attempts
 
     def of_a_round(self) -> list[tuple[list[list[int]], list[list[float]]]]:
         """Prompt and draws for each attempt."""
-        length = self._workload.prompt
-        return [(self._drawn.texts(length), self._drawn.choices()) for _ in range(self._attempts)]
+        return [(self._drawn.prompts(), self._drawn.choices()) for _ in range(self._attempts)]
 
 
 def race_texts(

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from golow.programs.generation.generation_record import Generation, TextCase, TextRun
+from golow.records.text import TextWorkload
 from golow.report.units import ratio_text, seconds_text
 
 MOSTLY = 0.5  # of the tokens
@@ -18,7 +19,7 @@ def title(found: Generation) -> str:
     batches = ", ".join(str(case.workload.batch) for case in found.cases)
     rules = ", ".join(sorted({layer.rule for layer in work.source.quantized}))
     parts = [
-        f"{work.model}, {work.tokens} tokens after {work.prompt}",
+        f"{work.model}, {work.tokens} tokens behind {_lengths(work)}",
         f"batch {batches}",
         rules or ("float32" if work.precision == "default" else work.precision),
     ]
@@ -28,6 +29,11 @@ def title(found: Generation) -> str:
         parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
         parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p < 1 else []
     return ", ".join(parts)
+
+
+def _lengths(work: TextWorkload) -> str:
+    shortest = min(work.prompts)
+    return f"{work.prompt}" if shortest == work.prompt else f"{shortest} to {work.prompt}"
 
 
 def conditions(found: Generation) -> str:
@@ -107,12 +113,14 @@ def _repeats(case: TextCase) -> bool:
 
 
 def written(case: TextCase) -> list[tuple[str, str]]:
-    """The texts after the user's prompt, with the levels that wrote each."""
-    by_text: dict[str, list[str]] = {}
+    """The texts behind the user's prompt, with the levels that wrote each."""
+    by_text: dict[tuple[int, str], list[str]] = {}
     for run in case.runs:
         if run.written and run.verdict == "match":
-            by_text.setdefault(run.written, []).append(run.level)
-    return [(", ".join(levels), text) for text, levels in by_text.items()]
+            for number, text in enumerate((run.written, *run.further)):
+                by_text.setdefault((number, text), []).append(run.level)
+    ordered = sorted(by_text.items(), key=lambda item: item[0][0])
+    return [(", ".join(levels), text) for (_, text), levels in ordered]
 
 
 def proof(found: Generation) -> str:

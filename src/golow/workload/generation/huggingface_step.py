@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 
 class HuggingFaceStep(nn.Module):
@@ -78,9 +80,20 @@ class HuggingFaceGrowing:
         self._config: Any = model.config
         self._call = Call(model)
         self._cache: Any = None
+        self._behind: Tensor | None = None  # padding before each text, [batch, 1]
 
     def prefill(self, tokens: Tensor) -> Tensor:
         """Logits [batch, vocabulary] after the tokens that a text begins with, [batch, count]."""
+        self._behind = None
+        return self._first(tokens)
+
+    def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
+        """Logits after texts of different lengths, padded before them as tokenizers do, under an
+        attention mask and with position ids."""
+        tokens, self._behind = left_padded(texts)
+        return self._first(tokens)
+
+    def _first(self, tokens: Tensor) -> Tensor:
         from transformers import DynamicCache
 
         self._cache = DynamicCache(config=self._config)
@@ -88,8 +101,21 @@ class HuggingFaceGrowing:
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Logits after the next tokens, [batch, count], which come after ``position`` others."""
-        positions = torch.arange(position, position + tokens.shape[1], device=tokens.device)
-        return self._call(tokens, positions, self._cache)
+        whole = torch.arange(position + tokens.shape[1], device=tokens.device)
+        positions = whole[position:]
+        if self._behind is None:
+            return self._call(tokens, positions, self._cache)
+        mask = (whole >= self._behind).long()
+        own = (positions - self._behind).clamp(min=0)
+        return self._call(tokens, own, self._cache, mask)
+
+
+def left_padded(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return texts of different lengths as [batch, most], with zeros before the shorter ones, and
+    how many zeros each has, [batch, 1]."""
+    tokens = pad_sequence(list(texts), batch_first=True, padding_side="left")
+    counts = [tokens.shape[1] - len(text) for text in texts]
+    return tokens, torch.tensor(counts, device=tokens.device)[:, None]
 
 
 class Call:
@@ -105,11 +131,12 @@ class Call:
     def __call__(self, tokens: Tensor, positions: Tensor, cache: Any, masks: Any = None) -> Tensor:
         """Logits [batch, vocabulary] for tokens [batch, count] at positions [count], or [batch,
         count] with masks that state what each token sees."""
-        wide = positions if positions.dim() > 1 else positions[None]
-        known = {"position_ids": wide, "cache_position": wide[0]}
-        given = {self._cache: cache, **{name: known[name] for name in self._places}}
-        if masks is not None:
-            given["attention_mask"] = masks
+        if masks is None:
+            known = {"position_ids": positions[None], "cache_position": positions}
+            places = {name: known[name] for name in self._places}
+        else:
+            places = {"position_ids": positions, "attention_mask": masks}
+        given = {self._cache: cache, **places}
         output = self._model(input_ids=tokens, use_cache=True, logits_to_keep=1, **given)
         logits: Tensor = output.logits[:, -1]
         return logits

@@ -27,8 +27,9 @@ class TextRequest:
     model: ``gpt2_small``, ``hf:NAME``, the folder of a training run, ``file.py:Name`` or
     ``package.module:name`` of a step module, or a module. batch: sizes, each measured apart.
     prompt, tokens: of a text, those that are given and those that are generated. text: what the
-    texts begin with, instead of drawn tokens. weights: a .safetensors file. pretrained, download:
-    for ``hf:``, as in a comparison. device: of every level. threads: for every level.
+    texts begin with, instead of drawn tokens; several are one batch. weights: a .safetensors file.
+    pretrained, download: for ``hf:``, as in a comparison. device: of every level. threads: for
+    every level.
     """
 
     model: str | nn.Module
@@ -36,7 +37,7 @@ class TextRequest:
     batch: tuple[int, ...] = (1,)
     prompt: int | None = None
     tokens: int = TOKENS
-    text: str | None = None
+    text: str | tuple[str, ...] | None = None
     precision: TextPrecision = "default"
     device: Device = "cpu"
     sampling: Sampling = field(default_factory=Sampling)
@@ -59,6 +60,8 @@ def require_sense(request: TextRequest) -> None:
         raise GolowError(f"a prompt of {request.prompt} tokens is empty", "use --prompt 1 or more.")
     if request.text is not None and request.prompt is not None:
         raise GolowError("--text has its own number of tokens", "leave out --prompt or --text.")
+    if isinstance(request.text, tuple):
+        _require_batch_of(request.text, request)
     if request.tokens < 2:
         raise GolowError(
             f"--tokens {request.tokens} leaves no step to time", "use --tokens 2 or more."
@@ -87,17 +90,29 @@ def _require_types(request: TextRequest) -> None:
         for value in values:
             if type(value) is not int:
                 raise GolowError(f"the {name} {value!r} is not a whole number", "for example 8.")
-    if request.text is None:
-        return
-    if not isinstance(request.text, str):
-        raise GolowError(f"the text is {type(request.text).__name__}", 'for example --text "The ".')
+    texts = request.text if isinstance(request.text, tuple) else (request.text,)
+    for text in texts:
+        if text is not None:
+            _require_text(text)
+
+
+def _require_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise GolowError(f"the text is {type(text).__name__}", 'for example --text "The ".')
     try:
-        request.text.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise GolowError(
             f"the text has bytes that are not UTF-8, from character {error.start} on",
             "give --text in UTF-8.",
         ) from None
+
+
+def _require_batch_of(texts: tuple[str, ...], request: TextRequest) -> None:
+    if request.batch not in ((1,), (len(texts),)):
+        raise GolowError(
+            f"{len(texts)} texts are a batch of {len(texts)}", "leave out --batch, or --text."
+        )
 
 
 def require_sampling(sampling: Sampling) -> None:

@@ -12,9 +12,10 @@ from torch import nn
 from golow.models import ZOO
 from golow.records.errors import GolowError
 from golow.records.text import TextPrecision, TextWorkload
-from golow.records.workload import ModelSource
+from golow.records.workload import Device, ModelSource
 from golow.storage.files import read_json
 from golow.workload.generation.alphabet import alphabet_of, tokens_of
+from golow.workload.generation.own_positions import takes_own_positions
 from golow.workload.generation.request import PROMPT, TextRequest, require_sense
 from golow.workload.generation.step_modules import (
     in_precision,
@@ -39,12 +40,12 @@ TRAINING = "plan.json"  # makes a folder that of a training run
 
 
 class PreparedText(NamedTuple):
-    """A workload for each batch size, the module with its weights, and the tokens of the prompt,
-    if the user gave one. pickled: a live module."""
+    """A workload for each batch size, the module with its weights, and the tokens of the texts that
+    the user gave, if any. pickled: a live module."""
 
     workloads: tuple[TextWorkload, ...]
     module: nn.Module
-    prompt: tuple[int, ...] = ()
+    prompts: tuple[tuple[int, ...], ...] = ()
     pickled: bytes = b""
 
 
@@ -74,13 +75,18 @@ def prepare_text(request: TextRequest) -> PreparedText:
     name = source.attribute or Path(source.name).stem
     _require_text_model(module, source, name)
     alphabet = alphabet_of(source, module)
-    prompt = () if request.text is None else tuple(tokens_of(request.text, alphabet, source))
-    length = len(prompt) or request.prompt or PROMPT
+    given = (request.text,) if isinstance(request.text, str) else request.text or ()
+    prompts = tuple(tuple(tokens_of(text, alphabet, source)) for text in given)
+    lengths = tuple(map(len, prompts))
+    length = max(lengths, default=request.prompt or PROMPT)
+    differ = len(set(lengths)) > 1
     _require_room(module, name, length, request.tokens)
     workloads = []
-    for batch in request.batch:
+    for batch in request.batch if len(prompts) < 2 else (len(prompts),):
         step = step_of(module, batch, length + request.tokens)
         found = tried_step(step, name, batch, length, length + request.tokens)
+        if differ:
+            _require_own_positions(step, name, batch, length + request.tokens, request.device)
         workloads.append(
             TextWorkload(
                 model=name,
@@ -89,6 +95,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 batch=batch,
                 prompt=length,
                 tokens=request.tokens,
+                lengths=lengths if differ else (),
                 precision=request.precision,
                 device=request.device,
                 threads=request.threads,
@@ -101,7 +108,7 @@ def prepare_text(request: TextRequest) -> PreparedText:
                 cache_bytes=found[1],
             )
         )
-    return PreparedText(tuple(workloads), module, prompt, live)
+    return PreparedText(tuple(workloads), module, prompts, live)
 
 
 def _in_precision(
@@ -166,6 +173,17 @@ def _require_text_model(module: nn.Module, source: ModelSource, name: str) -> No
             f"{name} has an encoder, whose texts golow does not generate yet",
             "use a causal language model, such as hf:gpt2.",
         )
+
+
+def _require_own_positions(
+    step: nn.Module, name: str, batch: int, longest: int, device: Device
+) -> None:
+    if device == "cpu" and takes_own_positions(step, batch, longest):
+        return
+    what = "on a GPU" if device == "cuda" else f"by {name}, which takes one position for all"
+    raise GolowError(
+        f"texts of different lengths are not generated {what}", "give texts of as many tokens."
+    )
 
 
 def _require_room(module: nn.Module, name: str, prompt: int, tokens: int) -> None:

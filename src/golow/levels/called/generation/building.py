@@ -11,7 +11,7 @@ from torch import nn
 
 from golow.levels.called.assembly import NEAR, TINY
 from golow.levels.called.building import target_for
-from golow.levels.called.generation.forms import TRIED, Form, takes_own_positions, unchanged
+from golow.levels.called.generation.forms import Form
 from golow.levels.called.generation.generation import Generation
 from golow.levels.called.generation.generator import Generator, GeneratorParts
 from golow.levels.called.generation.on_gpu import GeneratingGpu
@@ -35,6 +35,7 @@ from golow.lower.operators.step_attention import StepAttention
 from golow.observer import Observer
 from golow.records.errors import GolowError
 from golow.storage.cache import open_cache
+from golow.workload.generation.own_positions import TRIED, takes_own_positions, unchanged
 from golow.workload.generation.step_modules import step_of
 
 TOKENS, POSITION = 0, 1  # inputs of a step
