@@ -35,6 +35,13 @@ def test_what_it_does_not_run_is_said_in_a_sentence() -> None:
     assert "has its own caches" in result.level("openvino").reason
 
 
+def test_texts_of_different_lengths_are_refused() -> None:
+    with torch.no_grad():
+        generator = Stateful(CarriedGpt2(varied_gpt2().eval()), batch=2, threads=1)
+    with pytest.raises(golow.GolowError, match="only texts of the same length"):
+        generator.prefill_apart([torch.zeros(3, dtype=torch.long)] * 2)
+
+
 def test_the_cache_is_within_its_attention() -> None:
     """Not a copy of all keys and values for each token: the runtime has recognised the pattern."""
     runtime = openvino.import_openvino()

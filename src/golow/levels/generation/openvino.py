@@ -22,6 +22,7 @@ from golow.workload.generation.step_modules import is_huggingface
 from golow.workload.generation.text_bundle import TextBundle
 
 NEW, BEFORE = 2, 3  # tokens of the example that is traced
+ONE_LENGTH = "takes only texts of the same length here"
 
 
 class Stateful:
@@ -43,8 +44,12 @@ class Stateful:
         self._request.reset_state()
         return self.step(tokens, 0)
 
+    def prefill_apart(self, texts: Sequence[Tensor]) -> Tensor:
+        """Raise `Unsupported`: the cache has one position for all texts."""
+        raise Unsupported("openvino", ONE_LENGTH)
+
     def step(self, tokens: Tensor, position: int) -> Tensor:
-        """Logits after the next tokens, in memory that the next step writes again."""
+        """Logits after the next tokens, in memory that the next step overwrites."""
         given = [tokens.numpy(), np.array([position]), self._texts]
         self._request.infer(given, share_inputs=True, share_outputs=True)
         return torch.from_numpy(self._request.output_tensors[0].data)
@@ -95,6 +100,8 @@ def stateful(bundle: TextBundle) -> Stateful:
     workload = bundle.workload
     if workload.precision != "default":
         raise Unsupported("openvino", f"runs float32 here, not {workload.precision}")
+    if len(set(workload.prompts)) > 1:
+        raise Unsupported("openvino", ONE_LENGTH)
     if isinstance(module, Gpt2):
         return Stateful(CarriedGpt2(module), workload.batch, workload.threads)
     if is_huggingface(module):
