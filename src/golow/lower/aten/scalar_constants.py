@@ -59,7 +59,7 @@ def _known(graph: Graph) -> dict[str, Number]:
         value = node.outputs[0] if node.outputs else None
         if value is not None and value.shape == () and _is_function(node, tensors):
             (tensors[value.name],) = run_node(node, tensors)
-    return {name: tensor.item() for name, tensor in tensors.items()}
+    return {name: tensor.item() for name, tensor in tensors.items() if not tensor.is_complex()}
 
 
 def _is_function(node: Node, tensors: dict[str, Tensor]) -> bool:
