@@ -14,7 +14,7 @@ import torchvision_models
 from golow.workload.request import Request
 
 SCENES = "torchvision_scenes"  # what this module's __getattr__ answers for
-BATCH, TOKENS, SIDE = 8, 128, 224
+BATCH, SIDE = 8, 224
 # How models of timm name their small members: the first of these words wins.
 SMALL = (
     "atto", "femto", "pico", "nano", "tiny", "_xxs", "_xs", "xx_small", "x_small", "_t", "mini",
@@ -47,7 +47,7 @@ NARROW: dict[str, Any] = {
         ("num_experts_per_tok", "num_experts_per_token", "num_selected_experts", "moe_topk",
          "moe_k", "moe_top_k"), 2,
     ),
-    **dict.fromkeys(("n_group", "topk_group", "num_expert_group"), 1), "image_size": 64,
+    **dict.fromkeys(("n_group", "n_groups", "topk_group", "num_expert_group"), 1), "image_size": 64,
     "max_position_embeddings": 512, "n_positions": 512, "expand": 1, "mamba_n_heads": 8,
     "mamba_d_head": 2 * WIDE // 8,
     # Tokens of the vocabulary that remains.
