@@ -14,7 +14,7 @@ import torchvision_models
 from golow.workload.request import Request
 
 SCENES = "torchvision_scenes"  # what this module's __getattr__ answers for
-BATCH, TOKENS, SIDE = 8, 128, 224
+BATCH, SIDE = 8, 224
 # How models of timm name their small members: the first of these words wins.
 SMALL = (
     "atto", "femto", "pico", "nano", "tiny", "_xxs", "_xs", "xx_small", "x_small", "_t", "mini",
@@ -22,30 +22,39 @@ SMALL = (
 )  # fmt: skip
 # Values for every field of that name in a configuration of transformers.
 FEW, WIDE, HEADS = 2, 256, 4
+LAYERS = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
+    "num_encoder_layers", "num_decoder_layers",
+)  # fmt: skip
 NARROW: dict[str, Any] = {
     **dict.fromkeys(
         ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "encoder_embed_dim",
-         "decoder_embed_dim", "embedding_size", "projection_dim", "d_embed"), WIDE,
+         "decoder_embed_dim", "embedding_size", "projection_dim", "d_embed",
+         "text_hidden_size"), WIDE,
     ),
     **dict.fromkeys(
         ("intermediate_size", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "d_inner",
          "moe_intermediate_size", "shared_expert_intermediate_size", "n_inner"), 2 * WIDE,
     ),
     **dict.fromkeys(
-        ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers",
-         "decoder_layers", "num_encoder_layers", "num_decoder_layers"), FEW,
-    ),
-    **dict.fromkeys(
         ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads",
          "decoder_attention_heads", "num_key_value_heads", "num_encoder_attention_heads",
          "num_decoder_attention_heads"), HEADS,
     ),
-    "head_dim": WIDE // HEADS, "d_kv": WIDE // HEADS, "vocab_size": 512, "num_experts": 4,
-    "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "image_size": 64,
-    "max_position_embeddings": 512, "n_positions": 512,
+    "head_dim": WIDE // HEADS, "d_kv": WIDE // HEADS, "vocab_size": 512,
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(
+        ("num_experts_per_tok", "num_experts_per_token", "num_selected_experts", "moe_topk",
+         "moe_k", "moe_top_k"), 2,
+    ),
+    **dict.fromkeys(("n_group", "n_groups", "topk_group", "num_expert_group"), 1), "image_size": 64,
+    "max_position_embeddings": 512, "n_positions": 512, "expand": 1, "mamba_n_heads": 8,
+    "mamba_d_head": 2 * WIDE // 8,
     # Tokens of the vocabulary that remains.
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
 }  # fmt: skip
+# Of backbones: names of stages that a network with few layers lacks.
+LEFT_OUT = ("out_features", "out_indices", "stage_names")
 HEADS_OF_MODELS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
@@ -148,14 +157,42 @@ def _narrowed(kind: str) -> dict[str, Any]:
 
 
 def _small(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with few layers, and few of everything that `NARROW` names."""
+    kept = _kept_layers(fields)
     found = {}
     for name, value in fields.items():
+        if name in LEFT_OUT:
+            continue
         if isinstance(value, dict):
             found[name] = _small(value)
-        elif name == "layer_types" and isinstance(value, list):
-            found[name] = value[:FEW]
+        elif isinstance(value, list) and len(value) == _depth(fields):
+            found[name] = [value[place] for place in kept]
+        elif name in LAYERS and isinstance(value, int):
+            found[name] = len(kept)
         elif name in NARROW and isinstance(value, int) and not isinstance(value, bool):
             found[name] = min(NARROW[name], value) if name.endswith("_id") else NARROW[name]
         else:
             found[name] = value
     return found
+
+
+def _kept_layers(fields: dict[str, Any]) -> list[int]:
+    """The first layer of each kind, and others until there are few."""
+    depth = _depth(fields)
+    kinds = [v for v in fields.values() if _names_kinds(v) and len(v) == depth]
+    if not kinds:
+        return list(range(FEW))
+    layers = list(zip(*kinds, strict=True))
+    firsts = [place for place, kind in enumerate(layers) if layers.index(kind) == place]
+    others = [place for place in range(depth) if place not in firsts]
+    return sorted(firsts + others[: max(FEW - len(firsts), 0)])
+
+
+def _names_kinds(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _depth(fields: dict[str, Any]) -> int:
+    """How many layers the network has by default, if there are more than few."""
+    found = [fields[name] for name in LAYERS if isinstance(fields.get(name), int)]
+    return found[0] if found and found[0] > FEW else -1

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import survey
+import survey_networks
 from golow.lower.ir.clean_up import CLEAN_UP
 from golow.lower.ir.pass_runner import apply
 from golow.records.workload import Mode
@@ -106,6 +107,18 @@ def test_a_record_without_a_plan_that_is_asked_for_is_not_complete() -> None:
     results = [{"mode": "infer", "plan": "bf16"}]
     assert not survey.covers({"results": results}, both)
     assert survey.covers({"results": [*results, {"mode": "train", "missing": "why"}]}, both)
+
+
+def test_a_narrow_configuration_keeps_a_layer_of_each_kind() -> None:
+    kinds = ["linear", "linear", "full", "linear", "full", "sliding"]
+    given = {
+        "layer_types": kinds, "num_hidden_layers": 6, "sizes": [1, 2, 3], "out_indices": [5],
+        "vision": {"num_layers": 12, "hidden_size": 1024, "dropout": True},
+    }  # fmt: skip
+    assert survey_networks._small(given) == {
+        "layer_types": ["linear", "full", "sliding"], "num_hidden_layers": 3, "sizes": [1, 2, 3],
+        "vision": {"num_layers": 2, "hidden_size": 256, "dropout": True},
+    }  # fmt: skip
 
 
 def test_the_page_marks_what_loses_most_and_says_what_is_missing() -> None:

@@ -118,6 +118,17 @@ def test_too_many_tokens_are_refused(folder: Path) -> None:
         prepared(folder, "bert", sequence=65)
 
 
+def test_a_model_without_a_limit_of_tokens_gets_the_usual_number(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    small = {"d_model": 32, "n_layer": 1, "n_head": 4, "d_inner": 64, "vocab_size": 99}
+    written = {"model_type": "xlnet", "architectures": ["XLNetLMHeadModel"], **small}
+    (tmp_path / "endless.json").write_text(json.dumps(written))
+    [ids, *_] = prepared(tmp_path, "endless", sequence=None).batches[0].inputs
+    assert isinstance(ids, torch.Tensor) and ids.shape == (2, 128)
+    with pytest.raises(GolowError, match="takes 1 to any number tokens, not 0"):
+        prepared(tmp_path, "endless", sequence=0)
+
+
 def test_several_tokens_may_end_a_text(folder: Path, tmp_path: Path) -> None:
     ends = {"model_type": "gpt2", **CONFIGURATIONS["gpt2"], "eos_token_id": [0, 1, 2]}
     (tmp_path / "ends.json").write_text(json.dumps(ends))

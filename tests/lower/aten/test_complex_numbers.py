@@ -89,6 +89,8 @@ FUNCTIONS: dict[str, Function] = {
     "negative": lambda a, b: torch.view_as_real(-a * b),
     "parts": lambda a, b: torch.cat(((a * b).real, (a * b).imag), -1),
     "size": lambda a, b: (a * b).abs(),
+    "angle": lambda a, b: (a * b).angle(),
+    "chosen": lambda a, b: torch.view_as_real(torch.where(a * 0 == 0, a, b) * b),
     "polar": lambda a, b: torch.view_as_real(torch.polar(a.real, b.real) * b),
     "of parts": lambda a, b: torch.view_as_real(torch.complex(a.imag, b.real) * b),
     "other order": lambda a, b: torch.view_as_real(a.transpose(-1, 1) * b.permute(0, 2, 1)),
@@ -130,6 +132,35 @@ TRANSFORMS: dict[str, Function] = {
 }
 
 
+def hann(like: Tensor) -> Tensor:
+    return torch.hann_window(8, dtype=like.dtype)
+
+
+SHORT: dict[str, Function] = {
+    "of windows": lambda a, b: torch.stft(b, 8, 2, window=hann(b), return_complex=True).abs(),
+    "of windows at the edges": lambda a, b: torch.view_as_real(
+        torch.stft(b, 9, 3, 6, center=False, normalized=True, onesided=False, return_complex=True)
+    ),
+    "back": lambda a, b: torch.istft(a, 8, 2, window=hann(a.real)),
+    "back to a length": lambda a, b: torch.istft(a, 8, 3, 6, normalized=True, length=30),
+    "of one signal": lambda a, b: a[0].istft(8, 2, center=False)[None],
+}
+
+
+class Spectra(nn.Module):
+    """Signals whose spectra have other sizes and angles, as in vocoders and denoisers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.change = nn.Conv1d(9, 9, 1)
+        self.register_buffer("window", torch.hann_window(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        spectra = torch.stft(x, 16, 4, window=self.window, return_complex=True)
+        changed = torch.polar(self.change(spectra.abs()), self.change(spectra.angle()))
+        return torch.istft(changed, 16, 4, window=self.window)
+
+
 class Complex(nn.Module):
     """A function of two complex numbers of the parts of x."""
 
@@ -160,6 +191,49 @@ def test_fourier_transforms_are_products(name: str) -> None:
     graph = pair_complex_numbers(case.graph)
     assert not any("fft" in node.op for node in graph.nodes)
     assert_close(case.run(graph), case.run(case.graph), name)
+
+
+class Short(nn.Module):
+    """A function of spectra [2, 5, 11], and of signals [2, 40]."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        spectra = torch.view_as_complex(x[:, :110].reshape(2, 5, 11, 2))
+        return self.function(spectra, x[:, 110:]).flatten(1)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_transforms_of_windows_are_products(name: str) -> None:
+    torch.manual_seed(0)
+    module, x = Short(SHORT[name]), torch.randn(2, 150)
+    case = Case(module, x)
+    graph = pair_complex_numbers(case.graph)
+    assert not any(value.dtype == "complex64" for value in graph.values().values())
+    assert_close(case.run(graph), {"output/0": module(x.double()).double()}, name)
+
+
+@pytest.mark.slow
+@both_modes
+def test_spectra_that_a_network_changes_are_lowered(mode: Mode) -> None:
+    torch.manual_seed(0)
+    case = Case(Spectra(), torch.randn(2, 64), mode=mode)
+    graph = pair_complex_numbers(case.graph)
+    assert not any(value.dtype == "complex64" for value in graph.values().values())
+    for level in ("onednn", "cudnn"):
+        assert not any(node.op.startswith("aten.") for node in case.lowered(level).nodes)
+
+
+def test_a_complex_number_that_stays_is_refused_by_its_name() -> None:
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        none = torch.zeros((), dtype=torch.complex64)
+        return torch.where(a.real > 0, none, a**b).real
+
+    case = Case(Complex(function), torch.randn(2, 2, 3, 4, 2))
+    lowered = apply(case.graph, case.direct_passes()["onednn"])
+    assert any(value.dtype == "complex64" for value in lowered.values().values())
 
 
 @settings(max_examples=20, deadline=None)

@@ -154,6 +154,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "running logarithms": (
         "aten.logcumsumexp.default", torch.cat([X[..., :2] * 0 - math.inf, X * 30], -1), -1
     ),
+    "random slopes at their mean": ("aten.rrelu.default", X * 3, 0.1, 0.4),
     "inverse error function": ("aten.erfinv.default", torch.linspace(-1, 1, 41).double()),
     "complementary error function": ("aten.erfc.default", torch.linspace(-3, 9, 41).double()),
     "arc sine": ("aten.asin.default", torch.linspace(-1.1, 1.1, 23).double()),

@@ -144,6 +144,32 @@ def _matrix_product(op: str, second: str, pairs: Pairs, given: Given) -> Ref:
     return pairs.pair(real, pairs.call("aten.add.Tensor", times(a, d), times(b, c)))
 
 
+def _angle(pairs: Pairs, given: Given) -> Ref:
+    real, imaginary = pairs.parts(given["self"])
+    return pairs.call("aten.atan2.default", imaginary, real)
+
+
+def _equal(pairs: Pairs, given: Given) -> Ref:
+    """Where complex numbers are a real one."""
+    if not isinstance(given["other"], int | float):
+        raise UnknownError
+    real, imaginary = pairs.parts(given["self"])
+    same = pairs.call("aten.eq.Scalar", real, given["other"])
+    return pairs.call("aten.logical_and.default", same, pairs.call("aten.eq.Scalar", imaginary, 0))
+
+
+def _chosen(pairs: Pairs, given: Given) -> Ref:
+    one, other = given["self"], given["other"]
+    if not (pairs.is_complex(one) and pairs.is_complex(other)):
+        raise UnknownError
+    condition = pairs.call("aten.unsqueeze.default", given["condition"], -1)
+    return pairs.call("aten.where.self", condition, one, other)
+
+
+def _none(pairs: Pairs, given: Given) -> Ref:
+    return pairs.call("aten.zeros.default", (*pairs.shape(), 2))
+
+
 def _zeros(pairs: Pairs, given: Given) -> Ref:
     return pairs.call("aten.new_zeros.default", given["self"], (*pairs.shape(), 2))
 
@@ -233,6 +259,10 @@ DEFINITIONS: dict[str, Definition] = {
     "aten.sgn.default": _sign,
     "aten.neg.default": _negative,
     "aten.abs.default": _size,
+    "aten.angle.default": _angle,
+    "aten.eq.Scalar": _equal,
+    "aten.where.self": _chosen,
+    "aten.zeros.default": _none,
     "aten.real.default": partial(_part, 0),
     "aten.imag.default": partial(_part, 1),
     "aten.polar.default": _polar,

@@ -16,6 +16,7 @@ from golow.lower.capture.data_assignments import data_assignments_refused
 from golow.lower.capture.explained import explained
 from golow.lower.capture.regions import inline_regions
 from golow.lower.capture.shared_tensors import first_names
+from golow.lower.capture.short_time_transforms import inverse_spectra_in_graph
 from golow.lower.capture.whole_branches import choices_in_graph
 
 
@@ -31,6 +32,7 @@ def exported_graph(
         recurrences_right(),
         linear_scans_whole(),
         choices_in_graph(),
+        inverse_spectra_in_graph(),
         data_assignments_refused(),
         kept_messages(said),
     ):

@@ -133,6 +133,19 @@ def divided(self: Tensor, other: Any, *, rounding_mode: str | None) -> Any:
     return torch.sign(self) * torch.sign(other) * sizes
 
 
+def of_mean_slope(
+    self: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    """``rrelu`` in inference, where the slope below zero is not drawn."""
+    if training:
+        return NotImplemented
+    return aten.leaky_relu.default(self, (lower + upper) / 2)
+
+
 def shifted_left(self: Tensor, other: int) -> Any:
     """``<<`` by a number."""
     return self * 2**other if 0 <= other < 63 else NotImplemented
@@ -155,6 +168,7 @@ def rounded(self: Tensor, *, decimals: int) -> Any:
 
 DEFINITIONS = {
     "aten.relu.default": largest_or_zero,
+    "aten.rrelu.default": of_mean_slope,
     "aten.asin.default": arc_sine,
     "aten.acos.default": arc_cosine,
     "aten.asinh.default": inverse_hyperbolic_sine,

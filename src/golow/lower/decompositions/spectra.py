@@ -1,15 +1,19 @@
-"""The spectra of a signal's windows: ``torch.stft``, of which speech models are made."""
+"""Short-time Fourier transforms: windows of a signal, each with a Fourier transform of its own, and
+the sum of their inverses (Griffin & Lim 1984)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+BY_ROOT = 1  # ATen's number of the norm that divides by the root of all points
 
 
-def windowed_spectra(
-    self: Tensor,
+def stft(
+    self: Tensor,  # as ATen names them
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
@@ -18,23 +22,60 @@ def windowed_spectra(
     onesided: bool | None = None,
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
-) -> Tensor:
-    """Fourier transforms of overlapping frames: [..., samples] -> [..., frequencies, frames]. A
-    shorter window is in the middle of its frame."""
-    if self.is_complex() or align_to_window or (window is not None and window.is_complex()):
+) -> Any:
+    """``stft`` of a real signal [..., time] -> [..., frequencies, windows]."""
+    if align_to_window or self.is_complex() or (window is not None and window.is_complex()):
         return NotImplemented
-    frames = aten.unfold.default(self, -1, n_fft, hop_length or n_fft // 4)
-    length = win_length or n_fft
-    if window is None and length < n_fft:
-        window = aten.ones.default([length], dtype=self.dtype)
-    if window is not None:
-        before = (n_fft - length) // 2
-        whole = aten.constant_pad_nd.default(window, [before, n_fft - length - before])
-        frames = aten.mul.Tensor(frames, whole)
-    norm = "ortho" if normalized else None
-    transform = aten.fft_rfft if onesided is not False else aten.fft_fft
-    spectra: Tensor = aten.transpose.int(transform.default(frames, None, -1, norm), -1, -2)
-    return spectra if return_complex else aten.view_as_real.default(spectra)
+    parts = self.unfold(-1, n_fft, hop_length or n_fft // 4)  # [..., windows, n_fft]
+    whole = _widened(window, win_length or n_fft, n_fft, self)
+    parts = parts if whole is None else parts * whole
+    norm = BY_ROOT if normalized else 0
+    found = aten._fft_r2c.default(parts, [parts.dim() - 1], norm, onesided is not False)
+    found = found.transpose(-1, -2)
+    return found if return_complex else torch.view_as_real(found)
 
 
-DEFINITIONS = {"aten.stft.default": windowed_spectra}
+def istft(
+    input: Tensor,  # as PyTorch names them
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
+    """``istft`` to a real signal: [..., frequencies, windows] -> [..., time]."""
+    if return_complex:
+        return NotImplemented
+    hop, rows = hop_length or n_fft // 4, n_fft // 2 + 1
+    windows = input.shape[-1]
+    signals = input.reshape(-1, *input.shape[-2:]).transpose(1, 2)[..., :rows]
+    parts = torch.fft.irfft(signals, n_fft, norm="ortho" if normalized else "backward")
+    whole = _widened(window, win_length or n_fft, n_fft, parts)
+    weights = parts.new_ones(n_fft) if whole is None else whole
+    size = n_fft + hop * (windows - 1)
+    made = aten.unfold_backward(parts * weights, [parts.shape[0], size], 1, n_fft, hop)
+    squares = (weights * weights).expand(1, windows, n_fft)
+    weight = aten.unfold_backward(squares, [1, size], 1, n_fft, hop)
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else size - start
+    made = made[:, start:end] / weight[:, start:end]
+    if end > size:
+        made = torch.nn.functional.pad(made, (0, end - size))
+    return made.reshape(*input.shape[:-2], end - start)
+
+
+def _widened(window: Tensor | None, width: int, points: int, like: Tensor) -> Tensor | None:
+    """The window in the middle of as many points as a transform has; None if it is all ones."""
+    if window is None and width == points:
+        return None
+    if window is None:
+        window = like.new_ones(width)
+    before = (points - width) // 2
+    return aten.constant_pad_nd.default(window, [before, points - width - before], 0.0)
+
+
+DEFINITIONS = {"aten.stft.default": stft}

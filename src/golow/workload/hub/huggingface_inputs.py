@@ -94,7 +94,8 @@ class _Inputs:
     @property
     def _longest(self) -> int | None:
         for name in ("max_position_embeddings", "n_positions", "max_target_positions"):
-            if isinstance(found := getattr(self.text, name, None), int):
+            found = getattr(self.text, name, None)
+            if isinstance(found, int) and found > 0:  # XLNet's -1 stands for no limit
                 return found
         return None
 
