@@ -170,6 +170,12 @@ def quantized_module(
     """The module and the arithmetic of its levels: a quantised copy, in float32, if the precision
     is a rule of quantisation. inputs: an example, from which the ranges of activations are. Raises
     `GolowError` where there is nothing to quantise, and for ``int8`` without an example."""
+    from torch import nn
+
+    from golow.workload.quantization.foreign.adopted import adopted
+
+    if isinstance(module, nn.Module):  # what is none is refused later
+        module = adopted(module)
     if precision not in RULES:
         return module, cast("Precision", precision)
     from golow.levels.called.call_inputs import listed_example

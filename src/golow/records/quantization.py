@@ -7,10 +7,11 @@ from typing import Literal
 
 from golow.records.record import Record
 
-QuantizationRule = Literal["int8", "int8-weights", "int4-weights"]
+QuantizationRule = Literal["int8", "int8-weights", "int4-weights", "fp8-weights"]
 """``int8``: weights and activations are whole numbers of 8 bits. ``int8-weights``: weights alone;
 the layer computes with their values in float32. ``int4-weights``: weights of linear layers, of 4
-bits."""
+bits. ``fp8-weights``: weights of linear layers, in the floating point of 8 bits that is called
+e4m3."""
 CalibrationMethod = Literal["min-max", "percentile"]
 
 
@@ -19,11 +20,16 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
 
     path: in the module (``layer1.0.conv1``). Weights: whole numbers from -127 to 127, a scale for
     each output, symmetric; of ``int4-weights`` from -8 to 7, a scale for each group of so many
-    inputs of each output. Activations, of ``int8`` alone: one scale for the tensor, no offset;
+    inputs of each output; of ``fp8-weights`` numbers of e4m3, a scale for each group, which is the
+    whole row if it is 0. Activations, of ``int8`` alone: one scale for the tensor, no offset;
     signed: from -128 to 127, otherwise from 0 to 255, for what was never negative in the
     calibration. A value is multiplied by the scale, rounded to the nearest whole number, of two
     equally near ones to the even one, and clipped to the range. like: an earlier layer that reads
     the same tensor, and so has the same scale, which both share.
+
+    Only in networks that others have quantised: limits: another range of activations, the first and
+    the last whole number. zeros: each group of ``int4-weights`` has a number of its own that stands
+    for zero. ordered: the groups are not of neighbouring inputs; the layer has their order.
     """
 
     path: str
@@ -31,16 +37,23 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
     signed: bool = True
     like: str = ""
     group: int = 0
+    limits: tuple[int, int] | None = None
+    zeros: bool = False
+    ordered: bool = False
 
     @property
     def lowest(self) -> int:
         """The smallest activation."""
-        return -128 if self.signed else 0
+        return self._limits[0]
 
     @property
     def highest(self) -> int:
         """The largest activation."""
-        return 127 if self.signed else 255
+        return self._limits[1]
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        return self.limits or ((-128, 127) if self.signed else (0, 255))
 
 
 class KeptLayer(Record, frozen=True, kw_only=True):
