@@ -222,15 +222,15 @@ def compare(
     physical core unless given, of ranks each its share. ranks: processes that train together, each
     on a batch of its own; on a GPU one each. pretrained, download, phase: as `--pretrained`,
     `--download` and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of
-    every level; a GPU is ``cuda``. precision ``int8``, ``int8-weights`` and ``int4-weights``
-    quantise the network first, as `quantize` does, with samples of the data set ``calibrate``; the
-    levels then are compared with the quantised network. cold: empty the GPU's L2 before each timed
-    iteration. locate: where a level differs, find the first operation whose result is off.
-    by_layer: after the race, time each level step by step too. brief: for one of many comparisons;
-    energy on a GPU is taken over less time, copies to it are not looked at. life: afterwards,
-    measure the life cycle of every level that matches, in so many rounds; life_cold: also from
-    empty caches, which builds everything again. turn: where several comparisons share a GPU, this
-    one's place among them. quiet: show no progress; observer: is told of it instead.
+    every level; a GPU is ``cuda``. precision ``int8``, ``int8-weights``, ``int4-weights`` and
+    ``fp8-weights`` quantise the network first, as `quantize` does, with samples of the data set
+    ``calibrate``; the levels then are compared with the quantised network. cold: empty the GPU's L2
+    before each timed iteration. locate: where a level differs, find the first operation whose
+    result is off. by_layer: after the race, time each level step by step too. brief: for one of
+    many comparisons; energy on a GPU is taken over less time, copies to it are not looked at. life:
+    afterwards, measure the life cycle of every level that matches, in so many rounds; life_cold:
+    also from empty caches, which builds everything again. turn: where several comparisons share a
+    GPU, this one's place among them. quiet: show no progress; observer: is told of it instead.
 
     Raises `GolowError` for errors that the caller can fix, `ErrorWithResult` if that came after the
     race,

@@ -83,17 +83,17 @@ def compile(
     padded. Without it the only size is that of the example. sequence, of a direct level: the
     length, or lengths, of text to build plans for, in the same way; the length is the second axis
     of the inputs. precision: as of `compare`; on a CPU ``default`` or ``ieee``, which are float32
-    there. ``int8-weights``, ``int4-weights`` and ``int8`` quantise a copy of the module first; the
-    ranges of ``int8`` are those of the example, which should then be real samples. threads: of
-    every call on a CPU; PyTorch's number by default. tune, of a direct level: whether to choose
-    layouts or engines by measuring, for some seconds to minutes a size; they are kept in the cache.
-    share, of ``onednn``: read the module's own weights, so that what changes them in place changes
-    the result; refused if a weight must be folded or be in another layout. cache: folder for what
-    is built; golow's own by default. quiet: shows no progress. generation: for a language model, in
-    the place of inputs: how long texts become, and how many there are side by side; what is
-    returned writes text with a cache (`Generator`). The model is a GPT-2 of golow's, or a step:
-    ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``, whose caches are
-    buffers that it writes in place.
+    there. ``int8-weights``, ``int4-weights``, ``fp8-weights`` and ``int8`` quantise a copy of the
+    module first; the ranges of ``int8`` are those of the example, which should then be real
+    samples. threads: of every call on a CPU; PyTorch's number by default. tune, of a direct level:
+    whether to choose layouts or engines by measuring, for some seconds to minutes a size; they are
+    kept in the cache. share, of ``onednn``: read the module's own weights, so that what changes
+    them in place changes the result; refused if a weight must be folded or be in another layout.
+    cache: folder for what is built; golow's own by default. quiet: shows no progress. generation:
+    for a language model, in the place of inputs: how long texts become, and how many there are side
+    by side; what is returned writes text with a cache (`Generator`). The model is a GPT-2 of
+    golow's, or a step: ``forward(tokens [batch, count], position) -> logits [batch, vocabulary]``,
+    whose caches are buffers that it writes in place.
 
     Raises `GolowError`, before anything is built, for a module that cannot be captured or has an
     operation that the level lacks, for one that mixes the samples of a batch if ``batch`` is given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
 
@@ -106,13 +107,13 @@ def quantize(
 
     calibrate: a data set of golow's, or ``inputs`` for the workload's own inputs, which have no
     classes. out: a .safetensors file, which ``weights=`` takes afterwards. rule: ``int8``,
-    ``int8-weights`` or ``int4-weights``. group: inputs that share a scale of ``int4-weights``, 32,
-    64 or 128. keep: layers, or modules with layers, that stay in float32. rank_layers: also
-    measure what keeping each layer brings back, and propose which to keep. clipping_percentile: of
-    the values of an activation that its range must hold; 100 is min-max. samples: for the
-    calibration. test_samples: for the statements, all of the test part unless given. gate: share of
-    the original accuracy that must be kept. rivals: also quantise as users of ONNX Runtime,
-    OpenVINO (NNCF) and torchao do.
+    ``int8-weights``, ``int4-weights`` or ``fp8-weights``. group: inputs that share a scale of
+    ``int4-weights``, 32, 64 or 128. keep: layers, or modules with layers, that stay in float32.
+    rank_layers: also measure what keeping each layer brings back, and propose which to keep.
+    clipping_percentile: of the values of an activation that its range must hold; 100 is min-max.
+    samples: for the calibration. test_samples: for the statements, all of the test part unless
+    given. gate: share of the original accuracy that must be kept. rivals: also quantise as users of
+    ONNX Runtime, OpenVINO (NNCF) and torchao do.
 
     Raises `GolowError` for errors that the caller can fix.
     """
@@ -204,3 +205,18 @@ def quantized_first(
     named = cast(QuantizationRule, rule)
     settings = QuantizationSettings(calibrate=calibrate, rule=named, cache=cache)
     return QuantizationResult(*quantize_for_comparison(request, settings, observer))
+
+
+def with_precision(
+    request: Request, precision: str, calibrate: str | None, observer: Observer
+) -> Request:
+    """The request in this precision: that of the quantised network if it is a rule, whose three
+    statements are printed."""
+    require_calibration(precision, calibrate)
+    if precision not in RULES:
+        return replace(request, precision=cast("Precision", precision))
+    made = quantized_first(request, precision, calibrate, None, observer)
+    if made is None or made.request is None:
+        raise TypeError("a network that is quantised has a request")
+    made.table()
+    return made.request

@@ -15,6 +15,7 @@ from golow.programs.study.study_record import (
     FORMAT_VERSION,
     Cell,
     Study,
+    calibrate_of,
     phase_of,
     pretrained_of,
 )
@@ -62,6 +63,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             pretrained=pretrained_of(study, model),
             phase=phase_of(study, model),
             load=study.load,
+            calibrate=calibrate_of(study, precision),
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
@@ -111,7 +113,7 @@ def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None}
+LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None, "calibrate": ""}
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""
 

@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import msgspec
 
@@ -31,11 +31,13 @@ from golow.programs.load.settings import LoadSettings, plan_of
 from golow.programs.study.memory import limit_bytes
 from golow.programs.study.study_record import Study, StudyLimits, StudyLoad
 from golow.records.errors import GolowError
+from golow.records.quantization import QuantizationRule
 from golow.records.workload import Device
 from golow.storage.files import is_file, read_text
 
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
 
+RULES: tuple[str, ...] = get_args(QuantizationRule)
 MOST_CELLS = 100_000
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
@@ -49,7 +51,9 @@ ALLOWED = {
     "device": "cpu or cuda",
     "batch": "whole numbers from 1",
     "resolution": "whole numbers from 1: sides of the square images",
-    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee",
+    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default, ieee, and in inference "
+    f"{', '.join(RULES)}, which quantise the network first",
+    "calibrate": "a data set that `golow data list` names, or inputs, for precisions that quantise",
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
@@ -157,13 +161,23 @@ class _Reader:
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
-        if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"}):
-            self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
+        self._require_precisions(study)
         self._require_models(study)
         self._require_levels(study)
         self._require_limits(study.limits)
         if study.load is not None:
             self._require_load(study, study.load)
+
+    def _require_precisions(self, study: Study) -> None:
+        rules = {*study.precision} & {*RULES}
+        if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"} - rules):
+            self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
+        if study.device != "cpu" and rules:
+            self._fail(
+                "precision", f"the precision {min(rules)} is for a CPU: golow quantises there"
+            )
+        if rules and "train" in study.mode:
+            self._fail("mode", f"a network of the precision {min(rules)} is not trained")
 
     def _require_models(self, study: Study) -> None:
         for name in study.model:

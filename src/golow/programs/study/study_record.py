@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from golow.records.comparison import Run
+from golow.records.quantization import QuantizationRule
 from golow.records.record import Record
 from golow.records.workload import Device, Mode, Phase, Precision
 
@@ -65,7 +66,8 @@ class Study(Record, frozen=True, kw_only=True):
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
     classes: for models of the zoo; None means their own. pretrained and phase: of published models,
-    as in `golow.workload.request.Request`. load: cells are load tests instead of comparisons.
+    as in `golow.workload.request.Request`. calibrate: samples for precisions that quantise. load:
+    cells are load tests instead of comparisons.
     """
 
     name: str
@@ -75,7 +77,8 @@ class Study(Record, frozen=True, kw_only=True):
     device: Device = "cpu"
     batch: tuple[int, ...]
     resolution: tuple[int, ...] = ()
-    precision: tuple[Precision, ...] = ("default",)
+    precision: tuple[Precision | QuantizationRule, ...] = ("default",)
+    calibrate: str = "inputs"
     threads: tuple[int, ...] | Literal["doubling"] = ()
     channels: int | None = None
     classes: int | None = None
@@ -98,7 +101,7 @@ class Cell(Record, frozen=True, kw_only=True):
     mode: Mode
     batch: int
     resolution: int | None
-    precision: Precision
+    precision: Precision | QuantizationRule
     threads: int | None
     device: Device
     levels: tuple[str, ...]
@@ -110,11 +113,17 @@ class Cell(Record, frozen=True, kw_only=True):
     pretrained: bool | None = None
     phase: Phase = ""
     load: StudyLoad | None = None
+    calibrate: str = ""
 
 
 def pretrained_of(study: Study, model: str) -> bool | None:
     """The study's weights for a published model; those of any other are its own."""
     return study.pretrained if model.startswith(("hf:", "timm:")) else None
+
+
+def calibrate_of(study: Study, precision: str) -> str:
+    """The samples of a precision that quantises; empty for any other."""
+    return study.calibrate if precision in get_args(QuantizationRule) else ""
 
 
 def phase_of(study: Study, model: str) -> Phase:
@@ -138,6 +147,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.pretrained == pretrained_of(study, cell.model)
         and cell.phase == phase_of(study, cell.model)
         and cell.load == study.load
+        and cell.calibrate == calibrate_of(study, cell.precision)
         and (cell.interval, cell.seconds) == (study.limits.interval, study.limits.seconds)
     )
 
