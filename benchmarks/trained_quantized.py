@@ -88,8 +88,9 @@ def compare_quantized(
     )  # fmt: skip
     inputs = None if made.request is None else made.request.example_inputs
     compared = golow.compare(
-        made.module(), inputs, levels=arguments.levels, threads=arguments.threads, time_limit=1.0
-    )
+        made.module(), inputs, levels=arguments.levels, threads=arguments.threads, time_limit=0.5,
+        brief=True,
+    )  # fmt: skip
     saved = compared._replace(quantization=made).save(arguments.out / "new")
     saved.rename(_place(arguments.out, case, rule))
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 import golow
 from golow.records.errors import GolowError
+from golow.records.workload import ModelSource
+from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.prepare import prepare
 from golow.workload.quantization.foreign import awq, gptq
 from golow.workload.quantization.quantized_layers import Quantized
@@ -239,3 +241,11 @@ def test_what_fp8_lacks_is_refused(
     file = written(tmp_path, {name: x for name, x in layer.items() if x is not None})
     with pytest.raises(GolowError, match=message):
         read(file)
+
+
+def test_a_quantised_model_of_the_hub_is_named_as_a_file() -> None:
+    stated = json.dumps({"model_type": "llama", "quantization_config": {"quant_method": "awq"}})
+    source = ModelSource(kind="huggingface", name="./llama-awq", configuration=stated)
+    with pytest.raises(GolowError, match=r"llama-awq are quantised \(awq\)") as raised:
+        load_huggingface(source)
+    assert "--weights FOLDER/model.safetensors" in str(raised.value)
