@@ -85,11 +85,14 @@ def compare_quantized(
     made = golow.quantize(
         case.model, calibrate=case.data, out=file, rule=rule, weights=weights, batch=8,
         data_root=arguments.data_root, samples=256, group=32,
+        test_samples=arguments.test_samples,
     )  # fmt: skip
-    inputs = None if made.request is None else made.request.example_inputs
+    asked = made.request
+    assert asked is not None
     compared = golow.compare(
-        made.module(), inputs, levels=arguments.levels, threads=arguments.threads, time_limit=0.5,
-        brief=True,
+        case.model, asked.example_inputs, weights=file, channels=asked.channels,
+        classes=asked.classes, resolution=asked.resolution, levels=arguments.levels,
+        threads=arguments.threads, time_limit=0.5, brief=True,
     )  # fmt: skip
     saved = compared._replace(quantization=made).save(arguments.out / "new")
     saved.rename(_place(arguments.out, case, rule))
@@ -174,6 +177,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/quantized"))
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--only", default=None, help="part of a network's name")
+    parser.add_argument("--test-samples", type=int, default=None, help="all unless given")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--levels", type=lambda text: text.split(","), default=None)
     parser.add_argument("--page", type=Path, default=None)

@@ -44,7 +44,7 @@ def gptq_layer(path: str, given: Mapping[str, Tensor], form: str) -> ForeignLaye
 
 
 def _zeros(path: str, words: Tensor, form: str) -> Tensor | None:
-    """What stands for zero in each group, [groups, outputs]; None if it is 8 in all."""
+    """Number that stands for zero in each group, [groups, outputs]; None if it is 8 in all."""
     stored = numbers_of(words)
     if form == LATER:
         zeros = stored
