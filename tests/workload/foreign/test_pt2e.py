@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import golow
+from golow.check.limits_of_flips import rounds_activations
 from golow.records.errors import GolowError
 from golow.workload.prepare import prepare
 from golow.workload.program import register_calls_of_pt2e
@@ -109,28 +110,18 @@ def test_the_numbers_and_scales_are_those_of_the_graph() -> None:
         assert torch.equal(layer.output_scale, wanted.float())
 
 
-@pytest.fixture(scope="module")
-def file(program: torch.export.ExportedProgram, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("pt2e") / "quantised.pt2"
-    torch.export.save(program, place)
-    return place
-
-
-def test_a_file_is_the_quantised_network(file: Path) -> None:
+def test_a_file_is_the_quantised_network(
+    program: torch.export.ExportedProgram, tmp_path: Path
+) -> None:
+    file = tmp_path / "quantised.pt2"
+    torch.export.save(program, file)
     prepared = prepare(Request(str(file)))
     assert len(prepared.workload.source.quantized) == 3
+    assert rounds_activations(prepared.workload)  # so that the check allows for what they decide
     compiled = golow.compile(prepared.module, inputs(), level="onednn", quiet=True)
     with torch.no_grad():
         wanted = prepared.module(inputs())
         torch.testing.assert_close(compiled(inputs()), wanted, rtol=0, atol=0.011)
-
-
-@pytest.mark.slow
-def test_its_levels_match(file: Path) -> None:
-    """Each level's worker reads the file itself. What rounding may decide is allowed as of any
-    quantised network."""
-    result = golow.compare(str(file), levels=["eager", "onednn"], time_limit=0.1, quiet=True)
-    assert {run.check.verdict for run in result.comparison.runs} == {"match"}
 
 
 class Doubled(Network):
