@@ -1,11 +1,14 @@
 """Trains small networks, quantises each by every rule, and runs all at every level: the three
 statements of docs/use/quantization.md, side by side.
 
-    python benchmarks/trained_quantized.py --data-root data --page PAGE.md
+    python benchmarks/trained_quantized.py --data-root data
+    python benchmarks/trained_quantized.py --data-root data --only lenet
+    python benchmarks/trained_quantized.py --page docs/results/quantization.md
 
-The trainings and results are kept in --out: a second run takes up what is there. Without --page the
-part of the page is printed; a page has the marks of `put_into`. It needs MNIST and CIFAR-10 (`golow
-data list`); --only names networks.
+Each training, and each network by each rule, is kept in --out as soon as it is there, and a later
+run goes on from that: a network at a time, or after it was stopped. --page runs nothing: it writes
+what is kept into the page, between the marks of `put_into`. MNIST and CIFAR-10 are needed (`golow
+data list`).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import golow
-from golow.programs.quantization.quantization_record import TaskAccuracy
+from golow.programs.quantization.quantization_record import Quantization, Share, TaskAccuracy
 from golow.records.quantization import QuantizationRule
 from page_part import put_into
 
@@ -32,7 +35,6 @@ class Case(NamedTuple):
     model: str
     data: str
     epochs: int
-    optimizer: golow.Optimizer
     batch: int = 128
     rules: tuple[QuantizationRule, ...] = RULES
 
@@ -40,35 +42,27 @@ class Case(NamedTuple):
 ADAM = golow.Optimizer(name="adam", learning_rate=1e-3)
 CASES = (
     # Its linear layers have no groups of 32 inputs.
-    Case("LeNet-5", "lenet5", "mnist", 2, ADAM, rules=RULES[:2]),
-    Case("GPT-2 of 0.9 million parameters", GPT2, "text", 12, ADAM, batch=32),
-    Case("ResNet-18", "resnet18", "cifar10", 3, ADAM),
+    Case("LeNet-5", "lenet5", "mnist", 2, rules=RULES[:2]),
+    Case("ResNet-18", "resnet18", "cifar10", 2),
+    Case("GPT-2 of 0.9 million parameters", GPT2, "text", 12, batch=32),
 )
 
 
-class Row(NamedTuple):
-    """A network by one rule: the three statements. verdicts: of each level that ran."""
-
-    rule: str
-    record: golow.QuantizationResult
-    verdicts: Mapping[str, str]
-
-
 def main() -> None:
-    """Train, quantise, compare, write."""
+    """Train, quantise and compare what is not kept yet; or write the page."""
     arguments = _arguments()
-    parts = []
+    if arguments.page is not None:
+        kept = [(case, _kept(case, arguments.out)) for case in CASES]
+        text = "\n\n".join(part(case, rows) for case, rows in kept if rows)
+        arguments.page.write_text(put_into(arguments.page.read_text(), "quantized", text))
+        return
     for case in CASES:
-        case = case if arguments.epochs is None else case._replace(epochs=arguments.epochs)
         if arguments.only is None or arguments.only.lower() in case.name.lower():
             weights = trained(case, arguments)
-            rows = [row(case, rule, weights, arguments) for rule in case.rules]
-            parts.append(part(case, rows))
-    text = "\n\n".join(parts)
-    if arguments.page is None:
-        print(text)
-    else:
-        arguments.page.write_text(put_into(arguments.page.read_text(), "quantized", text))
+            for rule in case.rules:
+                if not _place(arguments.out, case, rule).exists():
+                    compare_quantized(case, rule, weights, arguments)
+            print(part(case, _kept(case, arguments.out)), flush=True)
 
 
 def trained(case: Case, arguments: argparse.Namespace) -> Path:
@@ -76,64 +70,85 @@ def trained(case: Case, arguments: argparse.Namespace) -> Path:
     folder = arguments.out / f"{case.data}-trained"
     if not (found := sorted(folder.glob("**/eager/**/best.safetensors"))):
         golow.train(
-            case.model, dataset=case.data, epochs=case.epochs, optimizer=case.optimizer,
-            levels=["eager"], batch=case.batch, data_root=arguments.data_root, out=folder,
+            case.model, dataset=case.data, epochs=case.epochs, optimizer=ADAM, levels=["eager"],
+            batch=case.batch, data_root=arguments.data_root, out=folder, threads=arguments.threads,
         )  # fmt: skip
         found = sorted(folder.glob("**/eager/**/best.safetensors"))
-    return Path(found[-1])
+    return found[-1]
 
 
-def row(case: Case, rule: QuantizationRule, weights: Path, arguments: argparse.Namespace) -> Row:
-    """Quantise by the rule, then compare all levels on the quantised network."""
+def compare_quantized(
+    case: Case, rule: QuantizationRule, weights: Path, arguments: argparse.Namespace
+) -> None:
+    """Quantise by the rule, compare all levels on the quantised network, and keep both records."""
     file = arguments.out / f"{case.data}-{rule}.safetensors"
     made = golow.quantize(
         case.model, calibrate=case.data, out=file, rule=rule, weights=weights, batch=8,
         data_root=arguments.data_root, samples=256, group=32,
+        test_samples=arguments.test_samples,
     )  # fmt: skip
-    inputs = None if made.request is None else made.request.example_inputs
-    compared = golow.compare(made.module(), inputs, levels=arguments.levels, time_limit=1.0)
-    verdicts = {run.level: run.check.verdict for run in compared.comparison.runs}
-    return Row(rule, made, verdicts)
+    asked = made.request
+    assert asked is not None
+    compared = golow.compare(
+        case.model, asked.example_inputs, weights=file, channels=asked.channels,
+        classes=asked.classes, resolution=asked.resolution, levels=arguments.levels,
+        threads=arguments.threads, time_limit=0.5, brief=True,
+    )  # fmt: skip
+    saved = compared._replace(quantization=made).save(arguments.out / "new")
+    saved.rename(_place(arguments.out, case, rule))
 
 
-def part(case: Case, rows: list[Row]) -> str:
+def _place(out: Path, case: Case, rule: QuantizationRule) -> Path:
+    """Folder of the records of a network by a rule."""
+    return out / f"{case.data}-{rule}"
+
+
+def _kept(case: Case, out: Path) -> list[golow.Result]:
+    places = (_place(out, case, rule) for rule in case.rules)
+    return [golow.load(place) for place in places if place.exists()]
+
+
+def part(case: Case, kept: list[golow.Result]) -> str:
     """The network's section of the page."""
-    accuracy = rows[0].record.quantization.accuracy
-    lines = [f"## {case.name}, {case.data}", "", _training_text(case, accuracy), "", *_table(rows)]
-    return "\n".join(lines)
+    records = [_quantization(result) for result in kept]
+    head = [f"## {case.name}, {case.data}", "", _training_text(case, records[0].accuracy), ""]
+    return "\n".join([*head, *_table(kept)])
+
+
+def _quantization(result: golow.Result) -> Quantization:
+    assert result.quantization is not None
+    return result.quantization.quantization
 
 
 def _training_text(case: Case, accuracy: TaskAccuracy | None) -> str:
     epochs = f"{case.epochs} epochs"
     if accuracy is None:
         return f"Trained for {epochs}."
-    right = accuracy.original
     return (
-        f"Trained for {epochs}: {right.value:.2%} of {right.cases:,} answers of the test part are "
-        f"right ({right.low:.2%} to {right.high:.2%})."
+        f"Trained for {epochs}: {_share_text(accuracy.original)} of {accuracy.original.cases:,} "
+        "answers of the test part are right."
     )
 
 
-def _table(rows: list[Row]) -> Iterator[str]:
+def _table(kept: list[golow.Result]) -> Iterator[str]:
     yield (
         "| rule | layers | bytes | 1. levels that match | differ or fail | 2. relative error | "
-        "divergence | other top class | 3. accuracy | lost, gained | gate 99% |"
+        "divergence | other top class | 3. accuracy (95% interval) | lost, gained | gate 99% |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    for found in rows:
-        record = found.record.quantization
+    for result in kept:
+        record, runs = _quantization(result), result.comparison.runs
+        verdicts = {run.level: run.check.verdict for run in runs}
         output, accuracy = record.movement.outputs[0], record.accuracy
-        flipped = "" if output.flipped is None else f"{output.flipped.value:.2%}"
-        divergence = "" if output.divergence is None else f"{output.divergence:.2g}"
         cells = [
-            f"`{found.rule}`",
+            f"`{record.network.rule}`",
             str(len(record.network.layers)),
             f"{record.quantized_bytes / record.original_bytes:.0%}",
-            _with(found.verdicts, "match"),
-            _with(found.verdicts, "differs", "failed") or "none",
+            _with(verdicts, "match"),
+            _with(verdicts, "differs", "failed") or "none",
             f"{output.error:.2%}",
-            divergence,
-            flipped,
+            "" if output.divergence is None else f"{output.divergence:.2g}",
+            "" if output.flipped is None else f"{output.flipped.value:.2%}",
             *_accuracy_cells(accuracy),
         ]
         yield f"| {' | '.join(cells)} |"
@@ -142,11 +157,15 @@ def _table(rows: list[Row]) -> Iterator[str]:
 def _accuracy_cells(accuracy: TaskAccuracy | None) -> list[str]:
     if accuracy is None:
         return ["", "", ""]
-    text = f"{accuracy.quantized.value:.2%}"
+    text = _share_text(accuracy.quantized)
     if accuracy.perplexity is not None:
         before, after = accuracy.perplexity
         text += f", perplexity {before:.3f} to {after:.3f}"
     return [text, f"{accuracy.lost:,}, {accuracy.gained:,}", accuracy.verdict]
+
+
+def _share_text(share: Share) -> str:
+    return f"{share.value:.2%} ({share.low:.2%} to {share.high:.2%})"
 
 
 def _with(verdicts: Mapping[str, str], *wanted: str) -> str:
@@ -158,7 +177,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/quantized"))
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--only", default=None, help="part of a network's name")
-    parser.add_argument("--epochs", type=int, default=None, help="instead of each network's own")
+    parser.add_argument("--test-samples", type=int, default=None, help="all unless given")
+    parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--levels", type=lambda text: text.split(","), default=None)
     parser.add_argument("--page", type=Path, default=None)
     return parser.parse_args()

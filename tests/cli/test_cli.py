@@ -86,6 +86,11 @@ MISTAKES = [
     (["compare", "lenet5", "--out", "/dev/null/runs"], "--out"),
     (["show", "nowhere"], "there is no file or folder nowhere"),
     (["lower", "lenet6"], "lenet5"),
+    (["lower", "lenet5", "--precision", "int8"], "golow quantize MODEL --rule int8"),
+    (["lower", "lenet5", "--precision", "int9"], "'int9' is not one of default"),
+    (["profile", "lenet5", "--precision", "fp8-weights"], "take that file as --weights"),
+    (["generate", "gpt2_small", "--precision", "int8"], "needs samples of text"),
+    (["build", "lenet5", "--precision", "int8", "--out", "x.golow"], "--calibrate digits"),
 ]
 
 

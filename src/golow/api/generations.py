@@ -127,10 +127,10 @@ def generate(
     texts may differ in length. Without it prompts of ``prompt`` tokens are drawn. tokens: to
     generate. batch: texts together; several sizes are measured one after the other. temperature,
     top_k, top_p: how a token is chosen; temperature 0 takes the likeliest. precision: ``default``
-    is float32; others are bf16, and on a GPU tf32 and fp16; on a CPU ``int8-weights`` and
-    ``int4-weights`` quantise the weights of linear layers first, and every level is compared with
-    the quantised network. device: ``cpu`` or ``cuda``.
-    workers: commands of your own levels, by name. seconds: of the race for each level.
+    is float32; others are bf16, and on a GPU tf32 and fp16; on a CPU ``int8-weights``,
+    ``int4-weights`` and ``fp8-weights`` quantise the weights of linear layers first, and every
+    level is compared with the quantised network. device: ``cpu`` or ``cuda``. workers: commands of
+    your own levels, by name. seconds: of the race for each level.
 
     Raises `GolowError` for errors that the caller can fix, and `GenerationInterrupted` with partial
     results on Ctrl-C. A failure of a level is recorded as its result.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast, get_args
 
@@ -105,8 +106,8 @@ def quantize(
     much accuracy it loses.
 
     calibrate: one of golow's data sets, or ``inputs`` for the workload's own inputs, which have no
-    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``, ``int8-weights``
-    or ``int4-weights``. group: number of inputs that share a scale with ``int4-weights``: 32, 64 or
+    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``, ``int8-weights``,
+    ``int4-weights`` or ``fp8-weights``. group: number of inputs that share a scale with ``int4-weights``: 32, 64 or
     128. keep: layers to keep in float32, or modules to keep with all their layers. rank_layers:
     also measure how much closer each layer, kept in float32, brings the network to the original,
     and propose layers to keep. clipping_percentile: percentage of an activation's values that its
@@ -200,3 +201,18 @@ def quantized_first(
     named = cast(QuantizationRule, rule)
     settings = QuantizationSettings(calibrate=calibrate, rule=named, cache=cache)
     return QuantizationResult(*quantize_for_comparison(request, settings, observer))
+
+
+def with_precision(
+    request: Request, precision: str, calibrate: str | None, observer: Observer
+) -> Request:
+    """The request in this precision: that of the quantised network if it is a rule, whose three
+    statements are printed."""
+    require_calibration(precision, calibrate)
+    if precision not in RULES:
+        return replace(request, precision=cast("Precision", precision))
+    made = quantized_first(request, precision, calibrate, None, observer)
+    if made is None or made.request is None:
+        raise TypeError("a network that is quantised has a request")
+    made.table()
+    return made.request

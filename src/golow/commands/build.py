@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from golow.commands.options import DeviceName, Model, Threads, no_stream
+from golow.commands.options import (
+    Calibrate,
+    ComparedPrecision,
+    ComparedPrecisionName,
+    DeviceName,
+    Model,
+    Threads,
+    no_stream,
+)
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
     ExecutionFlags,
@@ -54,6 +62,8 @@ def build(
     ] = None,
     network: NetworkFlags,
     published: PublishedFlags,
+    precision: ComparedPrecision = ComparedPrecisionName.default,
+    calibrate: Calibrate = None,
     threads: Threads = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Choose layouts by measuring, a few seconds per size.")
@@ -64,6 +74,7 @@ def build(
 ) -> None:
     """Build a model for these sizes and write it as a file, for golow run and
     golow.load_compiled."""
+    from golow.api.quantizing import with_precision
     from golow.report.progress import ProgressDisplay
     from golow.workload.inputs import require_batches
     from golow.workload.request import Request
@@ -83,6 +94,7 @@ def build(
     if threads is not None:
         request = replace(request, threads=threads)
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        request = with_precision(request, precision.value, calibrate, display)
         if level.partition(":")[0] not in DIRECT:
             from golow.compiled.kept_models import keep_model
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,14 +14,16 @@ from golow.commands.json_output import require_json, write_json
 from golow.commands.keeping import shown_and_saved
 from golow.commands.look import Look
 from golow.commands.options import (
+    Calibrate,
     Columns,
+    ComparedPrecision,
+    ComparedPrecisionName,
     FormatName,
     FormatOption,
     JsonFile,
     LevelNames,
     Model,
     Out,
-    PrecisionName,
     ReportFile,
     Workers,
     names,
@@ -46,38 +47,6 @@ from golow.report.console import PlainConsole, wide_console
 
 if TYPE_CHECKING:
     from golow.api import Result
-
-
-class ComparedPrecisionName(StrEnum):
-    """The arithmetic that every level uses, or the rule by which the network is quantised."""
-
-    default = PrecisionName.default.value
-    ieee = PrecisionName.ieee.value
-    tf32 = PrecisionName.tf32.value
-    bf16 = PrecisionName.bf16.value
-    fp16 = PrecisionName.fp16.value
-    int8 = "int8"
-    int8_weights = "int8-weights"
-    int4_weights = "int4-weights"
-
-
-ComparedPrecision = Annotated[
-    ComparedPrecisionName,
-    typer.Option(
-        "--precision",
-        help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
-        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
-        "int8-weights and int4-weights quantise the network first and compare the quantised one.",
-    ),
-]
-Calibrate = Annotated[
-    str | None,
-    typer.Option(
-        help="With --precision int8: source of the samples, a data set from `golow data list`, or "
-        "inputs for the workload's own.",
-        show_default=False,
-    ),
-]
 
 
 def compare(

@@ -39,7 +39,21 @@ class TextPrecisionName(StrEnum):
     bf16 = "bf16"
     int8_weights = "int8-weights"
     int4_weights = "int4-weights"
+    fp8_weights = "fp8-weights"
     fp16 = "fp16"
+
+
+def _precision(value: str) -> TextPrecisionName:
+    """Raises `GolowError` for int8, whose ranges of activations need samples."""
+    if value == "int8":
+        raise GolowError(
+            "--precision int8 needs samples of text for the ranges of activations",
+            "golow quantize MODEL --rule int8 --calibrate text --out FILE.safetensors, then "
+            "--weights FILE.safetensors here; or --precision int8-weights.",
+        )
+    if value not in tuple(TextPrecisionName):
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(TextPrecisionName)}.")
+    return TextPrecisionName(value)
 
 
 TextModel = Annotated[
@@ -80,9 +94,11 @@ def generate(
         TextPrecisionName,
         typer.Option(
             "--precision",
+            parser=_precision,
+            metavar=f"[{'|'.join(TextPrecisionName)}]",
             help="Weights, caches and arithmetic of every level; default is float32. tf32 and fp16 "
-            "are for a GPU. int8-weights and int4-weights, for a CPU, quantise the weights of "
-            "linear layers; all else stays float32.",
+            "are for a GPU. int8-weights, int4-weights and fp8-weights, for a CPU, quantise the "
+            "weights of linear layers; all else stays float32.",
         ),
     ] = TextPrecisionName.default,
     device: DeviceOption = DeviceName.cpu,

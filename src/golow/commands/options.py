@@ -7,12 +7,13 @@ import shlex
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from golow.commands import completion
 from golow.records.errors import GolowError
+from golow.records.quantization import QuantizationRule
 
 
 class DeviceName(StrEnum):
@@ -30,6 +31,20 @@ class PrecisionName(StrEnum):
     tf32 = "tf32"
     bf16 = "bf16"
     fp16 = "fp16"
+
+
+class ComparedPrecisionName(StrEnum):
+    """The arithmetic that every level uses, or the rule by which the network is quantised."""
+
+    default = PrecisionName.default.value
+    ieee = PrecisionName.ieee.value
+    tf32 = PrecisionName.tf32.value
+    bf16 = PrecisionName.bf16.value
+    fp16 = PrecisionName.fp16.value
+    int8 = "int8"
+    int8_weights = "int8-weights"
+    int4_weights = "int4-weights"
+    fp8_weights = "fp8-weights"
 
 
 Model = Annotated[
@@ -73,12 +88,52 @@ LossOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Device to run on.")]
+
+
+def require_no_rule(precision: str) -> None:
+    """Raise `GolowError` for a rule of quantisation, in a command that quantises nothing."""
+    if precision in get_args(QuantizationRule):
+        raise GolowError(
+            f"--precision {precision} is for compare, build, generate and studies, which quantise "
+            "the network first",
+            f"golow quantize MODEL --rule {precision} --calibrate DATA --out FILE.safetensors; "
+            "other commands take that file as --weights.",
+        )
+
+
+def _unquantized(value: str) -> PrecisionName:
+    require_no_rule(value)
+    if value not in tuple(PrecisionName):
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(PrecisionName)}.")
+    return PrecisionName(value)
+
+
 PrecisionOption = Annotated[
     PrecisionName,
     typer.Option(
         "--precision",
+        parser=_unquantized,
+        metavar=f"[{'|'.join(PrecisionName)}]",
         help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
         "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU.",
+    ),
+]
+ComparedPrecision = Annotated[
+    ComparedPrecisionName,
+    typer.Option(
+        "--precision",
+        help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
+        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU. int8, "
+        "int8-weights, int4-weights and fp8-weights quantise the network first; it is then this "
+        "one that runs.",
+    ),
+]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        help="With --precision int8 and others that quantise: source of the samples, a data set "
+        "from `golow data list`, or inputs for the workload's own.",
+        show_default=False,
     ),
 ]
 Gpu = Annotated[

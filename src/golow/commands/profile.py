@@ -18,6 +18,7 @@ from golow.commands.options import (
     Workers,
     names,
     no_stream,
+    require_no_rule,
     workers,
 )
 from golow.commands.quiet import prints_to_stderr
@@ -168,4 +169,5 @@ def _precision(name: str) -> Precision:
         if name == known:
             precision: Precision = known
             return precision
+    require_no_rule(name)
     raise GolowError(f"there is no precision {name!r}", f"one of {', '.join(get_args(Precision))}.")

@@ -45,6 +45,7 @@ class RuleName(StrEnum):
     int8 = "int8"
     int8_weights = "int8-weights"
     int4_weights = "int4-weights"
+    fp8_weights = "fp8-weights"
 
 
 def quantize(
@@ -63,7 +64,8 @@ def quantize(
         RuleName,
         typer.Option(
             "--rule",
-            help="int8: weights and activations; int8-weights and int4-weights: weights alone.",
+            help="int8: weights and activations; int8-weights, int4-weights and fp8-weights: "
+            "weights alone.",
         ),
     ] = RuleName.int8,
     group: Annotated[
@@ -110,7 +112,7 @@ def quantize(
         Path, typer.Option(help="Folder for the records.", callback=no_stream)
     ] = Path("runs"),
 ) -> None:
-    """Quantise a model to 8 bits, and report how far it is from the original and how much
+    """Quantise a model to 8 or 4 bits, and report how far it is from the original and how much
     accuracy it loses."""
     from golow import api
     from golow.report.progress import ProgressDisplay

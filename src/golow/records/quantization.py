@@ -6,10 +6,10 @@ from typing import Literal
 
 from golow.records.record import Record
 
-QuantizationRule = Literal["int8", "int8-weights", "int4-weights"]
+QuantizationRule = Literal["int8", "int8-weights", "int4-weights", "fp8-weights"]
 """``int8``: weights and activations are 8-bit integers. ``int8-weights``: only weights; the layer
 computes with their values in float32. ``int4-weights``: weights of linear layers are 4-bit
-integers."""
+integers. ``fp8-weights``: weights of linear layers are 8-bit floating-point numbers (e4m3)."""
 CalibrationMethod = Literal["min-max", "percentile"]
 
 
@@ -18,11 +18,16 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
 
     path: in the module (``layer1.0.conv1``). Weights: whole numbers from -127 to 127, a scale for
     each output, symmetric; of ``int4-weights`` from -8 to 7, a scale for each group of this many
-    inputs of each output. Activations, of ``int8`` alone: one scale for the tensor, no offset;
+    inputs of each output; of ``fp8-weights`` numbers of e4m3, a scale for each group, which is the
+    whole row if it is 0. Activations, of ``int8`` alone: one scale for the tensor, no offset;
     signed: from -128 to 127, otherwise from 0 to 255, for values that were never negative in the
     calibration. A value is multiplied by the scale, rounded to the nearest integer, ties to even,
     and clipped to the range. like: an earlier layer that reads the same tensor and therefore shares
     the scale.
+
+    Only in networks that others have quantised: limits: another range of activations, its first and
+    last integer. zeros: each group of ``int4-weights`` has a separate integer that represents zero.
+    ordered: the groups are not of neighbouring inputs; the layer stores their order.
     """
 
     path: str
@@ -30,16 +35,23 @@ class QuantizedLayer(Record, frozen=True, kw_only=True):
     signed: bool = True
     like: str = ""
     group: int = 0
+    limits: tuple[int, int] | None = None
+    zeros: bool = False
+    ordered: bool = False
 
     @property
     def lowest(self) -> int:
         """The smallest activation."""
-        return -128 if self.signed else 0
+        return self._limits[0]
 
     @property
     def highest(self) -> int:
         """The largest activation."""
-        return 127 if self.signed else 255
+        return self._limits[1]
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        return self.limits or ((-128, 127) if self.signed else (0, 255))
 
 
 class KeptLayer(Record, frozen=True, kw_only=True):

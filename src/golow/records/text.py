@@ -7,7 +7,9 @@ from typing import Literal
 from golow.records.record import Record
 from golow.records.workload import Device, ModelSource
 
-TextPrecision = Literal["default", "tf32", "bf16", "fp16", "int8-weights", "int4-weights"]
+TextPrecision = Literal[
+    "default", "tf32", "bf16", "fp16", "int8-weights", "int4-weights", "fp8-weights"
+]
 Alphabet = Literal["", "bytes", "huggingface"]
 
 

@@ -27,7 +27,7 @@ from golow.workload.losses import resolve_loss
 from golow.workload.pickled_module import pickled, without_caches
 from golow.workload.printed import printed_to_stderr
 from golow.workload.quantization.quantized_weights import with_quantized_layers
-from golow.workload.quantization.replacing import parameter_count
+from golow.workload.quantization.replacing import parameter_count, with_rules_of
 from golow.workload.request import (
     Loss,
     Request,
@@ -69,6 +69,9 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     source, made, data, tokens = make_inputs(request)
     source = _with_quantized_layers(source, request)
     module, how = _sound_module(request, source)
+    source = with_rules_of(source, module)
+    if request.mode == "train":
+        _require_unquantized(source, _name_of(source))
     notes = without_caches(module) if source.kind == "pickle" else ()
     live = pickled(module, "the module") if source.kind == "pickle" else b""
     if source.kind == "pickle" and source.keywords:
@@ -180,12 +183,18 @@ def _sound_module(request: Request, source: ModelSource) -> tuple[nn.Module, str
 def _with_quantized_layers(source: ModelSource, request: Request) -> ModelSource:
     """The source of the quantised network, if the file of weights holds one."""
     quantized = with_quantized_layers(source, request.weights)
-    if quantized.quantized and request.mode == "train":
+    if request.mode == "train":
+        _require_unquantized(quantized, str(request.weights))
+    return quantized
+
+
+def _require_unquantized(source: ModelSource, name: str) -> None:
+    """Raise `GolowError` for a quantised network."""
+    if source.quantized:
         raise GolowError(
-            f"{request.weights} is a quantised network, which cannot be trained",
+            f"{name} is a quantised network, which cannot be trained",
             "train the network that it was made from.",
         )
-    return quantized
 
 
 def _name_of(source: ModelSource) -> str:

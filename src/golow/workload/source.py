@@ -30,6 +30,7 @@ from golow.workload.hub import huggingface, timm_models
 from golow.workload.keywords import accept_keywords
 from golow.workload.pickled_module import read_pickled
 from golow.workload.program import load_program
+from golow.workload.quantization.foreign.adopted import adopted
 from golow.workload.quantization.replacing import as_quantized
 
 GOLOW = Path(__file__).parent.parent
@@ -108,7 +109,7 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
     folder: the bundle, which holds a live module. Raises `GolowError` with a shortened traceback of
     the user's own code if that fails.
     """
-    module = as_quantized(_own_module(source, folder), source.quantized)
+    module = as_quantized(adopted(_own_module(source, folder)), source.quantized)
     if source.keywords:
         accept_keywords(module, source.keywords, source.settings)
     return module

@@ -19,6 +19,8 @@ from golow.records.workload import ModelSource
 from golow.storage.files import require_file
 from golow.workload.hub.huggingface import load_huggingface
 from golow.workload.hub.timm_models import weights_file
+from golow.workload.quantization.foreign.adopted import adopted
+from golow.workload.quantization.foreign.checkpoint import in_golows_form, stated_beside
 from golow.workload.quantization.replacing import as_quantized
 from golow.workload.source import build_module
 
@@ -36,7 +38,7 @@ def fresh_module(
     """
     torch.manual_seed(seed)
     if isinstance(model, nn.Module):
-        module = as_quantized(_copy(model), source.quantized)
+        module = as_quantized(adopted(_copy(model)), source.quantized)
     else:
         module = build_module(source)
     return module, _give_weights(module, source, weights, initialisation, seed)
@@ -125,6 +127,7 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
         raise GolowError(f"{path} cannot be read: {error}") from error
+    state = in_golows_form(state, stated_beside(path))
     try:
         _load_file(module, state)
     except (RuntimeError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from golow.workload.quantization.quantized_layers import Quantized
 from golow.workload.quantization.quantized_weights import write_quantized
 from support.models.quantized_networks import samples_of
 
-RULES: tuple[QuantizationRule, ...] = ("int8", "int8-weights", "int4-weights")
+RULES: tuple[QuantizationRule, ...] = get_args(QuantizationRule)
 
 
 def rows() -> nn.Module:
@@ -85,7 +86,7 @@ def test_workers_get_the_quantised_network(rule: QuantizationRule, tmp_path: Pat
     [work] = prepared.workloads
     assert [layer.rule for layer in work.source.quantized] == [rule] * 5
     assert work.parameters == wide.workloads[0].parameters + 50 * 64  # the head has its own now
-    assert work.weight_bytes < wide.workloads[0].weight_bytes / (3 if rule == RULES[1] else 5)
+    assert work.weight_bytes < wide.workloads[0].weight_bytes / (5 if rule == "int4-weights" else 3)
     [bundle] = write_text_bundles(prepared, tmp_path)
     module = bundle.module()
     state = prepared.module.state_dict()

@@ -88,6 +88,7 @@ def test_little_is_enough_and_the_device_may_be_named_elsewhere(tmp_path: Path) 
         ("[8, 16]", '[8, "16"]', 6, "batch: expected `int`, got `str`", "whole numbers"),
         ("resolution = 32", "resolution = 8.5", 7, "resolution: expected `int`", "sides"),
         ('"default"', '"fp16"', 8, "fp16 is for a GPU", "tf32"),
+        ('"default"', '"int8"', 3, "a network of the precision int8 is not trained", "infer"),
         ("threads = 2", 'threads = "all"', 9, "threads", "doubling"),
         ("classes = 20", "clases = 20", 10, "no key clases", "did you mean classes"),
         ("interval = 0.05", "interval = 2.0", 13, "an interval of 2.0", "0.02"),
@@ -224,3 +225,20 @@ def test_options_of_published_models_replace_the_studys(tmp_path: Path) -> None:
     zoo = read_study(written(tmp_path, WHOLE))
     with pytest.raises(GolowError, match="mine has no such model"):
         with_published(zoo, pretrained=False, download=False, phase=None)
+
+
+def test_precisions_that_quantise_are_on_the_axis(tmp_path: Path) -> None:
+    text = 'name = "x"\nmodel = "mlp"\nlevels = "vendor"\nbatch = 1\nprecision = '
+    plain = cells(read_study(written(tmp_path, f'{text}"default"')), 1)
+    study = read_study(written(tmp_path, f'{text}["default", "int8", "fp8-weights"]'))
+    found = cells(study, 1)
+    assert [(cell.precision, cell.calibrate) for cell in found] == [
+        ("default", ""), ("int8", "inputs"), ("fp8-weights", "inputs"),
+    ]  # fmt: skip
+    assert key(found[0]) == key(plain[0]) and len({key(cell) for cell in found}) == 3
+    assert all(asks(study, cell) for cell in found)
+    assert read_study(written(tmp_path, to_toml(study))) == study
+    file = written(tmp_path, f'{text}"int8"\ncalibrate = "digits"\n')
+    assert [cell.calibrate for cell in cells(read_study(file), 1)] == ["digits"]
+    with pytest.raises(GolowError, match="int8 is for a CPU"):
+        read_study(file, device="cuda")

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from golow.workload.quantization.quantized_layers import Quantized
+from golow.workload.quantization.quantized_layers import Rounding
 
 NEARLY_FLIPPED = "flipped-near"
 """A file of a bundle whose reference flips the activations that rounding may decide here."""
@@ -34,18 +34,18 @@ def flip_activations(module: nn.Module, *, each: bool) -> None:
     """Let quantised layers round activations that are nearly half way to the other side. each: also
     the one nearest to that in each sample, however far it is."""
     for layer in module.modules():
-        if isinstance(layer, Quantized) and layer.input_scale is not None:
+        if isinstance(layer, Rounding) and layer.input_scale is not None:
             layer.activations = partial(flipped, layer, each=each)  # type: ignore[method-assign]
 
 
 def leave_unrounded(module: nn.Module) -> None:
     """Let quantised layers take activations as they are."""
     for layer in module.modules():
-        if isinstance(layer, Quantized) and layer.input_scale is not None:
+        if isinstance(layer, Rounding) and layer.input_scale is not None:
             layer.activations = partial(torch.mul, layer.input_scale)  # type: ignore[method-assign]
 
 
-def flipped(layer: Quantized, x: Tensor, *, each: bool) -> Tensor:
+def flipped(layer: Rounding, x: Tensor, *, each: bool) -> Tensor:
     """The activations of a layer, some of them flipped."""
     if layer.input_scale is None or not x.numel():
         return x

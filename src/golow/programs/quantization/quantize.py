@@ -33,7 +33,7 @@ from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.quantization.quantize import GROUP, GROUPS, quantized
-from golow.workload.quantization.quantized_weights import read_quantized, write_quantized
+from golow.workload.quantization.quantized_weights import rules_in, write_quantized
 from golow.workload.request import Request
 
 GATE = 0.99
@@ -222,7 +222,7 @@ def _require_sense(request: Request, settings: QuantizationSettings) -> None:
             "quantise first, with golow quantize; then compare the file on the GPU.",
             python_hint="leave out device=; compare the file on the GPU.",
         )
-    if request.weights is not None and read_quantized(Path(request.weights)) is not None:
+    if request.weights is not None and rules_in(Path(request.weights)):
         raise GolowError(
             f"{request.weights} is a quantised network already",
             "give the weights it was made from.",

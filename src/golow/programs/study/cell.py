@@ -41,11 +41,15 @@ from golow.storage.files import write_whole
 from golow.storage.full_disk import FULL, causes, full_disk, tells_of_full_disk
 
 if TYPE_CHECKING:
+    from golow.programs.quantization.quantization_record import Quantization
+    from golow.records.quantization import QuantizationRule
     from golow.records.text import TextPrecision
     from golow.records.workload import Precision
     from golow.workload.request import Request
 
 DISK_FULL = 28
+STATED = 256
+"""Samples of a data set for the statements about a quantised network; a cell has seconds."""
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -92,8 +96,8 @@ def measured(cell: Cell, folder: Path) -> Outcome:
             return Outcome(comparison=_loaded(cell, cell.load, folder))
         if cell.generation is not None:
             return Outcome(comparison=_generated(cell, cell.generation, folder))
-        comparison = _compared(cell)
-        folder_name = _saved(comparison, folder)
+        comparison, record = _compared(cell)
+        folder_name = _with_statements(record, _saved(comparison, folder))
     except Exception as error:
         if full := full_disk(error):
             raise full from error
@@ -152,8 +156,23 @@ def _request(cell: Cell) -> Request:
         phase=cell.phase,
         threads=cell.threads or default_threads(),
         device=cell.device,
-        precision=cast("Precision", cell.precision),
+        precision="default" if cell.calibrate else cast("Precision", cell.precision),
     )
+
+
+def _quantized(request: Request, cell: Cell) -> tuple[Request, Quantization | None]:
+    """The request of the quantised network, with what became of it, if the precision is a rule."""
+    if not cell.calibrate:
+        return request, None
+    from golow.programs.quantization.quantize import QuantizationSettings, quantize_for_comparison
+
+    settings = QuantizationSettings(
+        calibrate=cell.calibrate,
+        rule=cast("QuantizationRule", cell.precision),
+        test_samples=STATED,
+    )
+    made = quantize_for_comparison(request, settings, _Stages())
+    return made.request, made.record
 
 
 def _generated(cell: Cell, asked: CellGeneration, folder: Path) -> str:
@@ -202,13 +221,24 @@ def _loaded(cell: Cell, asked: StudyLoad, folder: Path) -> str:
         seconds=asked.seconds,
         repeats=asked.repeats,
     )
-    found = load_test(_request(cell), settings, _Stages())
+    request, record = _quantized(_request(cell), cell)
+    found = load_test(request, settings, _Stages())
     if found.interrupted:
         raise KeyboardInterrupt  # a part of a load test is not an outcome
-    return store.save(found, folder).name
+    return _with_statements(record, store.save(found, folder))
 
 
-def _compared(cell: Cell) -> Comparison:
+def _with_statements(record: Quantization | None, folder: Path) -> str:
+    """Write how far a quantised network is from the original beside its results; returns the name
+    of their folder."""
+    if record is not None:
+        from golow.programs.quantization.store import save_beside
+
+        save_beside(record, folder)
+    return folder.name
+
+
+def _compared(cell: Cell) -> tuple[Comparison, Quantization | None]:
     from golow.programs.comparison.compare import compare
     from golow.programs.comparison.settings import ComparisonSettings
     from golow.worker.turn import Turn
@@ -220,19 +250,20 @@ def _compared(cell: Cell) -> Comparison:
         brief=True,
         turn=Turn(Path(os.environ[TURNS])) if TURNS in os.environ else None,
     )
-    comparison = compare(_request(cell), settings, _Stages())
+    request, record = _quantized(_request(cell), cell)
+    comparison = compare(request, settings, _Stages())
     if comparison.race.stopped_because == "interrupted":
         raise KeyboardInterrupt  # a part of a comparison is not an outcome
-    return comparison
+    return comparison, record
 
 
-def _saved(comparison: Comparison, folder: Path) -> str:
+def _saved(comparison: Comparison, folder: Path) -> Path:
     from golow.programs.comparison import store
 
     for run in comparison.runs:
         if run.check.verdict == "failed" and tells_of_full_disk(run.check.reason + run.log):
             raise OSError(errno.ENOSPC, f"{run.level}: {run.check.reason}")
-    return store.save(comparison, folder).name
+    return store.save(comparison, folder)
 
 
 # ---------------------------------------------------------------- what went wrong

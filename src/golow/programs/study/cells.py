@@ -16,6 +16,7 @@ from golow.programs.study.study_record import (
     FORMAT_VERSION,
     Cell,
     Study,
+    calibrate_of,
     generations_of,
     phase_of,
     pretrained_of,
@@ -65,6 +66,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             phase=phase_of(study, model),
             load=study.load,
             generation=generation,
+            calibrate=calibrate_of(study, precision),
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
@@ -118,7 +120,13 @@ def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None, "generation": None}
+LATER: dict[str, Any] = {
+    "pretrained": None,
+    "phase": "",
+    "load": None,
+    "generation": None,
+    "calibrate": "",
+}
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""
 

@@ -38,6 +38,7 @@ from golow.programs.study.study_record import (
     generations_of,
 )
 from golow.records.errors import GolowError
+from golow.records.quantization import QuantizationRule
 from golow.records.workload import Device, Precision
 from golow.storage.files import is_file, read_text
 from golow.workload.generation.request import PRECISIONS
@@ -45,6 +46,7 @@ from golow.workload.generation.request import PRECISIONS
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
 AXES_OF_TABLES = {"load": ("rate", "contexts"), "generation": ("prompt", "tokens")}
 
+RULES: tuple[str, ...] = get_args(QuantizationRule)
 MOST_CELLS = 100_000
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
@@ -58,8 +60,10 @@ ALLOWED = {
     "device": "cpu or cuda",
     "batch": "whole numbers from 1",
     "resolution": "whole numbers from 1: sides of the square images",
-    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee; with [generation] "
-    "those of golow generate",
+    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default, ieee, and in inference "
+    f"{', '.join(RULES)}, which quantise the network first; with [generation] those of "
+    "golow generate",
+    "calibrate": "a data set that `golow data list` names, or inputs, for precisions that quantise",
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
@@ -172,6 +176,7 @@ class _Reader:
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
+        self._require_precisions(study)
         self._require_models(study)
         self._require_limits(study.limits)
         if study.generation is not None:
@@ -183,11 +188,19 @@ class _Reader:
             self._require_load(study, study.load)
 
     def _require_precisions(self, study: Study) -> None:
+        known = {*get_args(Precision), *RULES}
         for name in study.precision:
-            if name not in get_args(Precision):
+            if name not in known:
                 self._fail("precision", f"the precision {name} is for [generation]")
-            if study.device == "cpu" and name not in ("default", "ieee"):
-                self._fail("precision", f"the precision {name} is for a GPU, not for a CPU")
+        rules = {*study.precision} & {*RULES}
+        if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"} - rules):
+            self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
+        if study.device != "cpu" and rules:
+            self._fail(
+                "precision", f"the precision {min(rules)} is for a CPU: golow quantises there"
+            )
+        if rules and "train" in study.mode:
+            self._fail("mode", f"a network of the precision {min(rules)} is not trained")
 
     def _require_models(self, study: Study) -> None:
         for name in study.model:

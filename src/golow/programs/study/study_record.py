@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from golow.records.comparison import Run
+from golow.records.quantization import QuantizationRule
 from golow.records.record import Record
 from golow.records.text import TextPrecision
 from golow.records.workload import Device, Mode, Phase, Precision
@@ -81,8 +82,8 @@ class Study(Record, frozen=True, kw_only=True):
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
     classes: for models of the zoo; None means their own. pretrained and phase: of published models,
-    as in `golow.workload.request.Request`. load, generation: cells are load tests, or generations
-    of text, instead of comparisons.
+    as in `golow.workload.request.Request`. calibrate: samples for precisions that quantise. load,
+    generation: cells are load tests, or generations of text, instead of comparisons.
     """
 
     name: str
@@ -92,7 +93,8 @@ class Study(Record, frozen=True, kw_only=True):
     device: Device = "cpu"
     batch: tuple[int, ...]
     resolution: tuple[int, ...] = ()
-    precision: tuple[Precision | TextPrecision, ...] = ("default",)
+    precision: tuple[Precision | QuantizationRule | TextPrecision, ...] = ("default",)
+    calibrate: str = "inputs"
     threads: tuple[int, ...] | Literal["doubling"] = ()
     channels: int | None = None
     classes: int | None = None
@@ -122,7 +124,7 @@ class Cell(Record, frozen=True, kw_only=True):
     mode: Mode
     batch: int
     resolution: int | None
-    precision: Precision | TextPrecision
+    precision: Precision | QuantizationRule | TextPrecision
     threads: int | None
     device: Device
     levels: tuple[str, ...]
@@ -135,6 +137,7 @@ class Cell(Record, frozen=True, kw_only=True):
     phase: Phase = ""
     load: StudyLoad | None = None
     generation: CellGeneration | None = None
+    calibrate: str = ""
 
     @property
     def is_compared(self) -> bool:
@@ -159,6 +162,11 @@ def pretrained_of(study: Study, model: str) -> bool | None:
     return study.pretrained if model.startswith(("hf:", "timm:")) else None
 
 
+def calibrate_of(study: Study, precision: str) -> str:
+    """The samples of a precision that quantises; empty for any other."""
+    return study.calibrate if precision in get_args(QuantizationRule) else ""
+
+
 def phase_of(study: Study, model: str) -> Phase:
     """The study's phase for a model that can have one."""
     return study.phase if model.startswith("hf:") else ""
@@ -181,6 +189,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.phase == phase_of(study, cell.model)
         and cell.load == study.load
         and cell.generation in generations_of(study)
+        and cell.calibrate == calibrate_of(study, cell.precision)
         and (cell.interval, cell.seconds) == (study.limits.interval, study.limits.seconds)
     )
 

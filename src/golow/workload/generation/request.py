@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PROMPT, TOKENS = 64, 64
 PRECISIONS: dict[Device, tuple[TextPrecision, ...]] = {
-    "cpu": ("default", "bf16", "int8-weights", "int4-weights"),
+    "cpu": ("default", "bf16", "int8-weights", "int4-weights", "fp8-weights"),
     "cuda": ("default", "tf32", "bf16", "fp16"),
 }
 

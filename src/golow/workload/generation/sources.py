@@ -31,7 +31,7 @@ from golow.workload.pickled_module import pickled
 from golow.workload.printed import printed_to_stderr
 from golow.workload.quantization.quantize import quantized
 from golow.workload.quantization.quantized_weights import with_quantized_layers
-from golow.workload.quantization.replacing import parameter_count
+from golow.workload.quantization.replacing import parameter_count, with_rules_of
 from golow.workload.source import locate
 from golow.workload.trial import require_device
 from golow.workload.weights import fresh_module
@@ -63,13 +63,15 @@ def prepare_text(request: TextRequest) -> PreparedText:
     if request.download and source.kind == "huggingface" and not Path(source.name).exists():
         downloads.download(source.name, TOKENIZERS)
     live = _sent(model) if isinstance(model, nn.Module) else b""
-    source = with_quantized_layers(source, weights)
+    module, how = fresh_module(
+        model, with_quantized_layers(source, weights), weights, None, request.seed
+    )
+    source = with_rules_of(source, module)
     if source.quantized and request.precision != "default":
         raise GolowError(
             f"a quantised network computes in float32, not in {request.precision}",
             "leave out --precision.",
         )
-    module, how = fresh_module(model, source, weights, None, request.seed)
     module, source = _in_precision(module.eval(), source, request.precision)
     module = module.to(request.device)
     name = source.attribute or Path(source.name).stem
@@ -115,7 +117,7 @@ def _in_precision(
     module: nn.Module, source: ModelSource, precision: TextPrecision
 ) -> tuple[nn.Module, ModelSource]:
     """The module in this precision, and the source of a worker's."""
-    if precision == "int8-weights" or precision == "int4-weights":
+    if precision in ("int8-weights", "int4-weights", "fp8-weights"):
         made = quantized(module, precision, tuple)
         return made.module, msgspec.structs.replace(source, quantized=made.layers)
     return in_precision(module, precision), source

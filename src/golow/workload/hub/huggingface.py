@@ -31,6 +31,9 @@ TASKS = (
     "IMAGE_CLASSIFICATION",
 )  # fmt: skip
 
+READ_AS_FILES = ("gptq", "awq", "fp8")
+"""Layouts of quantised checkpoints that ``--weights`` takes."""
+
 
 def locate_huggingface(
     model: str, *, pretrained: bool | None, download: bool, mode: Mode = "infer"
@@ -83,6 +86,7 @@ def build_huggingface(source: ModelSource) -> nn.Module:
 
 def load_huggingface(source: ModelSource) -> nn.Module:
     """The module with its publisher's weights, from this machine's cache or a folder."""
+    _require_plain_weights(source)
     kind: Any = class_of(source)
     config = _configuration_file(source.name)
     hint = (
@@ -101,6 +105,18 @@ def load_huggingface(source: ModelSource) -> nn.Module:
             local_files_only=True,
         )
     return module
+
+
+def _require_plain_weights(source: ModelSource) -> None:
+    """Raise `GolowError` for a checkpoint that golow reads itself, where transformers would want
+    the quantiser's package and a GPU."""
+    stated = json.loads(source.configuration).get("quantization_config") or {}
+    if (method := stated.get("quant_method")) in READ_AS_FILES:
+        raise GolowError(
+            f"the weights of {source.name} are quantised ({method})",
+            "name their file, which golow reads with its scales: --random-weights --weights "
+            "FOLDER/model.safetensors.",
+        )
 
 
 def has_tokenizer(source: ModelSource) -> bool:

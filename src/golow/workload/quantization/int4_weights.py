@@ -21,8 +21,13 @@ class Int4Linear(Quantized):
     weight: uint8 [outputs, groups, group / 2], two numbers plus 8 in a byte: one of the first half
     of the group in the low four bits, one of the second half in the high ones. output_scale:
     [outputs, groups, 1]. The numbers become float32 by plain arithmetic, for levels that know no
-    numbers of 4 bits.
+    numbers of 4 bits. zero: [outputs, groups, 1], what is taken from the numbers of a byte in place
+    of 8, if the rule has zeros. order: [inputs], which input is the first of the first group and so
+    on, if the rule is ordered.
     """
+
+    zero: Tensor | None
+    order: Tensor | None
 
     def __init__(self, original: nn.Linear, rule: QuantizedLayer) -> None:
         super().__init__(original, rule)
@@ -32,6 +37,9 @@ class Int4Linear(Quantized):
             outputs, groups, rule.group // 2, dtype=torch.uint8, device=scale.device
         )
         self.output_scale = scale[:, None, None].repeat(1, groups, 1)
+        self.register_buffer("zero", 8 * torch.ones_like(self.output_scale) if rule.zeros else None)
+        order = torch.arange(inputs, device=scale.device) if rule.ordered else None
+        self.register_buffer("order", order)
 
     @property
     def numbers(self) -> int:
@@ -42,7 +50,8 @@ class Int4Linear(Quantized):
         """[..., inputs] -> [..., outputs]"""
         pairs = self.weight.to(x.dtype)
         high = torch.floor(pairs * 0.0625)
-        numbers = torch.cat([pairs - high * 16, high], 2) - 8
+        numbers = torch.cat([pairs - high * 16, high], 2) - (8 if self.zero is None else self.zero)
+        x = x if self.order is None else x[..., self.order]
         return functional.linear(x, (numbers * self.output_scale).flatten(1), self.bias)
 
     @torch.no_grad()
@@ -62,6 +71,11 @@ class Int4Linear(Quantized):
             better = error < best
             best, scales = torch.where(better, error, best), torch.where(better, scale, scales)
             kept = torch.where(better, numbers, kept)
-        low, high = (kept + 8).to(torch.uint8).chunk(2, 2)
-        self.weight.copy_(low + 16 * high)
+        self.weight.copy_(in_pairs((kept + 8).to(torch.uint8)))
         self.output_scale.copy_(scales)
+
+
+def in_pairs(numbers: Tensor) -> Tensor:
+    """The bytes of numbers from 0 to 15: uint8 [outputs, groups, group] -> [..., group / 2]."""
+    low, high = numbers.chunk(2, 2)
+    return low + 16 * high

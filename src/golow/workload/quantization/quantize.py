@@ -14,7 +14,12 @@ from golow.records.errors import GolowError
 from golow.records.quantization import KeptLayer, QuantizationRule, QuantizedLayer
 from golow.workload.quantization.calibration import Range, Samples, calibrated
 from golow.workload.quantization.quantized_layers import Quantized
-from golow.workload.quantization.replacing import quantized_form, replace_layer, share_scales
+from golow.workload.quantization.replacing import (
+    LINEAR,
+    found_form,
+    replace_layer,
+    share_scales,
+)
 
 GROUPS = (32, 64, 128)
 """Inputs that may share a scale of ``int4-weights``."""
@@ -78,9 +83,7 @@ def quantized(
 def quantized_layer(original: nn.Module, rule: QuantizedLayer, size: float) -> Quantized:
     """The layer in whole numbers. size: of the largest activation that is not clipped; 0 if it
     reads only zeros. Raises `GolowError` for weights that are not finite."""
-    layer, weight = quantized_form(original, rule), original.get_parameter("weight").detach()
-    if layer is None:
-        raise TypeError(f"{rule.path} has no quantised form")
+    layer, weight = found_form(original, rule), original.get_parameter("weight").detach()
     if not bool(torch.isfinite(weight).all()):
         raise GolowError(
             f"the weights of {rule.path} are not finite", "check the weights of the model."
@@ -103,20 +106,18 @@ def _layers(module: nn.Module, rule: QuantizationRule, group: int) -> Iterator[t
     cannot be quantised; empty if it can."""
     for path, layer in module.named_modules():
         if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) and path:
-            reason = _ungrouped(layer, group) if rule == "int4-weights" else ""
-            yield path, _unfit(module, path, layer) or reason
+            yield path, _unfit(module, path, layer) or _not_by(rule, layer, group)
 
 
-def _ungrouped(layer: nn.Module, group: int) -> str:
-    """Why a layer cannot have weights of 4 bits."""
+def _not_by(rule: QuantizationRule, layer: nn.Module, group: int) -> str:
+    """Why this rule cannot quantise a layer that others can."""
+    if rule not in LINEAR:
+        return ""
     if not isinstance(layer, nn.Linear):
-        return f"a {type(layer).__name__}; int4-weights quantises only Linear"
+        return f"a {type(layer).__name__}; {rule} quantises only Linear"
     inputs = layer.in_features
-    return (
-        ""
-        if inputs % group == 0
-        else f"its {inputs} inputs cannot be divided into groups of {group}"
-    )
+    fits = rule != "int4-weights" or inputs % group == 0
+    return "" if fits else f"its {inputs} inputs cannot be divided into groups of {group}"
 
 
 def _within(paths: Iterable[str], names: Sequence[str]) -> Iterator[str]:

@@ -16,23 +16,41 @@ from golow.records.quantization import QuantizedLayer
 LARGEST_WEIGHT = 127
 
 
-class Quantized(nn.Module):
-    """A layer with weights in whole numbers.
+class Rounding(nn.Module):
+    """A layer that rounds activations to whole numbers.
 
-    weight: int8, of the shape of the original. output_scale: [outputs], what a unit of a sum is
-    worth in the output. input_scale: a number, by which activations are multiplied before they are
-    rounded; None if they stay as they are. bias: the original's.
+    input_scale: a number, by which activations are multiplied before they are rounded; None if they
+    stay as they are.
     """
 
     input_scale: Tensor | None
+
+    def __init__(self, rule: QuantizedLayer) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def activations(self, x: Tensor) -> Tensor:
+        """The activations as the layer multiplies them: whole numbers, unless they are kept."""
+        if self.input_scale is None:
+            return x
+        rounded = torch.round(x * self.input_scale)
+        return torch.clamp(rounded, self.rule.lowest, self.rule.highest)
+
+
+class Quantized(Rounding):
+    """A layer with weights in whole numbers.
+
+    weight: int8, of the shape of the original. output_scale: [outputs], what a unit of a sum is
+    worth in the output. bias: the original's.
+    """
+
     output_scale: Tensor
     weight: Tensor
     bias: nn.Parameter | None
 
     def __init__(self, original: nn.Conv2d | nn.Linear, rule: QuantizedLayer) -> None:
-        super().__init__()
+        super().__init__(rule)
         weight = original.weight
-        self.rule = rule
         self.register_buffer("weight", torch.zeros_like(weight, dtype=torch.int8))
         self.register_buffer("output_scale", torch.ones_like(weight.detach().flatten(1)[:, 0]))
         activations = rule.rule == "int8"
@@ -56,13 +74,6 @@ class Quantized(nn.Module):
         self.output_scale.copy_(
             unit if self.input_scale is None else unit / self.input_scale.double()
         )
-
-    def activations(self, x: Tensor) -> Tensor:
-        """The activations as the layer multiplies them: whole numbers, unless they are kept."""
-        if self.input_scale is None:
-            return x
-        rounded = torch.round(x * self.input_scale)
-        return torch.clamp(rounded, self.rule.lowest, self.rule.highest)
 
     def extra_repr(self) -> str:
         """The rule, as in a printed module."""

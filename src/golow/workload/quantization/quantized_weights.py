@@ -1,4 +1,5 @@
-"""The file of a quantised network: the state dict as safetensors, with the rule in its metadata.
+"""The file of a quantised network: the state dict as safetensors, with the rule in its metadata, or
+a checkpoint of somebody else's quantiser.
 
 ``--weights`` takes it where it takes any state dict: the model is then the quantised network.
 """
@@ -13,9 +14,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from golow.records.errors import GolowError
-from golow.records.quantization import QuantizedNetwork
+from golow.records.quantization import QuantizedLayer, QuantizedNetwork
 from golow.records.workload import ModelSource
 from golow.storage.files import require_file, writing
+from golow.workload.quantization.foreign.checkpoint import foreign_rules
 
 KEY = "golow.quantized_network"
 
@@ -55,8 +57,19 @@ def read_quantized(file: Path) -> QuantizedNetwork | None:
 
 
 def with_quantized_layers(source: ModelSource, weights: str | Path | None) -> ModelSource:
-    """The source of the quantised network, if the file of weights holds one."""
-    network = None if weights is None else read_quantized(Path(weights))
-    if network is None:
-        return source
-    return msgspec.structs.replace(source, quantized=network.layers)
+    """The source of the quantised network, if the file of weights holds one, whoever quantised
+    it."""
+    return (
+        source
+        if weights is None
+        else msgspec.structs.replace(source, quantized=rules_in(Path(weights)))
+    )
+
+
+def rules_in(file: Path) -> tuple[QuantizedLayer, ...]:
+    """The rules of the quantised layers in a file of weights; none for a network that is not
+    quantised. Raises `GolowError` for a file that cannot be read."""
+    network = read_quantized(file)
+    if network is not None:
+        return network.layers
+    return foreign_rules(file) if file.suffix == ".safetensors" else ()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from torch import nn
 
 from golow.records.errors import GolowError
 from golow.records.quantization import QuantizedLayer
+from golow.records.workload import ModelSource
+from golow.workload.quantization.fp8_weights import Fp8Linear
 from golow.workload.quantization.int4_weights import Int4Linear
 from golow.workload.quantization.quantized_layers import (
     Quantized,
@@ -15,16 +18,26 @@ from golow.workload.quantization.quantized_layers import (
     QuantizedLinear,
 )
 
+LINEAR = {"int4-weights": Int4Linear, "fp8-weights": Fp8Linear}
+"""Forms of the rules that quantise linear layers alone."""
+
 
 def quantized_form(original: nn.Module, rule: QuantizedLayer) -> Quantized | None:
     """The layer's quantised form, without numbers; None if it has none."""
     kind = type(original)  # a subclass may compute something else
     if isinstance(original, nn.Linear) and kind is nn.Linear:
-        form = Int4Linear if rule.rule == "int4-weights" else QuantizedLinear
-        return form(original, rule)
-    if isinstance(original, nn.Conv2d) and kind is nn.Conv2d and rule.rule != "int4-weights":
+        return LINEAR.get(rule.rule, QuantizedLinear)(original, rule)
+    if isinstance(original, nn.Conv2d) and kind is nn.Conv2d and rule.rule not in LINEAR:
         return QuantizedConvolution(original, rule)
     return None
+
+
+def found_form(original: nn.Module, rule: QuantizedLayer) -> Quantized:
+    """The layer's quantised form, without numbers, which it must have."""
+    form = quantized_form(original, rule)
+    if form is None:
+        raise TypeError(f"{rule.path}, a {type(original).__name__}, has no form of {rule.rule}")
+    return form
 
 
 def as_quantized(module: nn.Module, layers: Sequence[QuantizedLayer]) -> nn.Module:
@@ -44,6 +57,16 @@ def as_quantized(module: nn.Module, layers: Sequence[QuantizedLayer]) -> nn.Modu
         replace_layer(module, original, form)
     share_scales(module, layers)
     return module
+
+
+def with_rules_of(source: ModelSource, module: nn.Module) -> ModelSource:
+    """The source of a module, with the rules of its quantised layers, whoever quantised them."""
+    rules = tuple(
+        msgspec.structs.replace(layer.rule, path=path)
+        for path, layer in module.named_modules()
+        if isinstance(layer, Quantized)
+    )
+    return msgspec.structs.replace(source, quantized=rules)
 
 
 def share_scales(module: nn.Module, layers: Sequence[QuantizedLayer]) -> None:

@@ -1,0 +1,1 @@
+"""Networks that others quantised, as golow's quantised layers with their numbers and scales."""

@@ -1,0 +1,48 @@
+"""A module that others have quantised, as golow's: torchao's weights, or a graph of PT2E."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from torch import nn
+from torch.fx import GraphModule
+
+from golow.workload.quantization.foreign.foreign_layer import ForeignLayer
+from golow.workload.quantization.foreign.torchao_tensors import has_torchaos, torchao_layers
+from golow.workload.quantization.replacing import found_form, replace_layer
+
+
+def adopted(module: nn.Module) -> nn.Module:
+    """The module, or where others have quantised a copy with golow's layers. Raises `GolowError`
+    for layers that no rule of golow's expresses."""
+    if not has_torchaos(module) and not any(_graphs_of_pt2e(module)):
+        return module
+    own = copy.deepcopy(module)
+    for layer in list(torchao_layers(own)):
+        original = own.get_submodule(layer.rule.path)
+        replace_layer(own, original, _filled(original, layer))
+    for graph in list(_graphs_of_pt2e(own)):
+        from golow.workload.quantization.foreign.pt2e import to_golows_layers
+
+        to_golows_layers(graph)
+    return own
+
+
+def _graphs_of_pt2e(module: nn.Module) -> Iterator[GraphModule]:
+    for part in module.modules():
+        if isinstance(part, GraphModule) and any(
+            getattr(node.target, "namespace", "") == "quantized_decomposed"
+            for node in part.graph.nodes
+        ):
+            yield part
+
+
+def _filled(original: nn.Module, layer: ForeignLayer) -> nn.Module:
+    """Golow's layer with its numbers."""
+    outputs, inputs = original.get_parameter("weight").shape
+    made = found_form(nn.Linear(inputs, outputs, bias=False), layer.rule)
+    made.bias = original._parameters["bias"]
+    for name, tensor in layer.tensors().items():
+        setattr(made, name, tensor)
+    return made

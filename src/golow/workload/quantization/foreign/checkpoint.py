@@ -1,0 +1,103 @@
+"""Checkpoints of Hugging Face's hub in GPTQ's, AWQ's and fp8's layout: safetensors files whose
+tensors are called by the layer that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from golow.records.errors import GolowError
+from golow.records.quantization import QuantizedLayer
+from golow.storage.files import read_json, require_file
+from golow.workload.quantization.foreign import fp8
+from golow.workload.quantization.foreign.awq import awq_layer
+from golow.workload.quantization.foreign.foreign_layer import ForeignLayer, refused
+from golow.workload.quantization.foreign.gptq import gptq_layer
+
+WORDS = ("qweight", "qzeros", "scales", "g_idx")
+OF_FP8 = ("weight", *fp8.SCALES, *fp8.OF_ACTIVATIONS)
+CONFIGURATIONS = ("config.json", "quantize_config.json")
+
+
+class Stated(NamedTuple):
+    """Facts that the tensors do not show, from the configuration beside them. form: of GPTQ. block:
+    outputs and inputs that share a scale of fp8."""
+
+    form: str = ""
+    block: tuple[int, int] = (128, 128)
+
+
+def foreign_rules(file: Path) -> tuple[QuantizedLayer, ...]:
+    """The rules of the layers that others have quantised in this file; none if it has no such
+    layers. Raises `GolowError` for a file that cannot be read, and for layers that no rule of
+    golow's expresses."""
+    require_file(file)
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            names = opened.keys()
+            kinds = {name: opened.get_slice(name).get_dtype() for name in names}
+    except (SafetensorError, OSError) as error:
+        raise GolowError(f"{file} cannot be read: {error}") from error
+    if not any(_parts_beside(name, kind.startswith("F8")) for name, kind in kinds.items()):
+        return ()
+    return tuple(layer.rule for layer in _layers(load_file(file), stated_beside(file)))
+
+
+def in_golows_form(state: Mapping[str, Tensor], stated: Stated) -> dict[str, Tensor]:
+    """The state dict with golow's tensors in the place of those of such layers."""
+    found = dict(state)
+    for layer in _layers(state, stated):
+        for part in (*WORDS, *OF_FP8):
+            found.pop(f"{layer.rule.path}.{part}", None)
+        found |= {f"{layer.rule.path}.{name}": x for name, x in layer.tensors().items()}
+    return found
+
+
+def stated_beside(file: Path) -> Stated:
+    """The facts of the configuration in the folder of a checkpoint, as far as there is one."""
+    for name in CONFIGURATIONS:
+        if (place := file.with_name(name)).is_file():
+            whole = read_json(place, dict[str, Any])
+            given = whole.get("quantization_config", whole)
+            form = str(given.get("checkpoint_format", "")) if isinstance(given, dict) else ""
+            block = given.get("weight_block_size") if isinstance(given, dict) else None
+            high, wide = block if isinstance(block, list) and len(block) == 2 else Stated().block
+            return Stated(form, (int(high), int(wide)))
+    return Stated()
+
+
+def _layers(state: Mapping[str, Tensor], stated: Stated) -> Iterator[ForeignLayer]:
+    for name, tensor in state.items():
+        narrow = tensor.is_floating_point() and tensor.itemsize == 1
+        if parts := _parts_beside(name, narrow):
+            path = name.rpartition(".")[0]
+            given = {part: state.get(f"{path}.{part}") for part in parts}
+            yield _layer(path, {part: x for part, x in given.items() if x is not None}, stated)
+
+
+def _parts_beside(name: str, narrow: bool) -> tuple[str, ...]:
+    """The parts of a layer that others have quantised, if this is the tensor by which it is known;
+    otherwise none. narrow: whether the tensor is floating point of 8 bits."""
+    part = name.rpartition(".")[2]
+    if part == "weight" and narrow:
+        return OF_FP8
+    return WORDS if part == "qweight" else ()
+
+
+def _layer(path: str, given: Mapping[str, Tensor], stated: Stated) -> ForeignLayer:
+    if "weight" in given:
+        return fp8.fp8_layer(path, given, stated.block)
+    if missing := [name for name in WORDS[:3] if name not in given]:
+        raise refused(path, f"it has {', '.join(given)} and no {missing[0]}")
+    columns, outputs = given["qweight"].shape[1], given["scales"].shape[1]
+    if columns == outputs:
+        return gptq_layer(path, given, stated.form)
+    if 8 * columns == outputs:
+        return awq_layer(path, given)
+    shape = "x".join(map(str, given["qweight"].shape))
+    raise refused(path, f"qweight {shape} is no layout that golow knows of {outputs} outputs")

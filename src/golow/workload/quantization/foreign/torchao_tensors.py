@@ -1,0 +1,100 @@
+"""Linear layers whose weights are tensors of torchao: golow's layers with the same numbers.
+
+torchao keeps a quantised weight as a subclass of `torch.Tensor` in the place of the parameter, with
+parts of fixed names. golow reads them by these names, so that it need not import torchao.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from golow.records.quantization import QuantizedLayer
+from golow.workload.quantization.foreign.foreign_layer import ForeignLayer, refused
+from golow.workload.quantization.foreign.fp8 import e4m3_layer
+from golow.workload.quantization.foreign.words import MIDDLE, int4_tensors
+from golow.workload.quantization.fp8_weights import E4M3
+
+READ = "Int8Tensor, IntxUnpackedToInt8Tensor and Float8Tensor"
+LEAST, MOST = -MIDDLE, 15 - MIDDLE
+"""Numbers that golow's layers of 4 bits hold, less 8."""
+
+
+def has_torchaos(module: nn.Module) -> bool:
+    """True if a weight is a tensor of torchao's."""
+    return any(_is_torchaos(getattr(layer, "weight", None)) for layer in module.modules())
+
+
+def torchao_layers(module: nn.Module) -> Iterator[ForeignLayer]:
+    """The layers whose weights are torchao's. Raises `GolowError` for weights that no rule of
+    golow's expresses, and for activations that are rounded while the network runs."""
+    for path, layer in module.named_modules():
+        weight = getattr(layer, "weight", None)
+        if _is_torchaos(weight):
+            if type(layer) is not nn.Linear:
+                kind = type(layer).__name__
+                raise refused(path, f"it is a {kind}; of torchao golow reads Linear")
+            yield _layer(path, weight)
+
+
+def _is_torchaos(weight: object) -> bool:
+    return isinstance(weight, Tensor) and type(weight).__module__.startswith("torchao.")
+
+
+def _layer(path: str, weight: Any) -> ForeignLayer:
+    kind = type(weight).__name__
+    for name in ("act_quant_kwargs", "activation_quantization", "act_pre_scale"):
+        if getattr(weight, name, None) is not None:
+            raise refused(
+                path,
+                "torchao rounds its activations while the network runs, by scales that it finds "
+                "then; golow's are fixed",
+                "use torchao's weight-only configuration, or golow quantize.",
+            )
+    match kind:
+        case "Float8Tensor":
+            return _fp8(path, weight)
+        case "Int8Tensor" | "IntxUnpackedToInt8Tensor":
+            return _whole_numbers(path, weight)
+    raise refused(path, f"its weight is torchao's {kind}", f"of torchao golow reads {READ}.")
+
+
+def _fp8(path: str, weight: Any) -> ForeignLayer:
+    if weight.qdata.dtype != E4M3 or weight.scale.shape[0] not in (1, len(weight.qdata)):
+        raise refused(path, "its fp8 weights are not e4m3 with a scale for each output")
+    return e4m3_layer(path, weight.qdata, weight.scale.expand(len(weight.qdata), -1))
+
+
+def _whole_numbers(path: str, weight: Any) -> ForeignLayer:
+    """8 bits with a scale for each output, or 4 with a scale for each group."""
+    numbers, scale, zeros = weight.qdata, weight.scale, weight.zero_point
+    outputs, inputs = numbers.shape
+    groups = inputs // weight.block_size[-1]
+    moved = zeros is not None and bool((zeros != 0).any())
+    if weight.block_size[0] != 1 or scale.numel() != outputs * groups:
+        raise refused(path, f"its scales are for blocks of {tuple(weight.block_size)} weights")
+    if bool(((numbers >= LEAST) & (numbers <= MOST)).all()) and inputs // groups % 2 == 0:
+        per_group = (scale.reshape(outputs, groups).T, zeros.reshape(outputs, groups).T)
+        rule = QuantizedLayer(path=path, rule="int4-weights", group=inputs // groups, zeros=moved)
+        return ForeignLayer(
+            rule,
+            lambda: int4_tensors(
+                (numbers + MIDDLE).to(torch.uint8),
+                per_group[0],
+                per_group[1] + MIDDLE if moved else None,
+            ),
+        )
+    if groups != 1 or moved:
+        raise refused(
+            path,
+            "its 8-bit weights have "
+            + ("zero points" if moved else f"a scale for each {inputs // groups} inputs"),
+            "golow's have one scale for each output: granularity=PerRow().",
+        )
+    return ForeignLayer(
+        QuantizedLayer(path=path, rule="int8-weights"),
+        lambda: {"weight": numbers, "output_scale": scale.reshape(outputs).float()},
+    )
