@@ -106,14 +106,15 @@ def quantize(
     much accuracy it loses.
 
     calibrate: one of golow's data sets, or ``inputs`` for the workload's own inputs, which have no
-    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``, ``int8-weights``,
-    ``int4-weights`` or ``fp8-weights``. group: number of inputs that share a scale with ``int4-weights``: 32, 64 or
-    128. keep: layers to keep in float32, or modules to keep with all their layers. rank_layers:
-    also measure how much closer each layer, kept in float32, brings the network to the original,
-    and propose layers to keep. clipping_percentile: percentage of an activation's values that its
-    range must cover; 100 is min-max. samples: number of calibration samples. test_samples: number
-    of test samples; all by default. gate: share of the original accuracy that must be kept. rivals:
-    also quantise with ONNX Runtime, OpenVINO (NNCF) and torchao, as their users do.
+    classes. out: the .safetensors file to write, for ``weights=``. rule: ``int8``,
+    ``int8-weights``, ``int4-weights`` or ``fp8-weights``. group: number of inputs that share a
+    scale with ``int4-weights``: 32, 64 or 128. keep: layers to keep in float32, or modules to keep
+    with all their layers. rank_layers: also measure how much closer each layer, kept in float32,
+    brings the network to the original, and propose layers to keep. clipping_percentile: percentage
+    of an activation's values that its range must cover; 100 is min-max. samples: number of
+    calibration samples. test_samples: number of test samples; all by default. gate: share of the
+    original accuracy that must be kept. rivals: also quantise with ONNX Runtime, OpenVINO (NNCF)
+    and torchao, as their users do.
 
     Raises `GolowError` for errors that the caller can fix.
     """
