@@ -11,7 +11,7 @@ from golow.levels.ladder import LADDER
 from golow.models import ZOO, Entry
 from golow.programs.comparison.repeat_request import sequence_of
 from golow.records.workload import ModelSource, Workload
-from golow.worker.cores import default_threads
+from golow.worker.cores import threads_of_rank
 from golow.workload.request import CALLERS_INPUTS, PROGRAMS_INPUTS
 
 
@@ -41,7 +41,7 @@ def again(
         words += _arithmetic(workload, precisions or (workload.precision,))
     if ranks > 1:
         words += ["--gpus" if workload.device == "cuda" else "--ranks", str(ranks)]
-    usual = max(1, default_threads() // ranks)
+    usual = threads_of_rank(ranks)
     if program in ("compare", "audit", "profile") and workload.threads != usual:
         words += ["--threads", str(workload.threads)]
     if levels:

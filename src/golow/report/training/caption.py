@@ -52,10 +52,17 @@ def conditions(plan: TrainingPlan) -> str:
     samples = f"images of {shape}" if len(data.shape) == 3 else f"sequences of {shape} tokens"
     return (
         f"{data.train_samples:,} training and {data.test_samples:,} test {samples}{source}"
-        f"{augmented}. Batch {plan.batch}, {optimizer}, "
+        f"{augmented}. {_batch(plan)}, {optimizer}, "
         f"learning rate {optimizer.learning_rate:g} ({plan.schedule.kind}{warming}), "
         f"precision {plan.precision}, {seeds}."
     )
+
+
+def _batch(plan: TrainingPlan) -> str:
+    batch, ranks = plan.batch, plan.ranks
+    if ranks == 1:
+        return f"Batch {batch}"
+    return f"{ranks} ranks, batch {batch} a rank, {ranks * batch} in all"
 
 
 def machine(plan: TrainingPlan) -> str:
