@@ -26,6 +26,8 @@ from golow.commands.workload_flags import (
     InputFlags,
     NetworkFlags,
     PublishedFlags,
+    RanksFlags,
+    ranks_of,
     workload_options,
 )
 from golow.records.errors import GolowError
@@ -52,6 +54,7 @@ def profile(
     network: NetworkFlags,
     published: PublishedFlags,
     execution: ExecutionFlags,
+    ranks: RanksFlags,
     precision: Annotated[
         str, typer.Option(help="Arithmetic of every level; several with commas: default,bf16.")
     ] = "default",
@@ -120,6 +123,7 @@ def profile(
                     levels=names(levels),
                     workers=workers(worker or []),
                     threads=execution.threads,
+                    ranks=ranks_of(ranks, execution.device),
                     precisions=wanted,
                     steps=steps,
                     time_limit=time_limit,

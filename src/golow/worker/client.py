@@ -45,10 +45,12 @@ PATIENCE = 20
 
 
 class LayerSample(NamedTuple):
-    """The result of a ``layers`` request, and how long the worker waited for a core meanwhile."""
+    """The result of a ``layers`` request, and how long the worker waited for a core meanwhile.
+    ranks: the steps of each rank; ``steps`` are those of rank 0."""
 
     steps: tuple[LayerTime, ...]
     wait_share: float
+    ranks: tuple[tuple[LayerTime, ...], ...]
 
 
 class Worker(Conversation):
@@ -223,7 +225,8 @@ class Worker(Conversation):
         before, start = self.meter.read(), time.perf_counter_ns()
         answer = self.ask_optionally({"do": "layers", "iterations": iterations}, limit)
         wall, after = time.perf_counter_ns() - start, self.meter.read()
-        steps = self.convert(answer, LayersReport).layers
+        report = self.convert(answer, LayersReport)
+        steps = report.layers
         if not steps or any(not s.modules or len(s.ns) != iterations for s in steps):
             self.fail(
                 "protocol",
@@ -232,7 +235,8 @@ class Worker(Conversation):
             )
         if any(ns < 0 for step in steps for ns in step.ns):
             self.fail("protocol", "a layer has a negative time")
-        return LayerSample(steps, self.meter.wait_share(before, after, wall) or 0.0)
+        waited = self.meter.wait_share(before, after, wall) or 0.0
+        return LayerSample(steps, waited, report.ranks or (steps,))
 
     def profile(self, iterations: int, file: Path) -> None:
         """Write the trace of that many iterations to the file.

@@ -154,9 +154,11 @@ class CopiesReport(Record, frozen=True, kw_only=True):
 
 
 class LayersReport(Record, frozen=True, kw_only=True):
-    """The answer to `layers`: the steps of an iteration in order of execution."""
+    """The answer to `layers`: the steps of an iteration in order of execution. ranks: of several,
+    those of each; no worker states this itself."""
 
     layers: tuple[LayerTime, ...]
+    ranks: tuple[tuple[LayerTime, ...], ...] = ()
 
 
 class PlannedStep(Record, frozen=True, kw_only=True):

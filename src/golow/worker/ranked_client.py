@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,7 +23,7 @@ from golow.worker.awaited_answer import AwaitedAnswer
 from golow.worker.client import Worker
 from golow.worker.conversation import Conversation
 from golow.worker.protocol import Challenge, LoadReport, line
-from golow.worker.ranks import Place, join_files, joined, of_rank
+from golow.worker.ranks import Place, join_files, joined, of_rank, rank_file
 from golow.worker.scheduling import ContentionMeter, busy_ns
 from golow.worker.time_limits import Limits
 
@@ -124,6 +125,13 @@ class RankedWorker(Worker):
     def result(self, file: Path) -> None:
         super().result(file)
         self._join(file)
+
+    def profile(self, iterations: int, file: Path) -> None:
+        """As of one worker; the traces of the other ranks are beside that of rank 0
+        (`rank_file`)."""
+        super().profile(iterations, file)
+        for rank in range(1, len(self._members)):
+            shutil.move(self._file(rank, file), rank_file(file, rank))
 
     def save(self, file: Path) -> None:
         """As of one worker, with each rank's own running statistics in the file."""

@@ -49,6 +49,11 @@ class Place(NamedTuple):
             raise GolowError(f"{RANK}, {RANKS} and {PLACE} name no place: {error}") from error
 
 
+def rank_file(file: Path, rank: int) -> Path:
+    """A rank's file beside that of rank 0."""
+    return file if rank == 0 else file.with_name(f"{file.stem}.rank-{rank}{file.suffix}")
+
+
 def own_name(name: str, rank: int) -> str:
     """The name, among the tensors of all ranks, of what a rank calls ``STEP/KIND/NAME``, or
     ``KIND/NAME``: ``KIND/rank 1/NAME``."""
@@ -77,6 +82,8 @@ def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
             found[name] = combine(values)
     if all("digest" in answer for answer in answers):
         found["digests"] = [answer["digest"] for answer in answers]
+    if all("layers" in answer for answer in answers):
+        found["ranks"] = [answer["layers"] for answer in answers]
     if all("checksum" in answer for answer in answers):
         found["checksum"] = [answer["checksum"] for answer in answers]
     times = [answer.get("device_ns") or answer.get("host_ns") or () for answer in answers]

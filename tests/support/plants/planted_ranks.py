@@ -133,6 +133,14 @@ class Dies(Planted):
         super().iterate()
 
 
+class ComesLate(Planted):
+    """The second rank begins each reduction late."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        time.sleep(0.05 if self.is_second else 0.0)
+        return super().reduced(bucket)
+
+
 class Hangs(Planted):
     """The second rank never begins its first step."""
 
@@ -213,6 +221,7 @@ FAULTS: dict[str, type[Planted]] = {
     "same-samples": SeesTheFirstRanksSamples,
     "same-seed": DropsTheSame,
     "dies": Dies,
+    "late": ComesLate,
     "hangs": Hangs,
     "refuses": Refuses,
     "sums-in-an-epoch": SumsInAnEpoch,

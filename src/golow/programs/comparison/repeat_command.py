@@ -30,7 +30,7 @@ def again(
     from Python, a worker of the user's own; several ranks, in a program that has one.
     """
     known, ranks = {level.name for level in LADDER}, workload.ranks
-    if ranks > 1 and program != "compare":
+    if ranks > 1 and program not in ("compare", "profile"):
         return ""
     if not _has_name(workload) or any(re.split("[:+]", name)[0] not in known for name in levels):
         return ""
