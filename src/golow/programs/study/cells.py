@@ -53,7 +53,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             precision=precision,
             threads=threads,
             device=study.device,
-            levels=levels_of(study, mode),
+            levels=levels_of(study, mode, ranks),
             channels=study.channels,
             classes=study.classes,
             interval=study.limits.interval,
@@ -62,11 +62,15 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             pretrained=pretrained_of(study, model),
             phase=phase_of(study, model),
             load=study.load,
+            ranks=ranks,
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
         )
-        for model, mode, precision in product(study.model, study.mode, study.precision)
+        for ranks, model, mode, precision in product(
+            study.ranks, study.model, study.mode, study.precision
+        )
+        if ranks == 1 or mode == "train"
     ]
 
 
@@ -99,19 +103,19 @@ def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
     return study.threads or (None,)
 
 
-def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
-    """The study's levels that can run in this mode and on its device, by their own names, the
-    baseline first."""
+def levels_of(study: Study, mode: Mode, ranks: int = 1) -> tuple[str, ...]:
+    """The study's levels that can run in this mode and in so many ranks on its device, by their own
+    names, the baseline first."""
     found = []
-    for name in (ladder.BASELINE, *study.levels):
+    for name in (ladder.baseline(ranks), *study.levels):
         try:
-            found.append(ladder.choose(name, mode, study.device).name)
+            found.append(ladder.choose(name, mode, study.device, ranks).name)
         except GolowError:
-            continue  # for another mode or device; `read_study` has checked the name
+            continue  # for another mode, device or number; `read_study` has checked the name
     return tuple(dict.fromkeys(found))
 
 
-LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None}
+LATER: dict[str, Any] = {"pretrained": None, "phase": "", "load": None, "ranks": 1}
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""
 

@@ -19,6 +19,7 @@ import tomllib
 from collections import Counter
 from dataclasses import replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,7 +35,7 @@ from golow.records.errors import GolowError
 from golow.records.workload import Device
 from golow.storage.files import is_file, read_text
 
-AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
+AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads", "ranks")
 
 MOST_CELLS = 100_000
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
@@ -51,6 +52,7 @@ ALLOWED = {
     "resolution": "whole numbers from 1: sides of the square images",
     "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee",
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
+    "ranks": "whole numbers from 1: processes that train together on a CPU",
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
     "pretrained": "true or false, for hf: and timm: models: published weights, or random ones",
@@ -153,12 +155,15 @@ class _Reader:
         count = math.prod(len(getattr(study, axis)) or 1 for axis in AXES if axis != "levels")
         if count > MOST_CELLS:
             self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
-        for axis in ("batch", "resolution", "threads"):
+        for axis in ("batch", "resolution", "threads", "ranks"):
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
         if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"}):
             self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
+        if max(study.ranks) > 1 and (study.device == "cuda" or "train" not in study.mode):
+            hint = 'mode: "train", on a CPU; golow compare --gpus compares one number of GPUs.'
+            self._fail("ranks", "ranks are for training on a CPU", hint)
         self._require_models(study)
         self._require_levels(study)
         self._require_limits(study.limits)
@@ -181,7 +186,8 @@ class _Reader:
 
     def _require_levels(self, study: Study) -> None:
         for name in study.levels:
-            tried = [_misses(name, mode, study.device) for mode in study.mode]
+            everywhere = product(study.mode, study.ranks)
+            tried = [_misses(name, mode, study.device, ranks) for mode, ranks in everywhere]
             if all(tried) and tried[0] is not None:
                 self._fail("levels", tried[0].message, tried[0].hint)
 
@@ -246,10 +252,10 @@ class _Reader:
         return None
 
 
-def _misses(name: str, mode: Any, device: Device) -> GolowError | None:
-    """Why the level cannot run in this mode on this device; None if it can."""
+def _misses(name: str, mode: Any, device: Device, ranks: int) -> GolowError | None:
+    """Why the level cannot run in this mode and so many ranks on this device; None if it can."""
     try:
-        ladder.choose(name, mode, device)
+        ladder.choose(name, mode, device, ranks)
     except GolowError as error:
         return error
     return None

@@ -64,8 +64,9 @@ class Study(Record, frozen=True, kw_only=True):
 
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
-    classes: for models of the zoo; None means their own. pretrained and phase: of published models,
-    as in `golow.workload.request.Request`. load: cells are load tests instead of comparisons.
+    classes: for models of the zoo; None means their own. ranks: processes that train together, each
+    with that batch; inference has one. pretrained and phase: of published models, as in
+    `golow.workload.request.Request`. load: cells are load tests instead of comparisons.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Study(Record, frozen=True, kw_only=True):
     resolution: tuple[int, ...] = ()
     precision: tuple[Precision, ...] = ("default",)
     threads: tuple[int, ...] | Literal["doubling"] = ()
+    ranks: tuple[int, ...] = (1,)
     channels: int | None = None
     classes: int | None = None
     pretrained: bool | None = None
@@ -89,9 +91,9 @@ class Cell(Record, frozen=True, kw_only=True):
     """One point of the grid: the request for one `golow.compare`, or one `golow.load_test`.
 
     levels: those of the study that can run in this mode on this device, by their own names (no
-    alias), ``eager`` first. resolution, channels, classes: None means the model's own. threads:
-    None means one per physical core. source: sha256 of the model's file, empty for a model
-    of the zoo or a package.
+    alias), the baseline first. resolution, channels, classes: None means the model's own. threads:
+    of each rank; None means one per physical core of its share. source: sha256 of the model's file,
+    empty for a model of the zoo or a package.
     """
 
     model: str
@@ -110,6 +112,7 @@ class Cell(Record, frozen=True, kw_only=True):
     pretrained: bool | None = None
     phase: Phase = ""
     load: StudyLoad | None = None
+    ranks: int = 1
 
 
 def pretrained_of(study: Study, model: str) -> bool | None:
@@ -134,6 +137,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.resolution in (study.resolution or (None,))
         and cell.precision in study.precision
         and (threads == "doubling" or cell.threads in threads)
+        and cell.ranks in study.ranks
         and (cell.channels, cell.classes) == (study.channels, study.classes)
         and cell.pretrained == pretrained_of(study, cell.model)
         and cell.phase == phase_of(study, cell.model)
