@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
 import golow
 from golow.levels.starter import Starter
+from golow.programs.profiling import store
 from golow.programs.profiling.communication import Communication, communication
 from golow.programs.profiling.divided import write_divided
 from golow.programs.profiling.trace import Trace, read_trace
 from golow.records.comparison import LayerTime
 from golow.records.errors import GolowError
-from golow.report.profiling.communication import collectives_table, ranks_table
+from golow.report.page import profile as page
+from golow.report.profiling.table import render
 from golow.worker.ranks import joined, rank_file
+from support.records import profiles
 from support.records.traces import event, step, written
 from support.workers.ranked_bundles import QUICK, RANKS, planted, ranked_bundle
 
@@ -101,9 +105,17 @@ def test_a_direct_levels_averages_have_the_layers_of_the_backward_pass(tmp_path:
     assert [one.layers for one in found.collectives] == [("b", "act"), ("a",)]
     assert found.collectives[0].waits == pytest.approx((0, 2e-9))
     assert found.ranks[1].exposed == found.ranks[1].communication == pytest.approx(14e-9)
-    shown = text(found)
-    assert "b to act" in shown
-    assert "arrives last" in shown
+    shown = msgspec.structs.replace(profiles.level(), communication=found)
+    store.save((profiles.profile([shown]),), tmp_path)
+    again = store.load(tmp_path)
+    assert again[0].levels[0].communication == found
+    console = Console(file=io.StringIO(), width=100)
+    render(again, console=console)
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    page_of = msgspec.json.encode(page.sections(again, "a")).decode()
+    for words in ("b to act", "arrives last", "waits for others"):
+        assert words in told
+        assert words in page_of
 
 
 def test_one_rank_has_none(tmp_path: Path) -> None:
@@ -143,10 +155,3 @@ def exchanged(traces: list[Trace]) -> Communication:
     found = communication(traces)
     assert found is not None
     return found
-
-
-def text(found: Communication) -> str:
-    console = Console(file=io.StringIO(), width=100)
-    console.print(ranks_table(found), collectives_table(found, 10))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
