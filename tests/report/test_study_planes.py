@@ -8,6 +8,7 @@ from golow.report.published import levental2020_grid
 from golow.report.study.cuts import overview
 from golow.report.study.figures import figures
 from golow.report.study.maps import ratio_map
+from golow.report.study.measures import RATIO
 from golow.report.study.planes import planes, published_plane
 from golow.report.study.rows import rows_of
 from support.pages.figure_checks import defects, spilt
@@ -71,6 +72,27 @@ def test_a_study_that_varies_threads_has_lines_over_them() -> None:
     shown = plane(*(measured(c, [run(c, level, 1.0, 1.0) for level in c.levels]) for c in cells))
     assert shown.xs == [1, 2, 4]
     assert "time-over-threads" in dict(figures(shown))
+
+
+def test_ranks_have_lines_and_the_ideal_beside_them() -> None:
+    """A level's ideal begins at its own fewest ranks; samples are those of all ranks."""
+    shown = plane(*(_of_ranks(ranks) for ranks in (1, 2, 4)))
+    assert shown.xs == [1, 2, 4]
+    [panel, *_] = dict(figures(shown))["scaling"]().axes
+    lines = [
+        (list(line.get_xdata()), pytest.approx(list(line.get_ydata())))
+        for line in panel.get_lines()
+        if line.get_linestyle() == ":"
+    ]
+    assert ([1, 2, 4], [8, 16, 32]) in lines  # a step of 8 samples a rank takes a second
+    assert ([2, 4], [8, 16]) in lines  # of two seconds
+    assert "ddp's" in RATIO.how(shown.rows)
+
+
+def _of_ranks(ranks: int) -> Measured:
+    seconds = {"onednn": 1.0} if ranks == 1 else {"onednn": 1.1, "ddp": 2.0 + 0.1 * (ranks - 2)}
+    asked = cell(8, levels=tuple(seconds), mode="train", device="cpu", ranks=ranks)
+    return measured(asked, [run(asked, level, time, 1.0) for level, time in seconds.items()])
 
 
 def test_the_overview_cuts_where_something_was_measured() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from golow.levels.torch import device_feed as torch_feed
 from golow.levels.torch import optimizers as torch_optimizers
@@ -121,13 +122,14 @@ def momentum_not_restored(patch: Patch) -> None:
 
 
 def statistics_not_restored(patch: Patch) -> None:
-    write = torch_state.write_weights
+    restore = TorchProgram.restore
 
-    def wrong(module: nn.Module, state: dict[str, Tensor]) -> None:
-        own = {f"buffer/{name}": buffer for name, buffer in module.named_buffers()}
-        write(module, {**state, **own})
+    def wrong(program: TorchProgram, file: Path) -> None:
+        own = {name: buffer.clone() for name, buffer in program.module.named_buffers()}
+        restore(program, file)
+        torch_state.write_unsaved(program.module, own)
 
-    patch.setattr(torch_state, "write_weights", wrong)
+    patch.setattr(TorchProgram, "restore", wrong)
 
 
 def frozen_weights_kept(patch: Patch) -> TorchProgram:

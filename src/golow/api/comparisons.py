@@ -28,7 +28,7 @@ from golow.records.errors import GolowError
 from golow.records.quantization import QuantizationRule
 from golow.records.workload import Device, Mode, Optimizer, Precision
 from golow.storage.scratch import scratch_folder
-from golow.worker.cores import default_threads
+from golow.worker.cores import threads_of_rank
 from golow.worker.time_limits import Limits
 from golow.worker.turn import Turn
 from golow.workload.request import Request, WorkloadOptions
@@ -247,7 +247,7 @@ def compare(
         model,
         example_inputs,
         optimizer=optimizer or Optimizer(),
-        threads=_share_of_cores(ranks) if threads is None else threads,
+        threads=threads_of_rank(ranks) if threads is None else threads,
         ranks=ranks,
         precision="default" if precision in RULES else cast(Precision, precision),
         **workload,
@@ -296,12 +296,6 @@ def compare(
         if cycle.interrupted:
             raise Interrupted(result)
     return result
-
-
-def _share_of_cores(ranks: int) -> int:
-    """Return the threads of each rank: one per physical core of its share."""
-    several = isinstance(ranks, int) and ranks > 1  # other values are refused later
-    return max(1, default_threads() // ranks) if several else default_threads()
 
 
 def choices(

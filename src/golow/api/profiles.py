@@ -11,9 +11,10 @@ from golow.api.options import with_options
 from golow.api.partial import keeping
 from golow.api.progress import shown_progress
 from golow.observer import Observer
+from golow.records.errors import GolowError
 from golow.records.workload import Precision
 from golow.storage.scratch import scratch_folder
-from golow.worker.cores import default_threads
+from golow.worker.cores import threads_of_rank
 from golow.workload.request import Request, WorkloadOptions
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def profile(
     levels: Sequence[str] | None = None,
     workers: Mapping[str, str | Sequence[str]] | None = None,
     threads: int | None = None,
+    ranks: int = 1,
     precisions: Sequence[Precision] = ("default",),
     steps: int = 5,
     time_limit: float = 10.0,
@@ -148,12 +150,15 @@ def profile(
     from golow.programs.profiling.way_down.way_down import way_down as run_way_down
     from golow.report.profiling.export import write_tables
 
+    if way_down is not None and ranks != 1:
+        raise GolowError("--way-down measures one process", "leave it out, or --ranks and --gpus.")
     found = []
     for precision in precisions:
         request = Request(
             model,
             example_inputs,
-            threads=default_threads() if threads is None else threads,
+            threads=threads_of_rank(ranks) if threads is None else threads,
+            ranks=ranks,
             precision=precision,
             **workload,
         )

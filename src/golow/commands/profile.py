@@ -26,7 +26,9 @@ from golow.commands.workload_flags import (
     ExecutionFlags,
     InputFlags,
     PublishedFlags,
+    RanksFlags,
     TrainedNetworkFlags,
+    ranks_of,
     workload_options,
 )
 from golow.records.errors import GolowError
@@ -53,6 +55,7 @@ def profile(
     network: TrainedNetworkFlags,
     published: PublishedFlags,
     execution: ExecutionFlags,
+    ranks: RanksFlags,
     precision: Annotated[
         str, typer.Option(help="Arithmetic of every level; several with commas: default,bf16.")
     ] = "default",
@@ -121,6 +124,7 @@ def profile(
                     levels=names(levels),
                     workers=workers(worker or []),
                     threads=execution.threads,
+                    ranks=ranks_of(ranks, execution.device),
                     precisions=wanted,
                     steps=steps,
                     time_limit=time_limit,

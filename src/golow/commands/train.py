@@ -27,7 +27,13 @@ from golow.commands.options import (
     workers,
 )
 from golow.commands.quiet import prints_to_stderr
-from golow.commands.workload_flags import OptimizerFlags, WeightsFlags, optimizer_of
+from golow.commands.workload_flags import (
+    OptimizerFlags,
+    RanksFlags,
+    WeightsFlags,
+    optimizer_of,
+    ranks_of,
+)
 from golow.records.errors import GolowError
 from golow.report.console import PlainConsole
 
@@ -131,6 +137,7 @@ def train(
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     threads: Threads = None,
+    ranks: RanksFlags,
     published: WeightsFlags,
     data_root: DataRoot = None,
     voc_label: Annotated[
@@ -208,6 +215,7 @@ def train(
             device=device.value,
             precision=precision.value,
             threads=threads,
+            ranks=ranks_of(ranks, device),
             data_root=data_root,
             voc_label=voc_label.value,
             out=out,

@@ -248,16 +248,15 @@ class RanksFlags:
     ranks: Annotated[
         int | None,
         typer.Option(
-            help="With --mode train on a CPU: processes that train together, each on its own "
-            "batch.  [default: 1]",
+            help="Processes that train together on a CPU, each on its own batch.  [default: 1]",
             show_default=False,
         ),
     ] = None
     gpus: Annotated[
         int | None,
         typer.Option(
-            help="With --mode train --device cuda: GPUs that train together, each on its own "
-            "batch.  [default: 1]",
+            help="With --device cuda: GPUs that train together, each on its own batch.  "
+            "[default: 1]",
             show_default=False,
         ),
     ] = None

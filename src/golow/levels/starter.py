@@ -82,7 +82,7 @@ class Starter:
         return worker
 
     def _start(self, name: str, launch: Launch, mode: Mode, threads: int) -> Worker:
-        if launch.ranked and self.ranks > 1:
+        if launch.ranked and self.ranks > 1 and mode == "train":
             return RankedWorker(
                 name,
                 launch.command,

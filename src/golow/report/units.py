@@ -118,6 +118,13 @@ def count_text(count: float) -> str:
     return f"{round(count / digits) * digits:,}"
 
 
+def batch_text(batch: int, ranks: int) -> str:
+    """Samples of a step: ``batch 32``, or ``2 ranks, batch 16 per rank, 32 in total``."""
+    if ranks == 1:
+        return f"batch {batch}"
+    return f"{ranks} ranks, batch {batch} per rank, {ranks * batch} in total"
+
+
 def _three_digits(number: float) -> str:
     return (
         f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"

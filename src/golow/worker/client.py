@@ -20,6 +20,7 @@ from golow.worker.protocol import (
     VERSION,
     ArenaReport,
     Challenge,
+    Checksum,
     ChoicesReport,
     CopiesReport,
     CountReport,
@@ -44,10 +45,12 @@ PATIENCE = 20
 
 
 class LayerSample(NamedTuple):
-    """The result of a ``layers`` request, and how long the worker waited for a core meanwhile."""
+    """The result of a ``layers`` request, and how long the worker waited for a core meanwhile.
+    ranks: the steps of each rank; ``steps`` are those of rank 0."""
 
     steps: tuple[LayerTime, ...]
     wait_share: float
+    ranks: tuple[tuple[LayerTime, ...], ...]
 
 
 class Worker(Conversation):
@@ -82,7 +85,7 @@ class Worker(Conversation):
         self.last: float | None = 0.0  # of the last `time`; None if it was not finite
         self.idle = 0.0  # seconds between its imports and what it loads, if it was started early
         self._seconds_per_iteration = 0.0  # unknown until measured
-        self._meter = ContentionMeter(self.pid)
+        self.meter = ContentionMeter(self.pid)
         # A data loader's processes take no time from an iteration, as they do not for a user.
         self._counts_children = all(choice != LOADING for choice, _ in self._choices.values())
         # Processor time at the end of the last `time` request, and the number of requests then.
@@ -140,11 +143,11 @@ class Worker(Conversation):
         busy, requests = self._busy_then
         if busy is None or requests != self.requests:  # something else was asked in between
             busy = self._busy()
-        before, start = self._meter.read(), time.perf_counter_ns()
+        before, start = self.meter.read(), time.perf_counter_ns()
         question = {"do": "time", **msgspec.to_builtins(request)}
         limit, expected = self._patience(iterations + warmup)
         answer = self.ask(question, limit, expected=expected, within=within)
-        wall, after = time.perf_counter_ns() - start, self._meter.read()
+        wall, after = time.perf_counter_ns() - start, self.meter.read()
         self._busy_then = self._busy(), self.requests
         # Its threads spin for some milliseconds before they sleep; the next worker's block should
         # not begin while they do.
@@ -168,7 +171,7 @@ class Worker(Conversation):
         return Sample(
             host_ns=report.host_ns,
             device_ns=device_ns,
-            wait_share=self._meter.wait_share(before, after, wall),
+            wait_share=self.meter.wait_share(before, after, wall),
             wall_ns=wall,
             results=tuple(math.nan if r is None else r for r in report.results),
             busy_ns=passed_ns(busy, self._busy_then[0]),
@@ -218,10 +221,11 @@ class Worker(Conversation):
         stays alive.
         """
         limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
-        before, start = self._meter.read(), time.perf_counter_ns()
+        before, start = self.meter.read(), time.perf_counter_ns()
         answer = self.ask_optionally({"do": "layers", "iterations": iterations}, limit)
-        wall, after = time.perf_counter_ns() - start, self._meter.read()
-        steps = self.convert(answer, LayersReport).layers
+        wall, after = time.perf_counter_ns() - start, self.meter.read()
+        report = self.convert(answer, LayersReport)
+        steps = report.layers
         if not steps or any(not s.modules or len(s.ns) != iterations for s in steps):
             self.fail(
                 "protocol",
@@ -230,7 +234,8 @@ class Worker(Conversation):
             )
         if any(ns < 0 for step in steps for ns in step.ns):
             self.fail("protocol", "a layer has a negative time")
-        return LayerSample(steps, self._meter.wait_share(before, after, wall) or 0.0)
+        waited = self.meter.wait_share(before, after, wall) or 0.0
+        return LayerSample(steps, waited, report.ranks or (steps,))
 
     def profile(self, iterations: int, file: Path) -> None:
         """Write the trace of that many iterations to the file.
@@ -297,7 +302,7 @@ class Worker(Conversation):
         scale: Sequence[float],
         shift: Sequence[float],
         first: int = 0,
-        checksum: int = 0,
+        checksum: Checksum = 0,
     ) -> EpochReport:
         """Train on the order's batches from ``first`` on, each with its own learning rate.
 

@@ -16,6 +16,13 @@ def default_threads(root: Path = Path("/")) -> int:
     return len(physical_cores(sorted(os.sched_getaffinity(0)), root))
 
 
+def threads_of_rank(ranks: int) -> int:
+    """The default number of threads of each of so many ranks: one per physical core of its
+    share."""
+    several = isinstance(ranks, int) and ranks > 1  # other values are refused later
+    return max(1, default_threads() // ranks) if several else default_threads()
+
+
 def keep_to(count: int) -> None:
     """Let this process, with the threads that imports have started and those to come, run on that
     many hardware threads only: for a library whose threads cannot be counted otherwise."""

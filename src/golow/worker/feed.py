@@ -48,8 +48,14 @@ class Feed:
 
     Batch i holds the order's rows i * batch to (i + 1) * batch, the last one the rest. Without an
     order the rows are the file's own. scale and shift: float32 [C], for `normalised`. sizes: rows
-    of each batch. checksum: crc32 over an order's batches so far, pixels before augmentation, then
-    labels, continuing from the one given.
+    of each batch.
+
+    ranks: that share the order: step i takes ranks * batch rows, of which each rank gets an equal
+    part; what is left of the last step's rows when they are divided is left out. own: the ranks
+    whose batches are fed, in turn.
+
+    checksum: crc32 over an order's batches so far, pixels before augmentation, then labels,
+    continuing from the one given; of several own ranks one each.
 
     Raises `GolowError` for an invalid file, and for batches that the order does not have.
     """
@@ -64,24 +70,37 @@ class Feed:
         shift: Sequence[float],
         first: int = 0,
         order: Path | None = None,
-        checksum: int = 0,
+        checksum: int | Sequence[int] = 0,
+        ranks: int = 1,
+        own: Sequence[int] = (0,),
     ) -> None:
         self.scale, self.shift = (np.array(given, np.float32) for given in (scale, shift))
-        self.checksum = checksum
+        given = [checksum] * len(own) if isinstance(checksum, int) else checksum
+        self._checksums = dict(zip(own, given, strict=True))
         self._images, self._labels = _map(data)
         channels = self._images.shape[1:2] if is_pixels(self._images) else (0,)
         if not self.scale.shape == self.shift.shape == channels:
             raise GolowError(f"{data}: scale and shift need one number per channel")
         self._has_order = order is not None
         self._order = _order(order, len(self._labels)) if order else _own_order(len(self._labels))
-        there = -(-len(self._order.rows) // batch)
+        rows = len(self._order.rows)
+        there = steps(rows, batch, ranks)
         if not 0 <= first <= first + batches <= there:
             raise GolowError(
                 f"batches {first} to {first + batches - 1} were requested, the order has {there}"
             )
-        starts = range(first * batch, (first + batches) * batch, batch)
-        self._parts = [slice(start, start + batch) for start in starts]
-        self.sizes = tuple(len(self._order.rows[part]) for part in self._parts)
+        self._parts: list[tuple[int, slice]] = []  # each with its rank
+        for start in range(first * batch * ranks, (first + batches) * batch * ranks, batch * ranks):
+            share = min(batch, (rows - start) // ranks)
+            firsts = ((rank, start + rank * share) for rank in own)
+            self._parts += [(rank, slice(begin, begin + share)) for rank, begin in firsts]
+        self.sizes = tuple(part.stop - part.start for _, part in self._parts)
+
+    @property
+    def checksum(self) -> int | tuple[int, ...]:
+        """Checksum of all batches so far, by own rank."""
+        found = tuple(self._checksums.values())
+        return found if len(found) > 1 else found[0]
 
     def __iter__(self) -> Iterator[Fed]:
         return self
@@ -89,11 +108,23 @@ class Feed:
     def __next__(self) -> Fed:
         if not self._parts:
             raise StopIteration
-        part = self._order.part(self._parts.pop(0))
+        rank, rows = self._parts.pop(0)
+        part = self._order.part(rows)
         pixels, labels = self._images.take(part.rows, 0), self._labels.take(part.rows, 0)
         if self._has_order:
-            self.checksum = zlib.crc32(labels.data, zlib.crc32(pixels.data, self.checksum))
+            before = self._checksums[rank]
+            self._checksums[rank] = zlib.crc32(labels.data, zlib.crc32(pixels.data, before))
         return Fed(pixels, labels, part.shifts, part.flips)
+
+
+def steps(rows: int, batch: int, ranks: int = 1) -> int:
+    """Steps of an epoch of so many rows, including a smaller last one. batch: of one rank."""
+    return rows // (batch * ranks) + (last_batch(rows, batch, ranks) > 0)
+
+
+def last_batch(rows: int, batch: int, ranks: int = 1) -> int:
+    """Rows of one rank in the smaller last step; 0 if there is none."""
+    return rows % (batch * ranks) // ranks
 
 
 # ---------------------------------------------------------------- the arithmetic of an input

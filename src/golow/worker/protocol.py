@@ -26,6 +26,9 @@ VERSION = 3
 1   the first.
 """
 
+Checksum = int | tuple[int, ...]
+"""Checksum of the samples that a process consumed; of several ranks, one of each."""
+
 
 STEP, PHASE, LAYER, SITE = "golow step ", "golow phase ", "golow layer ", "golow line "
 """Beginnings of the annotations in a trace that a worker writes when it is profiled: the number
@@ -151,9 +154,11 @@ class CopiesReport(Record, frozen=True, kw_only=True):
 
 
 class LayersReport(Record, frozen=True, kw_only=True):
-    """The answer to `layers`: the steps of an iteration in order of execution."""
+    """The answer to `layers`: the steps of an iteration in order of execution. ranks: of several,
+    those of each; no worker states this itself."""
 
     layers: tuple[LayerTime, ...]
+    ranks: tuple[tuple[LayerTime, ...], ...] = ()
 
 
 class PlannedStep(Record, frozen=True, kw_only=True):
@@ -212,10 +217,10 @@ class ChoicesReport(Record, frozen=True, kw_only=True):
 
 class EpochReport(Record, frozen=True, kw_only=True):
     """The answer to `epoch`: the loss of each batch, None if it is not finite; crc32 over the
-    pixels and labels that were consumed; total nanoseconds."""
+    pixels and labels that were consumed, of several ranks that of each; total nanoseconds."""
 
     losses: tuple[float | None, ...]
-    checksum: int
+    checksum: Checksum
     nanoseconds: int
 
 

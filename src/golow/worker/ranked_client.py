@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+from safetensors.numpy import load_file, save_file
 
 from golow.records.comparison import Sample
 from golow.records.errors import Unsupported, WorkerFailure
@@ -21,7 +23,7 @@ from golow.worker.awaited_answer import AwaitedAnswer
 from golow.worker.client import Worker
 from golow.worker.conversation import Conversation
 from golow.worker.protocol import Challenge, LoadReport, line
-from golow.worker.ranks import Place, join_files, joined
+from golow.worker.ranks import Place, join_files, joined, of_rank, rank_file
 from golow.worker.scheduling import ContentionMeter, busy_ns
 from golow.worker.time_limits import Limits
 
@@ -85,7 +87,7 @@ class RankedWorker(Worker):
                 self.close()
             self._stack.close()
             raise
-        self._meter = _MeterOfRanks(self.pids)
+        self.meter = _MeterOfRanks(self.pids)
 
     # ------------------------------------------------------------ as one process
 
@@ -124,14 +126,39 @@ class RankedWorker(Worker):
         super().result(file)
         self._join(file)
 
+    def profile(self, iterations: int, file: Path) -> None:
+        """As of one worker; the traces of the other ranks are beside that of rank 0
+        (`rank_file`)."""
+        super().profile(iterations, file)
+        for rank in range(1, len(self._members)):
+            shutil.move(self._file(rank, file), rank_file(file, rank))
+
+    def save(self, file: Path) -> None:
+        """As of one worker, with each rank's own running statistics in the file."""
+        super().save(file)
+        self._join(file)
+
+    def restore(self, file: Path) -> None:
+        """As of one worker; each rank gets its own running statistics if the file has them."""
+        state = load_file(file)
+        own = {rank: self._file(rank, file) for rank in range(1, len(self._members))}
+        try:
+            for rank, part in own.items():
+                save_file(of_rank(state, rank), part)
+            super().restore(file)
+        finally:
+            for part in own.values():
+                part.unlink(missing_ok=True)
+
     @property
     def pids(self) -> list[int]:
         return [member.pid for member in self._members]
 
     def resident_bytes(self) -> dict[str, int]:
-        """Process ids of all ranks."""
+        """Process ids of all ranks; empty if one has ended."""
         found = [process.resident_bytes(pid) for pid in self.pids]
-        return {name: sum(each.get(name, 0) for each in found) for name in found[0]}
+        names = set.intersection(*map(set, found))
+        return {name: sum(each[name] for each in found) for name in names}
 
     def has_answered(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -159,7 +186,7 @@ class RankedWorker(Worker):
             with self._blamed(rank):
                 other.send(self._of_rank(rank, request))
         with self._blamed(0):
-            super().send(request)
+            super().send(self._of_rank(0, request))
 
     def read(
         self,
@@ -253,12 +280,14 @@ class RankedWorker(Worker):
             other._kill()
 
     def _of_rank(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
-        """The request with the rank's own bundle, file and marks."""
+        """The request with the rank's own bundle, file, checksum and marks."""
         own = dict(request)
-        if "bundle" in own:
+        if "bundle" in own and rank:
             own["bundle"] = str(Path(own["bundle"]) / "ranks" / str(rank))
         if "file" in own:
             own["file"] = str(self._file(rank, Path(own["file"])))
+        if isinstance(own.get("checksum"), Sequence):
+            own["checksum"] = own["checksum"][rank]
         if (own.get("challenge") or {}).get("marks"):
             marks = own["challenge"]["marks"]
             own["challenge"] = {

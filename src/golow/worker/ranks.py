@@ -4,15 +4,17 @@ Imports no framework."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from golow.records.errors import GolowError
+
+Tensor = TypeVar("Tensor")  # of NumPy or of PyTorch
 
 RANK, RANKS, PLACE = "GOLOW_RANK", "GOLOW_RANKS", "GOLOW_MEETING"
 """Variables of a worker that is one of several ranks: its number, the number of ranks, and a
@@ -34,6 +36,11 @@ class Place(NamedTuple):
         return {RANK: str(self.rank), RANKS: str(self.ranks), PLACE: str(self.meeting)}
 
     @classmethod
+    def told(cls) -> Place | None:
+        """The place that this process was told; None for one that is not one of several ranks."""
+        return cls.of_worker() if RANK in os.environ else None
+
+    @classmethod
     def of_worker(cls) -> Place:
         """Return the place of this process. Raises `GolowError` if it has none."""
         try:
@@ -42,11 +49,23 @@ class Place(NamedTuple):
             raise GolowError(f"{RANK}, {RANKS} and {PLACE} name no place: {error}") from error
 
 
+def rank_file(file: Path, rank: int) -> Path:
+    """A rank's file beside that of rank 0."""
+    return file if rank == 0 else file.with_name(f"{file.stem}.rank-{rank}{file.suffix}")
+
+
 def own_name(name: str, rank: int) -> str:
     """The name, among the tensors of all ranks, of what a rank calls ``STEP/KIND/NAME``, or
     ``KIND/NAME``: ``KIND/rank 1/NAME``."""
     kind = _kind(name)
     return name.replace(f"{kind}/", f"{kind}/rank {rank}/", 1) if rank and kind else name
+
+
+def of_rank(tensors: Mapping[str, Tensor], rank: int) -> dict[str, Tensor]:
+    """A rank's tensors among those of all ranks, by the names that it uses itself."""
+    found = {name: tensor for name, tensor in tensors.items() if "/rank " not in name}
+    own = {name: own_name(name, rank) for name in found}
+    return {name: tensors.get(own[name], tensor) for name, tensor in found.items()}
 
 
 def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -62,6 +81,10 @@ def joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
             found[name] = combine(values)
     if all("digest" in answer for answer in answers):
         found["digests"] = [answer["digest"] for answer in answers]
+    if all("layers" in answer for answer in answers):
+        found["ranks"] = [answer["layers"] for answer in answers]
+    if all("checksum" in answer for answer in answers):
+        found["checksum"] = [answer["checksum"] for answer in answers]
     times = [answer.get("device_ns") or answer.get("host_ns") or () for answer in answers]
     if all(times):
         slowest = max(range(len(answers)), key=lambda rank: sum(times[rank]))
@@ -92,8 +115,9 @@ def join_files(files: Sequence[Path]) -> str:
 
 def _kind(name: str) -> str | None:
     """The kind of a tensor that differs between ranks; None for others."""
-    parts = name.split("/")
-    return next((part for part in parts[:2] if part in OWN), None) if "rank " not in name else None
+    first, *others = name.split("/")
+    kind = others[0] if first.isdigit() and others else first
+    return kind if kind in OWN and "/rank " not in name else None
 
 
 def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
@@ -122,6 +146,7 @@ def _all_notes(values: list[list[str]]) -> list[str]:
 
 _COMBINED: dict[str, Callable[[list[Any]], Any]] = {
     "results": _means,
+    "losses": _means,
     "last": _mean,
     "phases": _longest,
     "notes": _all_notes,

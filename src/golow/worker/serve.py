@@ -40,6 +40,7 @@ from golow.worker.protocol import (
     TimeRequest,
     line,
 )
+from golow.worker.ranks import Place
 from golow.worker.refusals import UnknownRequest, refusal, refused
 from golow.worker.served_program import (
     ChoosingProgram,
@@ -295,15 +296,19 @@ def _feed(
     batches: int,
     order: Path | None,
 ) -> Feed:
+    """The batches of this rank, or of all ranks in turn for a process that trains for all."""
+    workload, place = program.workload, Place.told()
     return Feed(
         Path(request["data"]),
-        batch=program.workload.batch,
+        batch=workload.batch,
         batches=batches,
         scale=request["scale"],
         shift=request["shift"],
         first=int(request.get("first", 0)),
         order=order,
-        checksum=int(request.get("checksum", 0)),
+        checksum=request.get("checksum", 0),
+        ranks=workload.ranks,
+        own=range(workload.ranks) if place is None else (place.rank,),
     )
 
 

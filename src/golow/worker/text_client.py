@@ -35,9 +35,9 @@ class TextWorker(Worker):
         if self._seconds_of_text:
             expected = self._seconds_of_text
             limit = max(self.limits.block, PATIENCE * expected)
-        before, start = self._meter.read(), time.perf_counter_ns()
+        before, start = self.meter.read(), time.perf_counter_ns()
         answer = self.ask(request, limit, expected=expected)
-        wall, after = time.perf_counter_ns() - start, self._meter.read()
+        wall, after = time.perf_counter_ns() - start, self.meter.read()
         time.sleep(SETTLE_SECONDS)  # its threads spin for some milliseconds
         report = self.convert(answer, TextReport)
         self._require_whole(report, prompt, tokens)
@@ -45,7 +45,7 @@ class TextWorker(Worker):
         sample = Sample(
             host_ns=(report.prefill_ns, *report.token_ns),
             device_ns=(),
-            wait_share=self._meter.wait_share(before, after, wall),
+            wait_share=self.meter.wait_share(before, after, wall),
             wall_ns=wall,
         )
         return GeneratedTexts(report.tokens, sample)

@@ -96,6 +96,8 @@ def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
     folder.mkdir()
     os.link(bundle.file("weights.safetensors"), folder / "weights.safetensors")
     bundle.last = _write_around_weights(prepared, folder)[0]
+    for rank in range(1, bundle.workload.ranks):
+        bundle.of_rank(rank).file("last").symlink_to(bundle.last.of_rank(rank).folder.absolute())
     return bundle.last
 
 

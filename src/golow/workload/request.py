@@ -112,16 +112,28 @@ def require_whole_numbers(request: Request) -> None:
             )
 
 
+def option_of_ranks(device: Device) -> str:
+    """The option that sets the number of ranks on a device."""
+    return "--gpus" if device == "cuda" else "--ranks"
+
+
+def require_some_ranks(ranks: int, device: Device) -> None:
+    """Raise `GolowError` for a number of ranks that no training has."""
+    if not isinstance(ranks, Integral):
+        raise GolowError(f"the ranks {ranks!r} is not a whole number", "for example ranks=2.")
+    if ranks < 1:
+        raise GolowError(
+            f"{ranks} ranks train nothing",
+            f"use {option_of_ranks(device)} 1 or more.",
+            python_hint="use ranks=1 or more.",
+        )
+
+
 def require_ranks(request: Request) -> None:
     """Raise `GolowError` for a number of ranks that no workload of this kind has."""
     require_whole_numbers(request)
-    option = "--gpus" if request.device == "cuda" else "--ranks"
-    if request.ranks < 1:
-        raise GolowError(
-            f"{request.ranks} ranks train nothing",
-            f"use {option} 1 or more.",
-            python_hint="use ranks=1 or more.",
-        )
+    require_some_ranks(request.ranks, request.device)
+    option = option_of_ranks(request.device)
     if request.ranks > 1 and request.mode != "train":
         raise GolowError(
             f"{request.ranks} ranks are for training: they exchange gradients",

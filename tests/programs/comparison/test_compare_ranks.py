@@ -142,4 +142,5 @@ def test_the_table_states_both_batches(
 def test_the_command_is_repeated_with_its_ranks(comparison: Comparison) -> None:
     command = again("compare", comparison.workload, levels=["ddp"])
     assert "--ranks 2" in command
-    assert again("profile", comparison.workload) == ""
+    assert "--ranks 2" in again("profile", comparison.workload)
+    assert again("audit", comparison.workload) == ""

@@ -101,6 +101,18 @@ def test_levels_are_those_that_can_run_so() -> None:
     assert levels == {"infer": ("eager", "onednn", "openvino"), "train": ("eager", "onednn")}
 
 
+def test_ranks_train_and_have_a_baseline_of_their_own() -> None:
+    study = studies.study(
+        mode=("infer", "train"), levels=("ddp", "vendor", "libtorch"), batch=(1,), ranks=(1, 2)
+    )
+    levels = {(cell.mode, cell.ranks): cell.levels for cell in cells(study, 4)}
+    assert levels == {
+        ("infer", 1): ("eager", "onednn", "libtorch"),
+        ("train", 1): ("eager", "onednn", "libtorch"),
+        ("train", 2): ("ddp", "onednn"),
+    }
+
+
 # ---------------------------------------------------------------- keys
 
 
@@ -131,6 +143,7 @@ def test_the_order_of_levels_is_no_part_of_the_key_and_all_else_is() -> None:
         {"phase": "decode"},
         {"load": StudyLoad(rate=(50.0,))},
         {"generation": CellGeneration(prompt=8, tokens=4)},
+        {"ranks": 2},
     ]
     assert {name for change in changes for name in change} == set(Cell.__struct_fields__)
     others = {key(msgspec.structs.replace(CELL, **change)) for change in changes}

@@ -84,6 +84,7 @@ def test_little_is_enough_and_the_device_may_be_named_elsewhere(tmp_path: Path) 
         ("[8, 16]", "[" * 5000, None, "not TOML", "studies.md"),
         ('"40 GiB"', f'"{"9" * 400} GiB"', 14, "is not an amount of memory", '"80%"'),
         ('name = "mine"', f'name = "{"a" * 101}"', 1, "cannot be called", "up to 100 letters"),
+        ("threads = 2", "ranks = [1, 0]", 9, "ranks: 0 is less than 1", "whole numbers"),
         ("[8, 16]", "[]", 6, "batch is missing: the list is empty", "whole numbers"),
         ("[8, 16]", '[8, "16"]', 6, "batch: expected `int`, got `str`", "whole numbers"),
         ("resolution = 32", "resolution = 8.5", 7, "resolution: expected `int`", "sides"),

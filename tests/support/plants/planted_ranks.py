@@ -133,6 +133,14 @@ class Dies(Planted):
         super().iterate()
 
 
+class ComesLate(Planted):
+    """The second rank begins each reduction late."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        time.sleep(0.05 if self.is_second else 0.0)
+        return super().reduced(bucket)
+
+
 class Hangs(Planted):
     """The second rank never begins its first step."""
 
@@ -140,6 +148,58 @@ class Hangs(Planted):
         if self.is_second:
             time.sleep(3600)
         super().iterate()
+
+
+class InAnEpoch(Planted):
+    """Its fault is in the training of epochs from that one on, and nowhere else."""
+
+    faulty_from = 1
+    epochs, is_training = 0, False
+
+    def epoch(self, feed: Any, rates: Any) -> list[float]:
+        self.epochs += feed.checksum == 0  # an epoch comes in pieces
+        self.is_training = self.epochs >= self.faulty_from
+        losses: list[float] = super().epoch(feed, rates)
+        self.is_training = False
+        return losses
+
+
+class SumsInAnEpoch(InAnEpoch):
+    """No rank divides by their number."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        factor = dist.get_world_size() if self.is_training else 1
+        return _mean(bucket, lambda mean: mean * factor)
+
+
+class SkipsInAnEpoch(InAnEpoch):
+    """The second rank keeps its own gradients."""
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        own = bucket.buffer()
+        return _mean(bucket, lambda mean: own if self.is_second and self.is_training else mean)
+
+
+class SeesTheFirstRanksEpoch(InAnEpoch):
+    """The second rank trains on the samples of the first."""
+
+    def epoch(self, feed: Any, rates: Any) -> list[float]:
+        if self.is_second:
+            sizes = [part.stop - part.start for _, part in feed._parts]
+            parts = zip(feed._parts, sizes, strict=True)
+            feed._parts = [(r, slice(p.start - size, p.start)) for (r, p), size in parts]
+        return super().epoch(feed, rates)
+
+
+class DiesInAnEpoch(InAnEpoch):
+    """The second rank is killed in its second epoch."""
+
+    faulty_from = 2
+
+    def reduced(self, bucket: dist.GradBucket) -> Reduced:
+        if self.is_second and self.is_training:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reduced(bucket)
 
 
 class Refuses(Planted):
@@ -161,8 +221,13 @@ FAULTS: dict[str, type[Planted]] = {
     "same-samples": SeesTheFirstRanksSamples,
     "same-seed": DropsTheSame,
     "dies": Dies,
+    "late": ComesLate,
     "hangs": Hangs,
     "refuses": Refuses,
+    "sums-in-an-epoch": SumsInAnEpoch,
+    "skips-in-an-epoch": SkipsInAnEpoch,
+    "same-epoch": SeesTheFirstRanksEpoch,
+    "dies-in-an-epoch": DiesInAnEpoch,
 }
 
 if __name__ == "__main__":

@@ -96,6 +96,7 @@ def run(
             device=asked.device,
             precision=asked.precision,
             threads=asked.threads or 16,
+            ranks=asked.ranks,
             parameters=23_549_012,
         ),
         check=Check(verdict=verdict, reason=reason),

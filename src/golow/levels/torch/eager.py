@@ -38,8 +38,6 @@ def program(variant: str) -> TorchProgram:
     from torch import Tensor
 
     from golow.levels.torch import first_overflow, gradient_terms
-    from golow.levels.torch.all_ranks import AllRanks, Result
-    from golow.levels.torch.batches import Batch
     from golow.levels.torch.flipped_activations import (
         FLIPPED,
         NEARLY_FLIPPED,
@@ -49,7 +47,7 @@ def program(variant: str) -> TorchProgram:
     )
     from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.layer_response import RESPONSE, layer_responses
-    from golow.levels.torch.program import TorchProgram
+    from golow.levels.torch.ranks_in_turn import RanksInTurn
     from golow.levels.torch.rounded_operations import (
         KERNELS_ROUNDED,
         ROUNDED,
@@ -57,10 +55,9 @@ def program(variant: str) -> TorchProgram:
         RoundedKernels,
         RoundedOperations,
     )
-    from golow.worker.ranks import own_name
     from golow.workload.trial import give_back_memory
 
-    class Eager(TorchProgram):
+    class Eager(RanksInTurn):
         def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
             super().outputs(batches, learning_rate, file)
             # Eager and its reference take turns: each needs the memory that the other has cached.
@@ -83,7 +80,6 @@ def program(variant: str) -> TorchProgram:
                     gradient_terms.Uses
                 ] = []  # of every step since the check began
                 self.terms: list[gradient_terms.Uses] = []  # of the step's backward passes
-                self.ranks: AllRanks | None = None
 
             def _read(self, bundle: Bundle) -> None:
                 super()._read(bundle)
@@ -96,8 +92,6 @@ def program(variant: str) -> TorchProgram:
                 for mark, each in ((NEARLY_FLIPPED, False), (FLIPPED, True)):
                     if bundle.file(mark).exists():
                         flip_activations(self.module, each=each)
-                if self.workload.ranks > 1:
-                    self.ranks = AllRanks(self.module, self._batches_of_ranks())
                 self.rounding: tuple[RoundedOperations, ...] = ()
                 if (file := bundle.file(ROUNDED)).exists():
                     grid = Grid.read(file.read_text())
@@ -105,14 +99,6 @@ def program(variant: str) -> TorchProgram:
                     self.rounding = tuple(RoundedOperations(g) for g in grids)
                 elif (file := bundle.file(KERNELS_ROUNDED)).exists():
                     self.rounding = (RoundedKernels(Grid.read(file.read_text())),) * 2
-
-            def _batches_of_ranks(self) -> list[list[Batch]]:
-                """The batches of every rank, [rank][batch]."""
-                pairs = (
-                    (self._batches(kind, self.device, rank) for kind in ("input", "target"))
-                    for rank in range(self.workload.ranks)
-                )
-                return [[Batch(*pair) for pair in zip(*both, strict=True)] for both in pairs]
 
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
@@ -171,33 +157,6 @@ def program(variant: str) -> TorchProgram:
                 self.cancelled.append(gradient_terms.cancelled(gradient_terms.added(self.terms)))
                 self.terms = []
                 super()._update(optimizer)
-
-            def _reset(self) -> None:
-                super()._reset()
-                if self.ranks is not None:
-                    self.ranks.reset()
-
-            def _step(self, index: int) -> tuple[Tensor, Any]:
-                if self.ranks is None:
-                    return super()._step(index)
-                self.optimizer.zero_grad(set_to_none=True)
-                for batch in self.ranks.turns(index):
-                    loss, output = self._loss_and_output(*batch)
-                    self._backward(loss / self.ranks.count)
-                    self.ranks.results.append(Result(loss.detach(), output))
-                self._update(self.optimizer)
-                return self.ranks.results[0]
-
-            def _own_tensors(
-                self, step: int, loss: Tensor, output: Any, before: dict[str, Tensor]
-            ) -> dict[str, Tensor]:
-                if self.ranks is None:
-                    return super()._own_tensors(step, loss, output, before)
-                found: dict[str, Tensor] = {}
-                for rank, result in self.ranks.with_buffers():
-                    own = super()._own_tensors(step, *result, before)
-                    found |= {own_name(name, rank): tensor for name, tensor in own.items()}
-                return found
 
         return Float64()
     return Eager()

@@ -25,9 +25,8 @@ def program(variant: str) -> TorchProgram:
     from torch import Tensor, nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import DTensor, distribute_tensor
 
-    from golow.levels.torch.parts_of_ranks import sharding_units
+    from golow.levels.torch.parts_of_ranks import fill, sharding_units
     from golow.levels.torch.process_group import InRanks
     from golow.records.errors import Unsupported
 
@@ -44,13 +43,7 @@ def program(variant: str) -> TorchProgram:
         def _write_weights(self, weights: dict[str, Tensor]) -> None:
             with torch.no_grad():
                 for name, held in self.module.state_dict().items():
-                    whole = weights[name].to(held.device, held.dtype)
-                    if isinstance(held, DTensor):
-                        # Every rank has read the whole tensor: none is sent.
-                        whole = distribute_tensor(
-                            whole, held.device_mesh, held.placements, src_data_rank=None
-                        )
-                    held.copy_(whole)
+                    fill(held, weights[name])
 
     return Fsdp()
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from golow.levels.torch.parts_of_ranks import fill
 from golow.records.errors import Unsupported
 from golow.records.workload import Optimizer, OptimizerState
 
@@ -101,7 +102,7 @@ def write(
             if held.get(own) is None:
                 held[own] = torch.zeros_like(parameter, requires_grad=False)
             if tensor is not None:
-                held[own].copy_(tensor)
+                fill(held[own], tensor)
         if settings.name != "sgd":
             _write_steps(optimizer, parameter, held, steps)
 

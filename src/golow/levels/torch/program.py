@@ -23,6 +23,7 @@ from golow.levels.torch import device_feed as torch_feed
 from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
+from golow.levels.torch.batches import Batch
 from golow.levels.torch.parts_of_ranks import own_part, whole
 from golow.levels.torch.step import TorchStep
 from golow.lower.capture.module_outputs import leaves_of
@@ -140,9 +141,10 @@ class TorchProgram(TorchStep):
         """Train on the feed's batches; the losses stay on the device until the end."""
         losses = torch.empty(len(rates), dtype=torch.float64, device=self.device)
         fed = torch_feed.batches(feed, self.device)
-        for index, (rate, (inputs, labels)) in enumerate(zip(rates, fed, strict=True)):
+        batches = (Batch((self._given(inputs),), (labels,)) for inputs, labels in fed)
+        for index, rate in enumerate(rates):
             self._set_learning_rate(rate)
-            losses[index] = self._learn((self._given(inputs),), (labels,))[0]
+            losses[index] = self._learn_fed(batches)
         self._set_learning_rate(self.workload.optimizer.learning_rate)
         return losses.tolist()
 
@@ -153,7 +155,7 @@ class TorchProgram(TorchStep):
     def restore(self, file: Path) -> None:
         """Continue from a saved state, or run inference with its weights."""
         state = load_file(file)
-        torch_state.write_weights(self.module, state)
+        self._write_weights(torch_state.weights(state))
         if self.train:
             self._forget(self.optimizer)
             optimizers.write(self.module, self.optimizer, self.workload.optimizer, state)
@@ -228,6 +230,10 @@ class TorchProgram(TorchStep):
         return torch_device.copies(iterate, iterations)
 
     # ------------------------------------------------------------ implementation
+
+    def _learn_fed(self, batches: Iterator[Batch]) -> Tensor:
+        """Train on the next of these batches; returns the loss."""
+        return self._learn(*next(batches))[0]
 
     def _try_last_batch(self) -> None:
         """Run a step on as many rows as an epoch's last batch has, if that is smaller."""

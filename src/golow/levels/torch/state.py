@@ -5,14 +5,14 @@ Tensors are overwritten, never replaced: compiled code and CUDA graphs hold thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
 from golow.levels.torch.parts_of_ranks import whole
-from golow.workload.weights import load_weights
+from golow.worker.ranks import of_rank
 
 
 def read(
@@ -48,11 +48,10 @@ def write_unsaved(module: nn.Module, kept: dict[str, Tensor]) -> None:
                 buffer.copy_(kept[name])
 
 
-def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Copy the state's parameters and buffers into the module's."""
-    kinds = ("parameter", "buffer")
-    named = {name.partition("/"): tensor for name, tensor in state.items()}
-    load_weights(module, {name: t for (kind, _, name), t in named.items() if kind in kinds})
+def weights(state: Mapping[str, Tensor], rank: int = 0) -> dict[str, Tensor]:
+    """A rank's parameters and buffers in such a state, by their names in the module."""
+    named = {name.partition("/"): tensor for name, tensor in of_rank(state, rank).items()}
+    return {name: t for (kind, _, name), t in named.items() if kind in ("parameter", "buffer")}
 
 
 def write_scale(scaler: GradScaler, state: dict[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ from golow.levels.ladder import LADDER
 from golow.models import ZOO, Entry
 from golow.programs.comparison.repeat_request import sequence_of
 from golow.records.workload import ModelSource, Workload
-from golow.worker.cores import default_threads
+from golow.worker.cores import threads_of_rank
 from golow.workload.request import CALLERS_INPUTS, PROGRAMS_INPUTS
 
 
@@ -30,7 +30,7 @@ def again(
     from Python, a worker of the user's own; several ranks, in a program that has one.
     """
     known, ranks = {level.name for level in LADDER}, workload.ranks
-    if ranks > 1 and program != "compare":
+    if ranks > 1 and program not in ("compare", "profile"):
         return ""
     if not _has_name(workload) or any(re.split("[:+]", name)[0] not in known for name in levels):
         return ""
@@ -41,7 +41,7 @@ def again(
         words += _arithmetic(workload, precisions or (workload.precision,))
     if ranks > 1:
         words += ["--gpus" if workload.device == "cuda" else "--ranks", str(ranks)]
-    usual = max(1, default_threads() // ranks)
+    usual = threads_of_rank(ranks)
     if program in ("compare", "audit", "profile") and workload.threads != usual:
         words += ["--threads", str(workload.threads)]
     if levels:

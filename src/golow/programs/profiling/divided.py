@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from golow.programs.profiling.communication import AVERAGED, DIRECT
 from golow.programs.profiling.trace import ANNOTATION, KERNEL, OPERATOR
 from golow.records.comparison import LayerTime
 from golow.worker.protocol import LAYER, PHASE, STEP
@@ -22,16 +23,28 @@ def write_divided(layers: Sequence[LayerTime], file: Path, *, on_device: bool) -
     """
     category, lane = (KERNEL, "device") if on_device else (OPERATOR, "host")
     events: list[dict[str, object]] = []
-    moment = 0
+    averaged, moment = _averaged(layers), 0
     for number, spent in enumerate(zip(*(layer.ns for layer in layers), strict=True)):
         began = moment
-        for layer, nanoseconds in zip(layers, spent, strict=True):
-            for name, kind in (
-                (f"{PHASE}{layer.phase}", ANNOTATION),
-                (f"{LAYER}{layer.modules[0]}", ANNOTATION),
-                (layer.operation, category),
-            ):
-                events.append(event(name, kind, lane, moment, moment + nanoseconds))
-            moment += nanoseconds
+        for position, (layer, nanoseconds) in enumerate(zip(layers, spent, strict=True)):
+            end = moment + nanoseconds
+            for name in (f"{PHASE}{layer.phase}", f"{LAYER}{layer.modules[0]}"):
+                events.append(event(name, ANNOTATION, lane, moment, end))
+            details = {AVERAGED: averaged[position]} if position in averaged else {}
+            events.append(event(layer.operation, category, lane, moment, end, details))
+            moment = end
         events.append(event(f"{STEP}{number}", ANNOTATION, "host", began, moment))
     write_events(events, file)
+
+
+def _averaged(layers: Sequence[LayerTime]) -> dict[int, list[str]]:
+    """By the position of each average over ranks, the layers of the backward pass since the one
+    before: those whose gradients it has."""
+    found: dict[int, list[str]] = {}
+    passed: dict[str, None] = {}
+    for position, layer in enumerate(layers):
+        if layer.operation == DIRECT:
+            found[position], passed = list(passed), {}
+        elif layer.phase == "backward":
+            passed |= dict.fromkeys(filter(None, layer.modules))
+    return found

@@ -21,6 +21,7 @@ from golow.programs.comparison.settings import ComparisonSettings
 from golow.programs.profiling.advice import findings
 from golow.programs.profiling.allocations import memory_of_trace
 from golow.programs.profiling.arena import memory_of_plan
+from golow.programs.profiling.communication import communication
 from golow.programs.profiling.copies import copy_times
 from golow.programs.profiling.divided import write_divided
 from golow.programs.profiling.idle import idle_times
@@ -41,6 +42,7 @@ from golow.storage.names import shortened
 from golow.storage.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.protocol import ArenaReport
+from golow.worker.ranks import rank_file
 from golow.worker.tracing import write_events
 from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle, write_bundle
@@ -89,11 +91,12 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
     )
     if comparison.race.stopped_because == "interrupted":
         raise KeyboardInterrupt
-    chosen = choices(settings.levels, settings.workers, request.mode, request.device)
+    ranks = request.ranks
+    chosen = choices(settings.levels, settings.workers, request.mode, request.device, ranks)
     require_any(settings.levels, chosen, request.device)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
-        starter = stack.enter_context(Starter(turn=settings.turn))
+        starter = stack.enter_context(Starter(turn=settings.turn, ranks=ranks))
         prepared = prepare(request, starter.turn.beside())
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
@@ -148,7 +151,8 @@ class _Profiler:
         file = self._folder / f"{shortened(run.level.replace(':', '-'))}.trace.json"
         try:
             arena = self._record(choice, run.level, file)
-            trace = read_trace(file)
+            ranks = range(self._bundle.workload.ranks)
+            trace, *others = (read_trace(rank_file(file, rank)) for rank in ranks)
         except Unsupported as error:
             return msgspec.structs.replace(found, missing=error.reason)
         except (WorkerFailure, GolowError) as error:
@@ -156,6 +160,8 @@ class _Profiler:
         if self.traces:  # eager's is the first, and knows its layers
             trace = with_layers_of(trace, next(iter(self.traces.values())))
         self.traces[run.level] = trace
+        exchanged = communication([trace, *others])
+        found = msgspec.structs.replace(found, communication=exchanged)
         return self._described(found, trace, arena, file)
 
     def _record(self, choice: ChosenLevel, name: str, file: Path) -> ArenaReport | None:
@@ -193,12 +199,13 @@ class _Profiler:
 
 
 def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None:
-    """By the worker's profiler, or else from the times of its steps."""
+    """By the worker's profiler, or else from the times of its steps; of several ranks one each."""
     try:
         worker.profile(steps, file)
     except Unsupported:
-        layers = worker.layers(steps).steps
-        write_divided(layers, file, on_device=bundle.workload.device == "cuda")
+        for rank, layers in enumerate(worker.layers(steps).ranks):
+            own = rank_file(file, rank)
+            write_divided(layers, own, on_device=bundle.workload.device == "cuda")
 
 
 def _arena(worker: Worker) -> ArenaReport | None:

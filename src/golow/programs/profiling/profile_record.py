@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from golow.lower.analysis.arithmetic import LayerWork
 from golow.measure.peak import Peak
+from golow.programs.profiling.communication import Communication
 from golow.programs.profiling.copies import CopyTime
 from golow.programs.profiling.kernels import GpuSummary, KernelTime
 from golow.programs.profiling.memory import MemoryProfile
@@ -24,7 +25,8 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     from and on a device, by kind. layers: on a device the kernels of each layer, on a CPU the
     level's steps, timed separately without a profiler; layers_missing: why there are none. memory:
     over one step; memory_missing: why there is none. missing: why there is no profile. worst: of a
-    level that matches, the tensor closest to its limit.
+    level that matches, the tensor closest to its limit. communication: of several ranks; all else
+    is of rank 0.
     """
 
     level: str
@@ -46,6 +48,7 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     trace: str = ""
     missing: str = ""
     worst: TensorError | None = None
+    communication: Communication | None = None
 
 
 class Finding(Record, frozen=True, kw_only=True):

@@ -142,7 +142,7 @@ class _Stages:
 
 
 def _request(cell: Cell) -> Request:
-    from golow.worker.cores import default_threads
+    from golow.worker.cores import threads_of_rank
     from golow.workload.request import Request
 
     return Request(
@@ -154,7 +154,8 @@ def _request(cell: Cell) -> Request:
         classes=cell.classes,
         pretrained=cell.pretrained,
         phase=cell.phase,
-        threads=cell.threads or default_threads(),
+        threads=cell.threads or threads_of_rank(cell.ranks),
+        ranks=cell.ranks,
         device=cell.device,
         precision="default" if cell.calibrate else cast("Precision", cell.precision),
     )

@@ -56,7 +56,7 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             precision=precision,
             threads=threads,
             device=study.device,
-            levels=levels_of(study, mode),
+            levels=levels_of(study, mode, ranks),
             channels=study.channels,
             classes=study.classes,
             interval=study.limits.interval,
@@ -67,13 +67,15 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
             load=study.load,
             generation=generation,
             calibrate=calibrate_of(study, precision),
+            ranks=ranks,
         )
         for batch, resolution, threads in sorted(
             product(study.batch, resolutions, counts), key=place
         )
-        for model, mode, precision, generation in product(
-            study.model, study.mode, study.precision, generations_of(study)
+        for ranks, model, mode, precision, generation in product(
+            study.ranks, study.model, study.mode, study.precision, generations_of(study)
         )
+        if ranks == 1 or mode == "train"
     ]
 
 
@@ -106,17 +108,17 @@ def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
     return study.threads or (None,)
 
 
-def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
-    """The study's levels that can run in this mode and on its device, by their own names, the
-    baseline first, or in the order of levels that generate texts."""
-    if study.generation is not None:
+def levels_of(study: Study, mode: Mode, ranks: int = 1) -> tuple[str, ...]:
+    """The study's levels that can run in this mode and in this number of ranks on its device, by
+    their own names, the baseline first, or in the order of levels that generate texts.""" if
+    study.generation is not None:
         return tuple(level.name for level in table.chosen(study.levels, study.device))
     found = []
-    for name in (ladder.BASELINE, *study.levels):
+    for name in (ladder.baseline(ranks), *study.levels):
         try:
-            found.append(ladder.choose(name, mode, study.device).name)
+            found.append(ladder.choose(name, mode, study.device, ranks).name)
         except GolowError:
-            continue  # for another mode or device; `read_study` has checked the name
+            continue  # for another mode, device or number; `read_study` has checked the name
     return tuple(dict.fromkeys(found))
 
 
@@ -126,6 +128,7 @@ LATER: dict[str, Any] = {
     "load": None,
     "generation": None,
     "calibrate": "",
+    "ranks": 1,
 }
 """Fields that cells of earlier versions lack, with what it means that they do: the keys of such
 cells stay what they were."""

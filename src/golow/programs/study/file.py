@@ -19,6 +19,7 @@ import tomllib
 from collections import Counter
 from dataclasses import replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -43,7 +44,7 @@ from golow.records.workload import Device, Precision
 from golow.storage.files import is_file, read_text
 from golow.workload.generation.request import PRECISIONS
 
-AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
+AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads", "ranks")
 AXES_OF_TABLES = {"load": ("rate", "contexts"), "generation": ("prompt", "tokens")}
 
 RULES: tuple[str, ...] = get_args(QuantizationRule)
@@ -65,6 +66,7 @@ ALLOWED = {
     "golow generate",
     "calibrate": "a data set that `golow data list` names, or inputs, for precisions that quantise",
     "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
+    "ranks": "whole numbers from 1: processes that train together on a CPU",
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
     "pretrained": "true or false, for hf: and timm: models: published weights, or random ones",
@@ -172,11 +174,14 @@ class _Reader:
         count *= len(generations_of(study))
         if count > MOST_CELLS:
             self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
-        for axis in ("batch", "resolution", "threads"):
+        for axis in ("batch", "resolution", "threads", "ranks"):
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
                     self._fail(axis, f"{axis}: {value} is less than 1")
         self._require_precisions(study)
+        if max(study.ranks) > 1 and (study.device == "cuda" or "train" not in study.mode):
+            hint = 'mode: "train", on a CPU; golow compare --gpus compares one number of GPUs.'
+            self._fail("ranks", "ranks are for training on a CPU", hint)
         self._require_models(study)
         self._require_limits(study.limits)
         if study.generation is not None:
@@ -218,7 +223,8 @@ class _Reader:
 
     def _require_levels(self, study: Study) -> None:
         for name in study.levels:
-            tried = [_misses(name, mode, study.device) for mode in study.mode]
+            everywhere = product(study.mode, study.ranks)
+            tried = [_misses(name, mode, study.device, ranks) for mode, ranks in everywhere]
             if all(tried) and tried[0] is not None:
                 self._fail("levels", tried[0].message, tried[0].hint)
 
@@ -305,10 +311,10 @@ class _Reader:
         return None
 
 
-def _misses(name: str, mode: Any, device: Device) -> GolowError | None:
-    """Why the level cannot run in this mode on this device; None if it can."""
+def _misses(name: str, mode: Any, device: Device, ranks: int) -> GolowError | None:
+    """Why the level cannot run in this mode and so many ranks on this device; None if it can."""
     try:
-        ladder.choose(name, mode, device)
+        ladder.choose(name, mode, device, ranks)
     except GolowError as error:
         return error
     return None

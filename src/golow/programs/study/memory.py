@@ -59,7 +59,8 @@ def limit_bytes(text: str, total: int | None) -> int | None:
 
 def family(cell: Cell) -> tuple[object, ...]:
     """Key of cells of which one can predict the others."""
-    return cell.model, cell.source, cell.mode, cell.precision, cell.device, cell.threads
+    where = cell.device, cell.threads, cell.ranks
+    return cell.model, cell.source, cell.mode, cell.precision, *where
 
 
 def relatives(cell: Cell, records: Iterable[CellRecord]) -> list[CellRecord]:

@@ -81,8 +81,9 @@ class Study(Record, frozen=True, kw_only=True):
 
     resolution: side of the square images; empty means each model's own. threads: empty means
     one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
-    classes: for models of the zoo; None means their own. pretrained and phase: of published models,
-    as in `golow.workload.request.Request`. calibrate: samples for precisions that quantise. load,
+    classes: for models of the zoo; None means their own. ranks: processes that train together, each
+    with that batch; inference has one. pretrained and phase: of published models, as in
+    `golow.workload.request.Request`. calibrate: samples for precisions that quantise. load,
     generation: cells are load tests, or generations of text, instead of comparisons.
     """
 
@@ -96,6 +97,7 @@ class Study(Record, frozen=True, kw_only=True):
     precision: tuple[Precision | QuantizationRule | TextPrecision, ...] = ("default",)
     calibrate: str = "inputs"
     threads: tuple[int, ...] | Literal["doubling"] = ()
+    ranks: tuple[int, ...] = (1,)
     channels: int | None = None
     classes: int | None = None
     pretrained: bool | None = None
@@ -116,9 +118,8 @@ class Cell(Record, frozen=True, kw_only=True):
 
     levels: those of the study that can run in this mode on this device, by their own names (no
     alias), the baseline among them. resolution, channels, classes: None means the model's own.
-    threads: None means one per physical core. source: sha256 of the model's file, empty for a model
-    of the zoo or a package.
-    """
+    threads: of each rank; None means one per physical core of its share. source: sha256 of the
+    model's file, empty for a model of the zoo or a package."""
 
     model: str
     mode: Mode
@@ -138,6 +139,7 @@ class Cell(Record, frozen=True, kw_only=True):
     load: StudyLoad | None = None
     generation: CellGeneration | None = None
     calibrate: str = ""
+    ranks: int = 1
 
     @property
     def is_compared(self) -> bool:
@@ -184,6 +186,7 @@ def asks(study: Study, cell: Cell) -> bool:
         and cell.resolution in (study.resolution or (None,))
         and cell.precision in study.precision
         and (threads == "doubling" or cell.threads in threads)
+        and cell.ranks in study.ranks
         and (cell.channels, cell.classes) == (study.channels, study.classes)
         and cell.pretrained == pretrained_of(study, cell.model)
         and cell.phase == phase_of(study, cell.model)

@@ -24,6 +24,7 @@ from golow.programs.training.data import TrainingData
 from golow.programs.training.training_record import TrainingPlan
 from golow.records.errors import GolowError
 from golow.records.workload import Mode, TensorType, Workload
+from golow.worker.feed import last_batch
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle, write_last
 from golow.workload.graph_capture import write_graph
@@ -57,9 +58,8 @@ class TrainingBundles:
         _require_last_batch(prepared.module, plan)
         self.train, prepared = write_bundle(prepared, folder / "train")
         notes = write_graph(prepared, self.train)
-        left = plan.dataset.train_samples % plan.batch
-        if left:
-            smaller = _cut(prepared, left)
+        if plan.last_batch:
+            smaller = _cut(prepared, plan.last_batch)
             notes += write_graph(smaller, write_last(smaller, self.train))
         self.workload, self._module = prepared.workload, prepared.module
         inferring = self._prepared("infer")
@@ -111,7 +111,8 @@ class TrainingBundles:
     def _prepared(self, mode: Mode) -> Prepared:
         """The workload on the first batches of the data set, which the check uses too."""
         plan, seed = self._plan, self._plan.seeds[0]
-        batches = self._data.batches(BATCHES, plan.batch, seed)
+        ranks = plan.ranks if mode == "train" else 1
+        batches = self._data.batches(BATCHES * ranks, plan.batch, seed)
         zoo = isinstance(self._model, str) and self._model in models.ZOO
         facts, images = plan.dataset, len(plan.dataset.shape) == 3
         request = Request(
@@ -127,6 +128,7 @@ class TrainingBundles:
             seed=seed,
             optimizer=plan.optimizer,
             threads=plan.threads,
+            ranks=ranks,
             device=plan.device,
             precision=plan.precision,
             pretrained=plan.pretrained,
@@ -171,13 +173,14 @@ def _with_rows(kind: TensorType, rows: int) -> TensorType:
 
 def _require_last_batch(module: nn.Module, plan: TrainingPlan) -> None:
     """Refuse batches of one sample: batch norm and PyTorch fail on one sample of one pixel."""
-    samples = plan.dataset.train_samples
+    samples, ranks = plan.dataset.train_samples, plan.ranks
     if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         return
-    if samples % plan.batch == 1 or plan.batch == 1:
-        fitting = (size for size in range(plan.batch, 1, -1) if samples % size != 1)
+    if plan.last_batch == 1 or plan.batch == 1:
+        sizes = range(plan.batch, 1, -1)
+        fitting = (size for size in sizes if last_batch(samples, size, ranks) != 1)
         raise GolowError(
-            f"with a batch of {plan.batch}, an epoch of {samples} samples has a batch of one, "
-            "which batch norm cannot train on",
-            f"use --batch {next(fitting, samples)}.",
+            f"with a batch of {plan.batch}{' a rank' if ranks > 1 else ''}, an epoch of {samples} "
+            "samples has a batch of one, which batch norm cannot train on",
+            f"use --batch {next(fitting, samples // ranks)}.",
         )

@@ -28,6 +28,7 @@ from golow.programs.training.training_record import Epoch, TrainingRun
 from golow.programs.training.workers import Workers
 from golow.records.errors import GolowError, Unsupported, WorkerFailure
 from golow.worker.client import Worker
+from golow.worker.ranks import of_rank
 
 
 class Learner:
@@ -122,7 +123,7 @@ class Learner:
             epoch=number,
             losses=trained.losses,
             train_seconds=trained.seconds,
-            train_samples=facts.train_samples,
+            train_samples=spec.plan.trained_samples,
             eval_seconds=predicted.seconds,
             eval_samples=facts.test_samples,
             eval_loss=found.loss,
@@ -171,7 +172,7 @@ class Learner:
                 batches=spec.batches,
                 loss=loss,
                 accuracy=last.eval_accuracy if last else None,
-                samples_per_second=spec.plan.batch / seconds,
+                samples_per_second=spec.plan.batch * spec.plan.ranks / seconds,
                 seconds_left=left,
             )
         )
@@ -192,8 +193,10 @@ class Learner:
 
 
 def state_dict(file: Path) -> dict[str, np.ndarray]:
-    """Parameters and buffers in a worker's state, with the state dict's names."""
-    named = {name.partition("/"): array for name, array in load_file(file).items()}
+    """Parameters and buffers in a worker's state, of several ranks those of rank 0, with the state
+    dict's names."""
+    state = of_rank(load_file(file), 0)
+    named = {name.partition("/"): array for name, array in state.items()}
     return {
         name: array for (kind, _, name), array in named.items() if kind in ("parameter", "buffer")
     }

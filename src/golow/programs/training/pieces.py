@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from golow.programs.training.data import TrainingData
 from golow.worker.client import Worker
-from golow.worker.scheduling import ContentionMeter
+from golow.worker.protocol import Checksum
 
 PIECE_SECONDS = 1.0
 FASTER = 8  # at most this many times the batches of the piece before: the first one warms up
@@ -25,7 +25,7 @@ class Trained(NamedTuple):
 
     losses: tuple[float, ...]
     seconds: float
-    checksum: int
+    checksum: Checksum
     wait_share: float | None
 
 
@@ -60,8 +60,8 @@ def train_epoch(
     told: called after each piece with the batches done, the last loss and the seconds per batch.
     """
     losses: list[float] = []
-    nanoseconds = checksum = 0
-    pace, meter = Pace(), ContentionMeter(worker.pid)
+    nanoseconds, checksum = 0, cast(Checksum, 0)
+    pace, meter = Pace(), worker.meter
     before = meter.read()
     while len(losses) < len(rates):
         first = len(losses)

@@ -25,13 +25,14 @@ from golow.programs.training.training_record import (
 from golow.records.errors import GolowError
 from golow.records.workload import Device, Precision
 from golow.storage.names import LONGEST_PART, file_name
-from golow.worker.cores import default_threads
+from golow.worker.cores import threads_of_rank
 from golow.workload.model_names import is_code
-from golow.workload.request import require_optimizer
+from golow.workload.request import require_optimizer, require_some_ranks
 from golow.workload.source import locate, require_not_exported
 from golow.workload.trial import require_device
 
 DEFAULT_LEVELS = ("eager", "torchscript", "libtorch", "vendor")
+DEFAULT_OF_RANKS = ("ddp", "fsdp", "vendor")
 DEFAULT_BATCH = 128
 LARGEST_PADDING = 127  # a shift is one byte
 
@@ -41,18 +42,27 @@ def choose(
     workers: Mapping[str, str | Sequence[str]],
     device: Device,
     precision: Precision,
+    ranks: int = 1,
 ) -> list[ChosenLevel]:
-    """The levels that train, eager first. By default those of `DEFAULT_LEVELS`, without any whose
-    optional extra is not installed."""
-    require_device(device, precision)
+    """The levels that train, eager first, of several ranks too: it trains for all in one process.
+    By default those of `DEFAULT_LEVELS` or `DEFAULT_OF_RANKS`, without any whose optional extra is
+    not installed."""
+    require_device(device, precision, ranks)
     if levels is None:
-        usual = (ladder.choose(name, "train", device) for name in DEFAULT_LEVELS)
+        listed = DEFAULT_LEVELS if ranks == 1 else DEFAULT_OF_RANKS
+        usual = (ladder.choose(name, "train", device, ranks) for name in listed)
         levels = [
             choice.name
             for choice in usual
             if choice.level.name not in ladder.OPTIONAL or choice.level.probe_on(device).available
         ]
-    chosen = choices(levels, workers, "train", device)
+    if ranks == 1:
+        chosen = choices(levels, workers, "train", device)
+    else:
+        others = [name for name in ladder.listed(levels) or () if name != ladder.BASELINE]
+        found = choices(others, workers, "train", device, ranks)
+        named = found if ladder.BASELINE_OF_RANKS in others else found[1:]
+        chosen = [ladder.choose(ladder.BASELINE, "train", device), *named]
     require_any(levels, chosen, device)
     return chosen
 
@@ -64,6 +74,7 @@ def require_possible(request: TrainingRequest) -> None:
             request.model, mode="train", pretrained=request.pretrained, download=request.download
         )
     )
+    require_some_ranks(request.ranks, request.device)
     epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
     if epochs < 1:
         raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
@@ -110,7 +121,8 @@ def make_plan(
     model, created = request.model, datetime.now(UTC)
     if len(dataset.shape) == 1 and request.augmentation != Augmentation():
         raise GolowError(f"{dataset.name} is a text", "--flip and --crop are for images.")
-    threads = default_threads() if request.threads is None else request.threads
+    ranks = request.ranks
+    threads = threads_of_rank(ranks) if request.threads is None else request.threads
     title = model if isinstance(model, str) else type(model).__name__
     name = file_name(f"{Path(title).name}-{Path(dataset.name).name}", LONGEST_PART)
     return TrainingPlan(
@@ -123,7 +135,7 @@ def make_plan(
         initialisations=initialisations_of(request),
         seeds=tuple(request.seeds),
         epochs=request.epochs,
-        batch=_batch(request.batch, dataset),
+        batch=_batch(request.batch, dataset, ranks),
         optimizer=request.optimizer,
         schedule=request.schedule,
         augmentation=request.augmentation,
@@ -137,6 +149,7 @@ def make_plan(
         allow_differs=request.allow_differs,
         live=not isinstance(model, str),
         pretrained=request.pretrained,
+        ranks=ranks,
     )
 
 
@@ -147,12 +160,15 @@ def runs_of(plan: TrainingPlan, has_module: bool) -> list[str]:
     return code + [f"worker {own}: {shlex.join(given)}" for own, given in plan.workers.items()]
 
 
-def _batch(asked: int | None, dataset: DatasetFacts) -> int:
-    if asked is None:
-        return min(DEFAULT_BATCH, dataset.train_samples)
-    if not 1 <= asked <= dataset.train_samples:
+def _batch(asked: int | None, dataset: DatasetFacts, ranks: int) -> int:
+    """The batch of one rank."""
+    most = dataset.train_samples // ranks
+    batch = min(DEFAULT_BATCH, most) if asked is None else asked
+    if not 1 <= batch <= most:
+        of_rank = f" for each of {ranks} ranks" if ranks > 1 else ""
         raise GolowError(
-            f"a batch of {asked} is impossible with {dataset.train_samples} training samples",
-            f"use --batch 1 to {dataset.train_samples}.",
+            f"a batch of {batch}{of_rank} is impossible with {dataset.train_samples} training "
+            "samples",
+            f"use --batch 1 to {most}." if most else f"use at most {dataset.train_samples} ranks.",
         )
-    return asked
+    return batch

@@ -24,10 +24,11 @@ class TrainingRequest:
     that `golow data list` shows, or ``folder:PATH``. levels: names; None means the default levels.
     workers: commands of the user's own levels, by name. seeds: each decides the initial weights and
     the order of the samples. batch: by default 128, or all samples if there are fewer. resolution:
-    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow, or
-    ``own``; None means the model's default. threads: of every level; None means one per physical
-    core. data_root: folder of the data set's files; None means golow's own folder. allow_differs:
-    also train levels that fail the check. pretrained and download: as in
+    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow,
+    or ``own``; None means the model's default. threads: of every level; None means one per physical
+    core, of ranks each its share. ranks: processes that train together, each on ``batch`` samples
+    of every step. data_root: folder of the data set's files; None means golow's own folder.
+    allow_differs: also train levels that fail the check. pretrained and download: as in
     `golow.workload.request.Request`.
     """
 
@@ -47,6 +48,7 @@ class TrainingRequest:
     device: Device = "cpu"
     precision: Precision = "default"
     threads: int | None = None
+    ranks: int = 1
     data_root: str | Path | None = None
     voc_label: VocLabel = "first"
     allow_differs: bool = False
@@ -67,6 +69,7 @@ class TrainingOptions(TypedDict, total=False):
     device: Device
     precision: Precision
     threads: int | None
+    ranks: int
     data_root: str | Path | None
     voc_label: VocLabel
     allow_differs: bool

@@ -36,7 +36,7 @@ class RunSpec(NamedTuple):
     @property
     def batches(self) -> int:
         """Batches per epoch, including a smaller last one."""
-        return -(-self.plan.dataset.train_samples // self.plan.batch)
+        return self.plan.steps
 
     def rates(self, epoch: int) -> tuple[float, ...]:
         """The learning rates of the epoch's batches."""

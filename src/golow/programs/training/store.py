@@ -6,7 +6,8 @@
         run.json                                the check, the life cycle, what went wrong
         epoch-0001.json ...                     one epoch each
         mistakes.json                           pictures that the best epoch got wrong
-        state-0001.safetensors                  all that the next epoch needs, of the latest
+        state-0001.safetensors                  all that the next epoch needs, of the latest; of
+                                                several ranks the running statistics of each
         weights.safetensors, best.safetensors   the state dict after the latest and the best epoch
     runs/ID/eager/INITIALISATION/rounding/      the same for the run that measures rounding
 

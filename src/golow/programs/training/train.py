@@ -56,8 +56,9 @@ def train(
     `GolowError` for errors that the caller can fix. An error in a level is recorded as its result.
     """
     cache = open_cache(cache)
-    chosen = choose(request.levels, request.workers, request.device, request.precision)
     require_possible(request)
+    ranks = request.ranks
+    chosen = choose(request.levels, request.workers, request.device, request.precision, ranks)
     require_writable(out)
     observer.stage("preparing the data")
     data = open_data(
@@ -75,7 +76,8 @@ def train(
         observer.stage("preparing the workload")
         bundles = TrainingBundles(plan, request.model, data, scratch)
         plan, folder = store.create(plan, out)
-        session = Session(plan, data, bundles, folder, scratch, cache, Starter(limits), observer)
+        starter = Starter(limits, ranks=plan.ranks)
+        session = Session(plan, data, bundles, folder, scratch, cache, starter, observer)
         return _run(session, chosen)
 
 
@@ -106,7 +108,7 @@ def resume(
         )
     shape = plan.dataset.shape
     named = [level for level in plan.levels if level not in plan.workers]
-    chosen = choose(named, plan.workers, plan.device, plan.precision)
+    chosen = choose(named, plan.workers, plan.device, plan.precision, plan.ranks)
     observer.stage("preparing the data")
     data = open_data(
         plan.dataset.name,
@@ -122,7 +124,8 @@ def resume(
     with scratch_folder() as scratch:
         observer.stage("preparing the workload")
         bundles = TrainingBundles(plan, model or plan.model, data, scratch)
-        session = Session(plan, data, bundles, folder, scratch, cache, Starter(limits), observer)
+        starter = Starter(limits, ranks=plan.ranks)
+        session = Session(plan, data, bundles, folder, scratch, cache, starter, observer)
         session.require_same_start()
         return _run(session, chosen)
 

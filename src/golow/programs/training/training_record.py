@@ -2,6 +2,7 @@
 
 Format history (``FORMAT_VERSION`` is written into every plan):
 
+2   December 2026: ``TrainingPlan.ranks``; with several, ``Epoch.checksum`` is one of each.
 1   November 2026, the first: ``plan.json``, one ``run.json`` per run, one file per epoch.
 
 As in ``records/record.py``, a number is a `Quantity`, seconds and bytes are plain numbers, and
@@ -15,8 +16,10 @@ from typing import Literal
 from golow.records.comparison import Check, Environment, Quantity
 from golow.records.record import Record
 from golow.records.workload import Device, Optimizer, Precision, Workload
+from golow.worker.feed import last_batch, steps
+from golow.worker.protocol import Checksum
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 ScheduleKind = Literal["constant", "step", "cosine"]
 CurveWord = Literal["same", "differs", "unclear"]
@@ -71,7 +74,8 @@ class TrainingPlan(Record, frozen=True, kw_only=True):
     model's constructor does. data_root: the folder of the data set's files, empty for the default.
     voc_label: which object of a VOC image gives its label. workers: commands of the user's own
     levels, by name. live: the model was a module object in a running program, not in a file.
-    pretrained: the weights of a published model that was requested; None is the usual ones.
+    pretrained: the weights of a published model that was requested; None is the usual ones. ranks:
+    processes that train together; ``batch`` and ``threads`` are those of one.
     """
 
     format_version: int
@@ -97,6 +101,23 @@ class TrainingPlan(Record, frozen=True, kw_only=True):
     allow_differs: bool = False
     live: bool = False
     pretrained: bool | None = None
+    ranks: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, including a smaller last one."""
+        return steps(self.dataset.train_samples, self.batch, self.ranks)
+
+    @property
+    def last_batch(self) -> int:
+        """Samples of a rank in the smaller last step; 0 if there is none."""
+        return last_batch(self.dataset.train_samples, self.batch, self.ranks)
+
+    @property
+    def trained_samples(self) -> int:
+        """Samples of an epoch: all that can be divided among the ranks."""
+        full = self.dataset.train_samples // (self.batch * self.ranks)
+        return (full * self.batch + self.last_batch) * self.ranks
 
 
 # ---------------------------------------------------------------- the results
@@ -107,11 +128,12 @@ class Epoch(Record, frozen=True, kw_only=True):
 
     losses: of every batch, in order. train_seconds and eval_seconds: by the worker's clock.
     confusion: counts, row = true class, column = predicted class. checksum: of the pixels and
-    labels that the level consumed. learning_rate: of the last batch. wait_share: run-queue wait of
-    the worker's threads over its training time; None if the system does not report it. device:
-    figures of the GPU during training (``utilization`` as a share, ``energy`` J, ``power`` W,
-    ``clock`` MHz). memory: of the training worker (``resident`` B; on a GPU ``device_used`` B, or
-    ``device_added`` B if the driver does not distinguish programs).
+    labels that the level consumed, of several ranks that of each. learning_rate: of the last
+    batch. wait_share: run-queue wait of the worker's threads over its training time; None if the
+    system does not report it. device: figures of the GPU during training (``utilization`` as a
+    share, ``energy`` J, ``power`` W, ``clock`` MHz). memory: of the training worker (``resident``
+    B; on a GPU ``device_used`` B, or ``device_added`` B if the driver does not distinguish
+    programs).
     """
 
     epoch: int
@@ -123,7 +145,7 @@ class Epoch(Record, frozen=True, kw_only=True):
     eval_loss: float | None = None
     eval_accuracy: float | None = None
     confusion: tuple[tuple[int, ...], ...] = ()
-    checksum: int = 0
+    checksum: Checksum = 0
     learning_rate: float = 0.0
     wait_share: float | None = None
     device: tuple[Quantity, ...] = ()

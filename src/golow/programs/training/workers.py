@@ -10,6 +10,7 @@ from typing import Self
 
 from golow.check.checked_level import CheckedLevel
 from golow.check.reference import Standard
+from golow.levels import ladder
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 
@@ -42,9 +43,14 @@ class Workers:
         return self.level.worker
 
     def evaluator(self) -> Worker:
-        """The worker that infers: the same variant, or the plain level if that only trains."""
+        """The worker that infers: the same variant, or the plain level if that only trains; eager
+        for a level that only trains, such as ddp."""
         if self._evaluator is None:
-            chosen = self.level.choice.inferring(self._inference.workload.device)
+            device, choice = self._inference.workload.device, self.level.choice
+            if "infer" in choice.level.modes:
+                chosen = choice.inferring(device)
+            else:
+                chosen = ladder.choose(ladder.BASELINE, "infer", device)
             self.level.observer.stage(f"{chosen.name}: starting the worker that evaluates")
             launch = chosen.prepare(self._inference, self.level.cache)
             self._evaluator = self.level.starter.worker(chosen.name, launch, self._inference)

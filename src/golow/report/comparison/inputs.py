@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from golow.records.workload import TensorType, Workload
+from golow.report.units import batch_text
 
 LISTED = 4  # inputs, or kinds of them, that are named one by one
 CACHE = "past_key_values"  # as transformers calls keys and values of earlier tokens
@@ -15,14 +16,14 @@ def inputs_text(workload: Workload) -> str:
     ``32 caches of 1x8x1024x64 float32, 1 input of 1x1 int64; decode after 1,024 tokens``."""
     types = workload.inputs[: len(workload.inputs) - workload.draws]
     if len(types) > LISTED:
-        return _ranks_text(workload) + _by_kind(workload, types) + _phase_text(workload)
+        return _start(workload) + _by_kind(workload, types) + _phase_text(workload)
     listed = ", ".join(map(_type_text, types))
-    return f"{_ranks_text(workload)}input{'s' * (len(types) > 1)} {listed}{_phase_text(workload)}"
+    return f"{_start(workload)}input{'s' * (len(types) > 1)} {listed}{_phase_text(workload)}"
 
 
-def _ranks_text(workload: Workload) -> str:
-    ranks, batch = workload.ranks, workload.batch
-    return f"{ranks} ranks, batch {batch} per rank, {ranks * batch} in total, " if ranks > 1 else ""
+def _start(workload: Workload) -> str:
+    ranks = workload.ranks
+    return f"{batch_text(workload.batch, ranks)}, " if ranks > 1 else ""
 
 
 def _by_kind(workload: Workload, types: tuple[TensorType, ...]) -> str:

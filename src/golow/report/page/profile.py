@@ -14,6 +14,7 @@ from golow.report.comparison.table import workload_text
 from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
 from golow.report.profiling.advice import TITLE, grouped, to_paste, words
+from golow.report.profiling.communication import collectives_table, ranks_table
 from golow.report.profiling.figures import ROLE_COLOURS
 from golow.report.profiling.table import GPU_ROWS
 from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
@@ -44,6 +45,9 @@ def sections(found: Sequence[Profile], name: str) -> list[Block]:
         if any(level.memory for level in profile.levels):
             title = f"Memory of a step{of}"
             made.append(blocks.section(f"{own}-memory", title, memory.blocks_of(profile)))
+        if any(level.communication for level in profile.levels):
+            title = f"Communication{of}"
+            made.append(blocks.section(f"{own}-communication", title, _communication(profile)))
         for place, way in enumerate(profile.ways):
             title = f"The way down of {way.layer}{of}"
             made.append(blocks.section(f"{own}-way-{place}", title, way_down.blocks_of(way)))
@@ -64,6 +68,14 @@ def _summary(found: Profile) -> Iterator[Block]:
             why = level.missing or f"{level.verdict}: {level.reason}"
             yield blocks.paragraph(f"{level.level} has no profile: {why}", style="note")
     yield from _advice(found)
+
+
+def _communication(found: Profile) -> Iterator[Block]:
+    for level in found.levels:
+        if (between := level.communication) is not None:
+            yield blocks.table_of(ranks_table(between), f"{level.level}: the ranks")
+            every = collectives_table(between, len(between.collectives))
+            yield blocks.table_of(every, f"{level.level}: collective operations of a step")
 
 
 def _advice(found: Profile) -> Iterator[Block]:

@@ -14,7 +14,7 @@ from golow.report.study.planes import Place, tick_text
 from golow.report.study.rows import StudyRow
 from golow.report.units import bytes_text, interval_text, joules_text, seconds_text, share_text
 
-AXES = ("environment", "model", "mode", "precision", "threads", "batch", "resolution")
+AXES = ("environment", "model", "mode", "precision", "threads", "ranks", "batch", "resolution")
 
 
 class Figure(NamedTuple):

@@ -20,12 +20,20 @@ from golow.records.errors import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
 from golow.report.profiling.advice import render_advice
+from golow.report.profiling.communication import collectives_table, ranks_table
 from golow.report.profiling.difference import render_precisions
 from golow.report.profiling.kernel_table import kernel_table
 from golow.report.profiling.memory import render_memory
 from golow.report.profiling.roofline_table import render_rooflines
 from golow.report.profiling.way_down import render_ways
-from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
+from golow.report.units import (
+    batch_text,
+    bytes_text,
+    count_text,
+    decimal_text,
+    seconds_text,
+    share_text,
+)
 
 VIEWS = ("operator", "layer", "kernel", "memory", "roofline")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
@@ -81,6 +89,13 @@ def render(
                 console.print(kernel_table(level, sort, top))
             else:
                 console.print(_fitting(_operator_table(level, sort, top), console))
+        for level in found:
+            if level.communication is not None:
+                console.print(
+                    Text(f"{level.level}: communication, mean of {level.steps} steps", style="bold")
+                )
+                console.print(ranks_table(level.communication))
+                console.print(collectives_table(level.communication, top))
         render_advice(profile.findings, profile.workload, console)
     if len(profiles) > 1:
         render_precisions(profiles, by=by, top=top, console=console)
@@ -119,8 +134,8 @@ def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
     what = "training step" if workload.mode == "train" else "inference"
     console.print(
         Text(
-            f"{workload.model}, {what}, batch {workload.batch}, {workload.device}, precision "
-            f"{workload.precision}",
+            f"{workload.model}, {what}, {batch_text(workload.batch, workload.ranks)}, "
+            f"{workload.device}, precision {workload.precision}",
             style="bold",
         )
     )

@@ -1,5 +1,6 @@
-"""Lines over batch size, resolution or threads: time per sample, memory and utilization, one line
-per level with its 95% interval as a band, one panel for each value of the plane's other axis."""
+"""Lines over batch size, resolution, threads or ranks: time per sample, memory and utilization, one
+line per level with its 95% interval as a band, one panel for each value of the plane's other axis.
+Throughput over ranks also has the ideal line of each level."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from golow.measure.words import LEAST_ROUNDS
 from golow.report.published import PublishedGrid
 from golow.report.study.caption import captions
-from golow.report.study.measures import MEASURES, TIME, Measure, is_measured, wide
+from golow.report.study.measures import MEASURES, THROUGHPUT, TIME, Measure, is_measured, wide
 from golow.report.study.planes import (
     LABELS,
     Axis,
@@ -45,6 +46,8 @@ LINES, MARKERS = (2.2, 1.0), (5.5, 3.0)
 HOLLOW_MORE = 1.5  # points by which a hollow marker is larger, so that it looks hollow
 MANY, SMALL_TICKS = 6, 6.5  # with more places than this along x, labels have the size below
 PUBLISHED = {"linewidth": 0.8, "linestyle": (0, (5, 4)), "alpha": 0.65}
+IDEAL = {"linewidth": 0.8, "linestyle": ":"}
+IDEAL_LABEL = "as many times the fewest ranks"
 PUBLISHED_AT = 32  # batch size and resolution at which the paper cuts its surfaces
 BANDS = "bands: 95% intervals, where available"
 HOLLOW = f"fewer than {LEAST_ROUNDS} rounds"
@@ -108,7 +111,7 @@ def cuts(plane: Plane, measure: Measure, axis: Axis, paper: PublishedGrid | None
         _scales(panel, plane.places(axis), measure)
     if not shown:
         say(axes[0], "nothing was measured")
-    _legend(figure, plane, [measure], paper if under else None)
+    _legend(figure, plane, [measure], paper if under else None, _has_ideal(axis, measure))
     what = f"{measure.title} over {_name(axis)}"
     how = f"{measure.title}: {measure.how(plane.rows)}; {BANDS}"
     caption(figure, captions(plane, what, how, measure, paper if under else None))
@@ -165,6 +168,9 @@ def _draw_level(panel: Axes, cut: Cut, level: str, measure: Measure, order: floa
     rounds are hollow, with neither line nor interval."""
     x, middle, low, high = cut.numbers(level, measure)
     is_open, style = cut.is_open(level, measure), look(level)
+    if _has_ideal(cut.axis, measure) and (there := np.flatnonzero(np.isfinite(middle))).size:
+        ranks = x[there[0] :]
+        panel.plot(ranks, middle[there[0]] * ranks / ranks[0], color=style.colour, **_ideal())
     size = np.interp(order, (0, 1), MARKERS)
     hollow = {"color": style.colour, "marker": style.marker, **_hollow()}
     panel.plot(x[is_open], middle[is_open], markersize=size + HOLLOW_MORE, **hollow)
@@ -209,7 +215,11 @@ def _scales(panel: Axes, places: Sequence[Place], measure: Measure) -> None:
 
 
 def _legend(
-    figure: Figure, plane: Plane, shown: Sequence[Measure], paper: PublishedGrid | None
+    figure: Figure,
+    plane: Plane,
+    shown: Sequence[Measure],
+    paper: PublishedGrid | None,
+    ideal: bool = False,
 ) -> None:
     from matplotlib.lines import Line2D
 
@@ -217,14 +227,25 @@ def _legend(
     handles = [level_handle(level) for level in plane.levels if level in drawn]
     if any(measure.is_open(row) for row in plane.rows for measure in shown if measure.of(row)):
         handles.append(Line2D([], [], color="#606060", marker="o", label=HOLLOW, **_hollow()))
+    if ideal:
+        handles.append(Line2D([], [], color="#606060", label=IDEAL_LABEL, **_ideal()))
     if paper is not None:
         label = f"the same in {paper.where}"
         handles.append(Line2D([], [], color="#606060", label=label, **_published()))
     legend_of(figure, handles)
 
 
+def _has_ideal(axis: Axis, measure: Measure) -> bool:
+    """True if a level's line has one beside it for ranks that never wait for one another."""
+    return axis == "ranks" and measure is THROUGHPUT
+
+
 def _hollow() -> dict[str, Any]:
     return {"linestyle": "none", "markerfacecolor": "white", "markeredgewidth": 0.9}
+
+
+def _ideal() -> dict[str, Any]:
+    return dict(IDEAL)
 
 
 def _published() -> dict[str, Any]:

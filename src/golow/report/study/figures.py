@@ -16,7 +16,7 @@ from golow.report.published import PublishedGrid, grid
 from golow.report.study.cuts import cuts, overview
 from golow.report.study.fastest import fastest_map
 from golow.report.study.maps import measure_map, ratio_map
-from golow.report.study.measures import MEASURES, MEMORY, is_measured
+from golow.report.study.measures import MEASURES, MEMORY, THROUGHPUT, is_measured
 from golow.report.study.planes import Plane, planes
 from golow.report.study.rows import load
 from golow.report.study.surfaces import has_surface, surface
@@ -65,5 +65,7 @@ def figures(plane: Plane, paper: PublishedGrid | None = None) -> Iterator[tuple[
             yield f"{measure.name}-surface", partial(surface, plane, measure, paper)
         if measure is MEMORY or not has_surface(plane):
             yield f"{measure.name}-map", partial(measure_map, plane, measure, paper)
+    if "ranks" in numeric and is_measured(plane, THROUGHPUT):
+        yield "scaling", partial(cuts, plane, THROUGHPUT, "ranks", paper)
     yield "ratio-map", partial(ratio_map, plane, paper)
     yield "fastest", partial(fastest_map, plane, paper)

@@ -21,7 +21,7 @@ from golow.report.study.cells import (
     sign_handles,
 )
 from golow.report.study.cuts import HOLLOW
-from golow.report.study.measures import RATIO, Measure, digits, ratio_text, wide
+from golow.report.study.measures import RATIO, Measure, baselines_text, digits, ratio_text, wide
 from golow.report.study.panels import PUBLISHED_COLOUR, Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
 from golow.report.study.rows import Outcome, StudyRow
@@ -75,7 +75,8 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     if crossed:
         handles.append(hatch_handle(HOLLOW, CROSSED))
     legend_of(figure, [*handles, *sign_handles(met)])
-    what, how = "ratio of each level to eager", f"ratio to eager: {RATIO.how(plane.rows)}"
+    over = baselines_text(plane.rows)
+    what, how = f"ratio of each level to {over}", f"ratio to {over}: {RATIO.how(plane.rows)}"
     caption(figure, captions(plane, what, how, RATIO, paper if under else None))
     return figure
 

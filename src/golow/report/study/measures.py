@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from golow.levels.ladder import BASELINE, baseline
 from golow.report.study.planes import Plane
 from golow.report.study.rows import StudyRow, has_few_rounds
 
@@ -103,7 +104,8 @@ def _time(row: StudyRow) -> Value | None:
     low, high = row.time_low, row.time_high
     if low is None or high is None or not 0 < low <= high:
         return Value(row.sample_time, row.sample_time, row.sample_time)
-    return Value(row.sample_time, low / row.batch, high / row.batch)
+    samples = row.batch * row.ranks
+    return Value(row.sample_time, low / samples, high / samples)
 
 
 def _throughput(row: StudyRow) -> Value | None:
@@ -118,6 +120,11 @@ def _ratio(row: StudyRow) -> Value | None:
     if low is None or high is None or not 0 < low <= high:
         return Value(row.ratio, row.ratio, row.ratio)
     return Value(row.ratio, low, high)
+
+
+def baselines_text(rows: Iterable[StudyRow]) -> str:
+    """The level that ratios are over: ``eager``, of several ranks ``ddp``."""
+    return " or ".join(dict.fromkeys(baseline(row.ranks) for row in rows)) or BASELINE
 
 
 def ratio_text(ratio: float) -> str:
@@ -211,7 +218,7 @@ RATIO = Measure(
     _ratio,
     (("", 1.0),),
     2,
-    lambda rows: "time divided by eager's in the same rounds; below 1 is faster",
+    lambda rows: f"time divided by {baselines_text(rows)}'s in the same rounds; below 1 is faster",
     raced=True,
 )
 MEASURES = (TIME, MEMORY, UTILIZATION)

@@ -14,18 +14,19 @@ from golow.records.workload import Precision
 from golow.report.published import PublishedGrid
 from golow.report.study.rows import StudyRow, levels_of
 
-Axis = Literal["resolution", "batch", "threads", "precision", "model"]
+Axis = Literal["resolution", "batch", "threads", "ranks", "precision", "model"]
 Place = str | int | None  # None: the model's own resolution, one thread per core
 Numbers = NDArray[np.float64]
 
 # The order in which a study's axes become x, then y, of its figures. Numeric ones may be drawn as
 # lines.
-AXES: tuple[Axis, ...] = ("resolution", "batch", "threads", "precision", "model")
+AXES: tuple[Axis, ...] = ("resolution", "batch", "threads", "ranks", "precision", "model")
 FILLING: tuple[Axis, ...] = ("batch", "resolution", "threads")  # where fewer than two vary
 LABELS: dict[Axis, str] = {
     "resolution": "resolution (pixels)",
     "batch": "batch size",
     "threads": "threads",
+    "ranks": "ranks",
     "precision": "precision",
     "model": "model",
 }
@@ -184,7 +185,9 @@ def place_text(axis: str, place: Place) -> str:
 
 
 def _counted(axis: str, place: Place) -> str:
-    return f"{place} thread{'s' if place != 1 else ''}" if axis == "threads" else str(place)
+    if axis not in ("threads", "ranks"):
+        return str(place)
+    return f"{place} {axis if place != 1 else axis[:-1]}"
 
 
 def tick_text(axis: str, place: Place) -> str:

@@ -62,6 +62,7 @@ class StudyRow(Record, frozen=True, kw_only=True):
     device: Device
     precision: Precision
     threads: int | None
+    ranks: int = 1
     batch: int
     resolution: int | None
     level: str
@@ -181,7 +182,7 @@ def rows_of(study: str, cells: Iterable[Measured]) -> list[StudyRow]:
 
 def _place(record: CellRecord) -> tuple[object, ...]:
     cell = record.cell
-    axes = (cell.threads or 0, cell.resolution or 0, cell.batch)
+    axes = (cell.threads or 0, cell.ranks, cell.resolution or 0, cell.batch)
     return (record.environment, cell.model, cell.mode, cell.precision, *axes, record.key)
 
 
@@ -215,6 +216,7 @@ def _asked(study: str, record: CellRecord) -> dict[str, object]:
         "device": cell.device,
         "precision": cell.precision,
         "threads": cell.threads,
+        "ranks": cell.ranks,
         "batch": cell.batch,
         "resolution": cell.resolution,
         "created": record.created,
@@ -257,7 +259,7 @@ def _figures(run: Run, measured: bool) -> dict[str, object]:
     if measured and run.time is not None:
         time = run.time
         columns |= {"time": time.value, "time_low": time.low, "time_high": time.high}
-        columns |= {"sample_time": time.value / run.workload.batch}
+        columns |= {"sample_time": time.value / run.workload.batch / run.workload.ranks}
         columns |= {"payback_iterations": run.payback_iterations}
     if measured and run.ratio is not None:
         ratio = run.ratio

@@ -14,6 +14,7 @@ from rich.text import Text
 from golow.programs.study.study_record import STATES
 from golow.report.comparison.columns import STYLES
 from golow.report.console import wide_console
+from golow.report.study.measures import baselines_text
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow, has_few_rounds
 from golow.report.units import bytes_text, seconds_text
@@ -45,8 +46,9 @@ def render(rows: Sequence[StudyRow], console: Console | None = None) -> None:
     unclear = few = False
     for plane in planes(rows):
         what = ", ".join(place_text(axis, place) for axis, place in plane.fixed.items())
+        over = baselines_text(plane.rows)
         console.print(
-            Text(f"{what}: time relative to eager, by {plane.y} and {plane.x}", style="bold")
+            Text(f"{what}: time relative to {over}, by {plane.y} and {plane.x}", style="bold")
         )
         if len(plane.xs) == 1:
             console.print(_by_level(plane))
@@ -173,6 +175,7 @@ def study_text(study: Study) -> str:
         *([_several(study.precision, "precision")] if study.precision != ("default",) else []),
         *([_several(study.threads, "threads")] if study.threads else []),
         *_lengths(study),
+        *([_several(study.ranks, "ranks")] if study.ranks != (1,) else []),
         ", ".join(study.levels),
         f"on {study.device}",
     ]
@@ -190,6 +193,8 @@ def cell_text(cell: Cell) -> str:
         parts.append(f"{cell.generation.tokens} tokens behind {cell.generation.prompt}")
     if cell.threads is not None:
         parts.append(f"{cell.threads} thread{'s' if cell.threads > 1 else ''}")
+    if cell.ranks > 1:
+        parts.append(f"{cell.ranks} ranks")
     return ", ".join(parts)
 
 

@@ -27,7 +27,7 @@ from golow.report.study.table import FEW, MEANINGS
 from golow.report.units import rate_text
 
 # Axes of which a table has one value. A model that lacks a resolution has its own.
-FIXED = ("environment", "device", "mode", "precision", "threads", "resolution", "batch")
+FIXED = ("environment", "device", "mode", "precision", "threads", "ranks", "resolution", "batch")
 WIDEST = 6  # models beside one another in 100 columns
 
 
@@ -52,8 +52,10 @@ def render_throughput(study: str, cells: Iterable[Measured], console: Console) -
 
 def _render(rows: Sequence[StudyRow], runs: dict[tuple[str, str], Run], console: Console) -> None:
     first = rows[0]
-    axes = ("mode", "batch", "resolution", "threads", "precision")
-    what = ", ".join(place_text(axis, getattr(first, axis)) for axis in axes)
+    axes = ("mode", "batch", "resolution", "threads", "ranks", "precision")
+    one = ["ranks"] if first.ranks == 1 else []
+    named = (axis for axis in axes if axis not in one)
+    what = ", ".join(place_text(axis, getattr(first, axis)) for axis in named)
     for models in _chunks(list(dict.fromkeys(row.model for row in rows))):
         console.print(Text(f"{what}, on {first.device}: throughput", style="bold"))
         console.print(_table(models, rows, runs))

@@ -13,6 +13,7 @@ from golow.programs.training.training_record import (
 from golow.records.comparison import Environment
 from golow.report.style import Caption
 from golow.report.training.series import diverged, runs_of
+from golow.report.units import batch_text
 
 # The versions in a record that determine a level's arithmetic or speed.
 ALWAYS, ON_CUDA, ON_CPU = (
@@ -52,7 +53,7 @@ def conditions(plan: TrainingPlan) -> str:
     samples = f"images of {shape}" if len(data.shape) == 3 else f"sequences of {shape} tokens"
     return (
         f"{data.train_samples:,} training and {data.test_samples:,} test {samples}{source}"
-        f"{augmented}. Batch {plan.batch}, {optimizer}, "
+        f"{augmented}. {batch_text(plan.batch, plan.ranks).capitalize()}, {optimizer}, "
         f"learning rate {optimizer.learning_rate:g} ({plan.schedule.kind}{warming}), "
         f"precision {plan.precision}, {seeds}."
     )
