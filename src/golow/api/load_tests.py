@@ -99,7 +99,11 @@ def load_test(
     latency: float | None = None,
     percentile: float = 99.0,
     rates: Sequence[float] = (),
-    max_batch: int = 8,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    prompt: int | tuple[int, int] | None = None,
+    tokens: int | None = None,
+    max_batch: int | None = None,
     delay: float = 0.002,
     contexts: int | Sequence[int] = 1,
     lengths: tuple[int, int] | None = None,
@@ -121,7 +125,10 @@ def load_test(
     scenarios: of ``single-stream``, ``multi-stream``, ``server`` and ``offline``; by default the
     first and the last, and ``server`` if there is a latency or a rate. latency: seconds that must
     hold at the percentile (99 is 99%). rates: requests a second of the server scenario; without
-    any, the highest that holds the latency is searched. max_batch, delay: samples in a batch, and
+    any, the highest that holds the latency is searched. ttft, tpot, prompt, tokens: load a model
+    that generates (as of `generate`) with requests for texts: seconds to the first token and for
+    each later one that must hold at the percentile, tokens of a prompt (or of the shortest and the
+    longest), and how many follow. max_batch, delay: samples in a batch (8, or 1 text), and
     seconds that a request waits for others, at most. contexts: batches that run at a time; each
     level is loaded with each of several numbers. lengths: tokens of the shortest and the longest
     sample, between which lengths are drawn; an example has the longest. seconds, repeats: of each
@@ -135,8 +142,9 @@ def load_test(
     `LoadTestInterrupted` (with what was measured) on Ctrl-C. What goes wrong at a level is its
     result.
     """
-    from golow.programs.load.load import load_test as run
+    from golow.programs.load import load, text_load
     from golow.programs.load.settings import LoadSettings
+    from golow.programs.load.text_settings import text_plan
 
     request = Request(
         model,
@@ -159,8 +167,10 @@ def load_test(
         repeats=repeats,
         patience=patience,
         url=url,
+        texts=text_plan(prompt, tokens, ttft, tpot),
         cache=cache,
     )
+    run = load.load_test if settings.texts is None else text_load.load_texts
     with shown_progress("comparison", observer, quiet) as display:
         result = LoadTestResult(run(request, settings, display))
     if result.test.interrupted:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from golow.programs.load.load_record import ServedBatch
 from golow.programs.load.wire import Asked, answer
@@ -48,6 +48,14 @@ class Context(Protocol):
 
     def answers(self, outputs: Any, indices: Sequence[int]) -> list[bytes]:
         """The answer to each of these samples."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A context whose outputs become known one after the other, such as the tokens of a text."""
+
+    def stream(self, batch: Any) -> Iterator[Any]:
+        """The outputs, each as soon as it is known."""
 
 
 class Waiting(NamedTuple):
@@ -171,12 +179,14 @@ class Batcher:
             closed = time.monotonic_ns()
             indices = [one.asked.sample for one in taken]
             batch = context.assemble(indices)
-            began = time.monotonic_ns()
-            outputs = context.run(batch)
-            ran = time.monotonic_ns()
-            found = context.answers(outputs, indices)
-            pairs = zip(taken, found, strict=True)
-            send(b"".join(answer(one.asked.number, content) for one, content in pairs))
+            began = ran = time.monotonic_ns()
+            for outputs in _outputs(context, batch):
+                ran = time.monotonic_ns()
+                found = context.answers(outputs, indices)
+                pairs = zip(taken, found, strict=True)
+                send(b"".join(answer(one.asked.number, content) for one, content in pairs))
+                if self._send is not send:  # the run is over: nobody waits for the rest
+                    break
             done = time.monotonic_ns()
             self._note(context, taken, left, (closed, began, ran, done))
         finally:
@@ -205,6 +215,14 @@ class Batcher:
                 tokens=bucket.tokens,
             )
         )
+
+
+def _outputs(context: Context, batch: Any) -> Iterator[Any]:
+    """The outputs of a batch: one after the other if the context streams, else all at once."""
+    if isinstance(context, Streaming):
+        yield from context.stream(batch)
+    else:
+        yield context.run(batch)
 
 
 def _nowhere(data: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Self
@@ -27,6 +27,7 @@ from golow.records.errors import WorkerFailure
 from golow.worker.conversation import Conversation
 from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
+from golow.workload.generation.text_bundle import TextBundle
 
 NO_LIMIT = 3600.0  # seconds: a latency that every run holds, and time enough for every sample
 LONGER = 6.0  # times its length, until which a run goes on for more requests
@@ -40,9 +41,10 @@ Answers = list[tuple[int, bytes]]
 
 class Place(NamedTuple):
     """Material that all levels of a load test share. lengths: of the samples, if they differ.
-    command: of a level's process. powercap: where the system's counters of energy are."""
+    command: of a level's process; environment: variables of it. powercap: where the system's
+    counters of energy are."""
 
-    bundle: Bundle
+    bundle: Bundle | TextBundle
     folder: Path
     plan: LoadPlan
     cores: Cores
@@ -53,6 +55,7 @@ class Place(NamedTuple):
     lengths: Lengths | None = None
     command: Sequence[str] = served_level.COMMAND
     powercap: Path = POWERCAP
+    environment: Mapping[str, str] | None = None
 
 
 class Run(NamedTuple):
@@ -90,6 +93,7 @@ class LevelUnderLoad:
             place.command,
             threads=place.bundle.workload.threads,
             affinity=place.cores.level,
+            environment=place.environment,
             limits=place.limits,
         )
 
@@ -184,11 +188,10 @@ class LevelUnderLoad:
 
     def _request(self, asked: Run, folder: Path) -> GeneratorRequest:
         plan = self.place.plan
-        latency = plan.latency or NO_LIMIT
-        server = asked.scenario == "server"
-        least = needed(plan.percentile) if server and plan.latency and not asked.accuracy else 1
+        server, limits = asked.scenario == "server", plan.limits
+        least = needed(plan.percentile) if server and limits and not asked.accuracy else 1
         longest = NO_LIMIT if asked.accuracy else max(LONGER * asked.seconds, 1.0)
-        backlog = asked.rate * BACKLOG * (plan.latency or USUAL)
+        backlog = asked.rate * BACKLOG * (plan.allowed or USUAL)
         return GeneratorRequest(
             socket=str(self._socket),
             folder=str(folder),
@@ -196,7 +199,7 @@ class LevelUnderLoad:
             accuracy=asked.accuracy,
             samples=self.place.samples,
             rate=asked.rate,
-            latency=latency,
+            latency=limits.get("latency", NO_LIMIT),
             percentile=plan.percentile,
             streams=plan.streams,
             seconds=asked.seconds,
@@ -207,6 +210,9 @@ class LevelUnderLoad:
             seed=plan.seed + asked.round,
             patience=plan.patience,
             drain=max(plan.patience, longest),
+            texts=plan.texts is not None,
+            ttft=limits.get("ttft", NO_LIMIT),
+            tpot=limits.get("tpot", NO_LIMIT),
         )
 
     def _left(self, folder: Path) -> Served:
@@ -239,13 +245,10 @@ class LevelUnderLoad:
         parts, answered = _parts(measured.latencies, served), len(measured.latencies)
         if asked.scenario == "multi-stream":
             measured = measured.by_group()
-        kind, reason = verdict.outcome_of(asked.scenario, said, measured.latencies, plan)
-        return LoadRun(
+        found = LoadRun(
             scenario=asked.scenario,
             rate=asked.asked_rate,
             round=asked.round,
-            outcome=kind,
-            reason=reason,
             answered=answered,
             seconds=loadgen_logs.seconds_of(measured),
             arrivals=measured.arrivals,
@@ -256,7 +259,11 @@ class LevelUnderLoad:
             early_stopping=said.early_stopping,
             waiting=_middle(wait for wait, _ in parts),
             overhead=_middle(rest for _, rest in parts),
+            first_tokens=measured.first_tokens,
+            tokens=plan.texts.tokens if plan.texts is not None else 0,
         )
+        kind, reason = verdict.outcome_of(said, found, plan)
+        return msgspec.structs.replace(found, outcome=kind, reason=reason)
 
 
 def _from_first(served: Served) -> tuple[ServedBatch, ...]:

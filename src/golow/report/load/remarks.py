@@ -47,7 +47,8 @@ def _unclear(found: LoadTest) -> set[float]:
         share
         for row in listed
         if row.scenario != "offline"
-        for share, quoted in row.percentiles.items()
+        for spread in row.spreads.values()
+        for share, quoted in spread.percentiles.items()
         if quoted is not None and not quoted.is_sure
     }
 
