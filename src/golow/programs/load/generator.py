@@ -120,7 +120,7 @@ class Exchange:
             ready = select.select([self._connection], [], [], self._asked.patience / 10)[0]
             now = time.monotonic()
             if ready:
-                data = self._connection.recv(PIECE)
+                data = self._received()
                 if not data:
                     self._end(self.report("died"))
                 heard = now
@@ -131,6 +131,14 @@ class Exchange:
                 self._end(self.report("silent"))
             if now - self.began > self._asked.longest + self._asked.drain:
                 self._end(self.report("late"))
+
+    def _received(self) -> bytes:
+        """Bytes of answers; none if the level's process is gone. One that ends with requests unread
+        resets the connection."""
+        try:
+            return self._connection.recv(PIECE)
+        except ConnectionError:
+            return b""
 
     def _complete(self, found: list[tuple[int, bytes]]) -> None:
         """Give LoadGen answers, and the first tokens of texts as soon as they come."""

@@ -133,7 +133,7 @@ class LevelUnderLoad:
 
     def run(self, asked: Run) -> tuple[LoadRun, Answers]:
         """Run LoadGen once; returns the run, and the answers that are to be judged."""
-        self._served.ask({"do": "begin"}, self.place.limits.memory)
+        self._served.ask({"do": "begin"}, self._soon)
         folder = self.place.folder / f"run{next(self.numbers)}"
         folder.mkdir()
         energy = Joules(self.place.card, self.place.powercap)
@@ -166,6 +166,11 @@ class LevelUnderLoad:
         return tuple(Quantity(name=n, unit="B", value=size) for n, size in sizes.items() if size)
 
     # ------------------------------------------------------------ implementation
+
+    @property
+    def _soon(self) -> float:
+        """Seconds within which it answers between runs, when at most one batch is under way."""
+        return max(self.place.plan.patience, self.place.limits.block)
 
     def _generated(self, asked: Run, folder: Path) -> GeneratorReport:
         request = self._request(asked, folder)
@@ -218,7 +223,7 @@ class LevelUnderLoad:
     def _left(self, folder: Path) -> Served:
         """Results that the run left in the level's process."""
         file = folder / "served.json"
-        self._served.ask({"do": "served", "file": str(file)}, self.place.limits.memory)
+        self._served.ask({"do": "served", "file": str(file)}, self._soon)
         found = msgspec.json.decode(file.read_bytes(), type=Served)
         self.resident = self.resident or found.resident
         self.resident_peak = max(self.resident_peak, found.resident_peak)
