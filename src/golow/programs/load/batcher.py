@@ -28,8 +28,8 @@ class Bucket(NamedTuple):
     tokens: int
 
 
-class Context(Protocol):
-    """Runs one batch at a time at a level. All calls but `group` come from one thread."""
+class Batched(Protocol):
+    """Takes one batch at a time. All calls but `group` come from one thread."""
 
     def warm_up(self) -> None:
         """Make everything that later batches use, so that no request pays for a first call."""
@@ -43,19 +43,26 @@ class Context(Protocol):
     def assemble(self, indices: Sequence[int]) -> Any:
         """The samples of these indices as one batch, padded to a bucket."""
 
+    def answers(self, outputs: Any, indices: Sequence[int]) -> list[bytes]:
+        """The answer to each of these samples, or its next part."""
+
+
+class AtOnce(Batched, Protocol):
+    """A context that computes a batch at once."""
+
     def run(self, batch: Any) -> Any:
         """The level's outputs, complete."""
 
-    def answers(self, outputs: Any, indices: Sequence[int]) -> list[bytes]:
-        """The answer to each of these samples."""
-
 
 @runtime_checkable
-class Streaming(Protocol):
+class Streaming(Batched, Protocol):
     """A context whose outputs become known one after the other, such as the tokens of a text."""
 
     def stream(self, batch: Any) -> Iterator[Any]:
         """The outputs, each as soon as it is known."""
+
+
+Context = AtOnce | Streaming
 
 
 class Waiting(NamedTuple):

@@ -26,6 +26,7 @@ from golow.workload.generation.text_bundle import TextBundle
 
 COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
 COMPILED = "compile:"  # levels that compile a prompt for its length
+WARMING = 3  # tokens of a text that make all that later ones use
 
 Prompts = list[tuple[int, ...]]
 
@@ -38,15 +39,14 @@ class TextContext:
         self._programs: dict[int, GeneratingProgram] = {}
 
     def warm_up(self) -> None:
-        """Build every batch size in this thread, and run every length of prompts twice."""
+        """Build every batch size in this thread, and begin a text behind each length of prompt."""
+        prompts = {len(prompt): prompt for prompt in self._asked.prompts}
         for size, bundle in self._bundles.items():
             program = import_module(self._level.served_by).program(self._level.variant)
             program.load(bundle)
             self._programs[size] = program
-            prompts = {len(prompt): prompt for prompt in self._asked.prompts}
             for prompt in prompts.values():
-                for _ in range(2):
-                    self.run([prompt] * size)
+                list(self._tokens([prompt] * size, min(WARMING, self._asked.tokens)))
 
     def group(self, index: int) -> int:
         """The length of the prompt."""
@@ -62,25 +62,25 @@ class TextContext:
         rows = [*indices, *[indices[-1]] * (self._size(indices) - len(indices))]
         return [self._asked.prompts[index] for index in rows]
 
-    def run(self, batch: Prompts) -> list[list[int]]:
-        """All tokens of the texts."""
-        return list(self.stream(batch))
-
     def stream(self, batch: Prompts) -> Iterator[list[int]]:
         """The next token of each text, and nothing behind the last."""
-        program = self._programs[len(batch)]
-        with torch.no_grad():  # PyTorch's setting belongs to a thread
-            program.prompt(batch, [])
-            yield program.first()
-            for _ in range(self._asked.tokens - 1):
-                yield program.following()
-            yield []
+        yield from self._tokens(batch, self._asked.tokens)
+        yield []
 
     def answers(self, outputs: list[int], indices: Sequence[int]) -> list[bytes]:
         """The token for each sample; the end of its text behind the last."""
         if not outputs:
             return [END] * len(indices)
         return [TOKEN.pack(token) for token in outputs[: len(indices)]]
+
+    def _tokens(self, batch: Prompts, count: int) -> Iterator[list[int]]:
+        """So many tokens of each text."""
+        program = self._programs[len(batch)]
+        with torch.no_grad():  # PyTorch's setting belongs to a thread
+            program.prompt(batch, [])
+            yield program.first()
+            for _ in range(count - 1):
+                yield program.following()
 
     def _size(self, indices: Sequence[int]) -> int:
         return next_size(len(indices), sorted(self._bundles))
