@@ -14,7 +14,13 @@ import pytest
 
 from golow.programs.load.early_stopping import quoted
 from golow.programs.load.generator import Exchange, GeneratorReport, GeneratorRequest
-from golow.programs.load.level_under_load import SHORTEST_ENERGY, LevelUnderLoad, Run
+from golow.programs.load.level_under_load import (
+    MOST_REQUESTS,
+    MOST_WAITING,
+    SHORTEST_ENERGY,
+    LevelUnderLoad,
+    Run,
+)
 from golow.programs.load.load_record import LoadRun
 from golow.programs.load.wire import short_path
 from golow.records.errors import WorkerFailure
@@ -192,9 +198,13 @@ def test_energy_is_that_of_the_packages_if_it_can_be_read(counts: bool, tmp_path
 
 def test_an_overload_beyond_any_rate_is_bounded_in_memory(tmp_path: Path) -> None:
     """The generator stops when too many requests wait: no queue is longer, and the process of the
-    level does not grow with the rate that was asked for."""
+    level does not grow with the rate that was asked for. LoadGen draws a million requests at most,
+    however long the run is to be."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with planted("even", tmp_path, latency=0.001) as level:
+        asked = level._request(Run("server", 1e6, 1e6), tmp_path)
+        assert asked.seconds * asked.rate <= MOST_REQUESTS
+        assert asked.most_waiting <= MOST_WAITING
         found, _ = level.run(Run("server", 1e5, SECONDS, 1))
         assert found.outcome == "overload"
         assert found.answered < 5_000  # LoadGen lets a thousand wait at this rate and latency

@@ -32,7 +32,8 @@ from golow.workload.generation.text_bundle import TextBundle
 NO_LIMIT = 3600.0  # seconds: a latency that every run holds, and time enough for every sample
 LONGER = 6.0  # times its length, until which a run goes on for more requests
 BACKLOG, USUAL = 10.0, 0.1  # requests of so many latencies may wait, each of as many seconds
-LEAST_WAITING = 64
+LEAST_WAITING, MOST_WAITING = 64, 100_000
+MOST_REQUESTS = 1e6  # of a run: LoadGen draws them in advance, 310 bytes each
 CHECKED = 32  # answers of a run that golow's rule judges
 SHORTEST_ENERGY = 1.4  # seconds; the driver of a GPU counts ten times a second
 
@@ -196,7 +197,7 @@ class LevelUnderLoad:
         server, limits = asked.scenario == "server", plan.limits
         least = needed(plan.percentile) if server and limits and not asked.accuracy else 1
         longest = NO_LIMIT if asked.accuracy else max(LONGER * asked.seconds, 1.0)
-        backlog = asked.rate * BACKLOG * (plan.allowed or USUAL)
+        backlog = min(MOST_WAITING, int(asked.rate * BACKLOG * (plan.allowed or USUAL)))
         return GeneratorRequest(
             socket=str(self._socket),
             folder=str(folder),
@@ -207,10 +208,10 @@ class LevelUnderLoad:
             latency=limits.get("latency", NO_LIMIT),
             percentile=plan.percentile,
             streams=plan.streams,
-            seconds=asked.seconds,
+            seconds=min(asked.seconds, MOST_REQUESTS / asked.rate),
             least=least,
             longest=longest,
-            most_waiting=max(LEAST_WAITING, 4 * plan.most, int(backlog)) if server else 0,
+            most_waiting=max(LEAST_WAITING, 4 * plan.most, backlog) if server else 0,
             checked=CHECKED,
             seed=plan.seed + asked.round,
             patience=plan.patience,
