@@ -164,15 +164,20 @@ def test_wrong_cut_unknown_and_missing_tokens_are_found(proof: TextProof, answer
     assert "1 of 16 answers are missing" in proof.judge(answers[:-1]).reason
 
 
-def test_a_level_that_compiles_each_length_is_not_loaded_with_several(
-    bundle: TextBundle, asked: AskedTexts
+@pytest.mark.parametrize("sizes", [(1,), (1, 2)])
+def test_a_level_is_not_loaded_with_more_shapes_than_it_can_compile(
+    sizes: tuple[int, ...], bundle: TextBundle, asked: AskedTexts
 ) -> None:
+    assert asked.lengths == (3, 4, 5, 6)
     asked.write(bundle.folder)
     request = LoadRequest(
-        bundle=str(bundle.folder), level="compile:static", socket="", buckets=(1,), contexts=1,
+        bundle=str(bundle.folder), level="compile:static", socket="", buckets=sizes, contexts=1,
         most=1, delay=0.0,
     )  # fmt: skip
-    with pytest.raises(Unsupported, match="use one --prompt"):
+    if len(sizes) == 1:
+        assert len(contexts(request)) == 1
+        return
+    with pytest.raises(Unsupported, match=r"10 shapes, .* takes 8: use one --prompt"):
         contexts(request)
 
 

@@ -13,6 +13,7 @@ from golow.storage.files import write_whole
 
 FILE = "asked.json"
 LEAST = 16  # prompts that differ
+LENGTHS = 4  # of prompts; prompts of one length are a batch, and are replayed together
 
 
 class AskedTexts(Record, frozen=True, kw_only=True):
@@ -37,8 +38,17 @@ def read(folder: Path) -> AskedTexts:
 
 
 def drawn(plan: TextPlan, vocabulary: int, most: int, seed: int) -> AskedTexts:
-    """Draw prompts, each of a length evenly between the limits. most: texts in a batch."""
+    """Draw prompts of a few lengths, from the shortest to the longest. most: texts in a batch."""
     draw = random.Random(seed)  # noqa: S311 - tokens, not secrets
-    lengths = [draw.randint(*plan.prompt) for _ in range(max(LEAST, 2 * most))]
-    prompts = tuple(tuple(draw.randrange(vocabulary) for _ in range(count)) for count in lengths)
-    return AskedTexts(prompts=prompts, tokens=plan.tokens)
+    spaced = lengths(*plan.prompt)
+    prompts = (
+        tuple(draw.randrange(vocabulary) for _ in range(draw.choice(spaced)))
+        for _ in range(max(LEAST, 2 * most))
+    )
+    return AskedTexts(prompts=tuple(prompts), tokens=plan.tokens)
+
+
+def lengths(shortest: int, longest: int) -> list[int]:
+    """Lengths at equal distances, these two among them."""
+    last = LENGTHS - 1
+    return sorted({round(shortest + (longest - shortest) * n / last) for n in range(LENGTHS)})

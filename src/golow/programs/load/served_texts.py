@@ -25,7 +25,8 @@ from golow.worker.text_program import GeneratingProgram
 from golow.workload.generation.text_bundle import TextBundle
 
 COMMAND = (sys.executable, "-m", __spec__.name if __spec__ else __name__)
-COMPILED = "compile:"  # levels that compile a prompt for its length
+COMPILED, MOST_COMPILED = "compile:", 8
+"""Levels that compile a prompt for its length, and how many shapes torch.compile takes at most."""
 WARMING = 3  # tokens of a text that make all that later ones use
 
 Prompts = list[tuple[int, ...]]
@@ -97,8 +98,13 @@ def contexts(asked: served_level.LoadRequest) -> list[TextContext]:
     probe = level.probe()
     if not probe.available:
         raise Unsupported(level.name, f"{probe.missing}; {probe.fix}")
-    if level.name.startswith(COMPILED) and len(texts.lengths) > 1:
-        raise Unsupported(level.name, "it compiles for each length of a prompt: use one --prompt")
+    shapes = len(bundles) * (1 + len(texts.lengths))
+    if level.name.startswith(COMPILED) and shapes > MOST_COMPILED:
+        raise Unsupported(
+            level.name,
+            f"it compiles for each batch size and length of a prompt, {shapes} shapes, and "
+            f"torch.compile takes {MOST_COMPILED}: use one --prompt, or a smaller --max-batch",
+        )
     return [TextContext(level, bundles, texts) for _ in range(asked.contexts)]
 
 

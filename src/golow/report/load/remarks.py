@@ -26,6 +26,11 @@ def remarks(found: LoadTest) -> Iterator[str]:
         least = ", ".join(f"p{100 * share:g} {needed(share):,}" for share in unclear)
         yield f"unclear: too few requests for LoadGen's early stopping; at least: {least}"
     yield from _late(found)
+    if found.plan.texts is not None:
+        yield (
+            "tokens that wait for LoadGen's process arrive together: TTFT is then longer, and TPOT "
+            "shorter, than the level's own"
+        )
     yield ("padding: tokens (or samples, if all have one size) that ran and belong to no request")
     yield (
         "wait: in the batcher's queue; batcher: transport, padding, and taking answers apart; "

@@ -87,7 +87,8 @@ def conditions(found: LoadTest) -> str:
     torch = machine.versions.get("torch", "?")
     searched = (len(level.peak.rounds) for level in found.levels if level.peak)
     rounds = max(plan.repeats, *searched, 1)
-    holds = f"; {limits_text(plan)}" if plan.limits else ""
+    before = "; " if plan.texts is None else "\n"
+    holds = f"{before}{limits_text(plan)}" if plan.limits else ""
     return "\n".join(
         (
             f"{machine.cpu_model}, {threads} a level, torch {torch}, {found.generator}",
