@@ -97,5 +97,9 @@ class TextProof:
         def length(one: MadeTexts) -> int:
             return len(one.prompt[0])
 
-        for _, alike in groupby(sorted(made, key=length), key=length):
-            self._replays.learn(alike)
+        try:
+            for _, alike in groupby(sorted(made, key=length), key=length):
+                self._replays.learn(alike)
+        except WorkerFailure as failure:  # not the level's
+            reason = f"the float64 reference: {failure.message}"
+            raise WorkerFailure(failure.kind, reason, failure.log) from failure
