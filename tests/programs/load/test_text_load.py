@@ -184,6 +184,7 @@ def test_a_level_is_not_loaded_with_more_shapes_than_it_can_compile(
 # ---------------------------------------------------------------- the whole
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_with_requests_for_texts(loadgen: None, tmp_path: Path) -> None:
     result = golow.load_test(
         varied_gpt2(), levels=["eager"], prompt=(3, 6), tokens=TOKENS, ttft=LONG, tpot=LONG,
