@@ -22,7 +22,7 @@ from golow.programs.load.load import loaded
 from golow.programs.load.proof import Proof
 from golow.programs.load.settings import LoadSettings, plan_of, require_loadgen
 from golow.programs.load.tested_level import TestedLevel
-from golow.programs.load.verdict import Apart, pooled, told_apart
+from golow.programs.load.verdict import Apart, apart_in_turn, pooled
 from golow.storage.cache import open_cache
 from golow.storage.scratch import scratch_folder
 from golow.worker.time_limits import Limits
@@ -53,7 +53,7 @@ def told(options: argparse.Namespace, seed: int) -> dict[float, Apart]:
             raise KeyboardInterrupt
         first, second = (level.record().of("server", options.rate) for level in pair)
     shares = [share for share in PERCENTILES if pooled(first, share)]
-    return {share: told_apart(pooled(second, share), pooled(first, share)) for share in shares}
+    return {share: apart_in_turn(second, first, share) for share in shares}
 
 
 def main() -> None:

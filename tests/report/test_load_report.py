@@ -19,8 +19,9 @@ from golow.report.load.export import write_tables
 from golow.report.load.facts import rows
 from golow.report.load.figure import busy_figure, rate_figure, write_figures
 from golow.report.load.table import render
+from golow.report.page.load import sections
 from support.pages.figure_checks import defects, said
-from support.records.load_tests import RATES, everything, level, load_test, run
+from support.records.load_tests import RATES, everything, level, load_test, run, texts
 
 
 def printed(found: LoadTest) -> str:
@@ -52,6 +53,35 @@ def test_the_table_shows_scenarios_rates_failures_and_what_is_unclear() -> None:
     ):
         assert words in text, words
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_texts_are_sections_of_a_page() -> None:
+    (found,) = sections(texts(), "x")
+    shown = str(found)
+    for words in ("TTFT p99", "TPOT p50", "9 tokens behind 16 to 64"):
+        assert words in shown, words
+
+
+def test_texts_have_the_times_of_their_tokens() -> None:
+    text = printed(texts())
+    for words in (
+        "9 tokens behind 16 to 64, float32",
+        "TTFT p99 within 20.0 ms, TPOT p99 within 1.00 ms",
+        "against eager: onednn TTFT p50 faster",
+        "TPOT p99 faster",
+        "overload",
+    ):
+        assert words in " ".join(text.split()), words
+    assert max(map(len, text.splitlines())) <= 100
+    (eager, *_) = rows(texts(), "server")
+    assert eager.tokens_per_second == pytest.approx(9 * 50.0)
+    median = eager.spreads["tpot"].percentiles[0.5]
+    assert median is not None
+    assert median.value == pytest.approx(0.004 / 8, rel=0.1)
+    first = exported(texts())[0]
+    assert first["p50"] is None
+    assert first["ttft_p50"] == pytest.approx(0.004, rel=0.1)
+    assert first["tpot_p50"] == pytest.approx(0.0005, rel=0.1)
 
 
 def test_an_interrupted_test_says_so_and_one_of_nothing_is_shown() -> None:
@@ -92,12 +122,13 @@ def test_runs_of_one_rate_are_one_row_with_all_their_requests() -> None:
     ]
     eager, onednn = found[0], found[1]
     assert eager.requests == 1600
-    assert (eager.apart[0.5], onednn.apart[0.5]) == ("same", "faster")
-    median = eager.percentiles[0.5]
+    spreads = [row.spreads["latency"] for row in (eager, onednn)]
+    assert [one.apart[0.5] for one in spreads] == ["same", "faster"]
+    median = spreads[0].percentiles[0.5]
     assert median is not None
     assert 0.0072 < median.value < 0.0088
     assert found[-1].outcome == "failed"
-    assert found[-1].percentiles[0.5] is None
+    assert found[-1].spreads["latency"].percentiles[0.5] is None
 
 
 def test_exported_rows_have_only_percentiles_that_may_be_quoted(tmp_path: Path) -> None:
@@ -142,6 +173,7 @@ def test_batches_and_queue_are_those_of_the_highest_rate() -> None:
 
 @pytest.mark.slow
 def test_the_figures_have_no_defects(tmp_path: Path) -> None:
+    assert defects(rate_figure(texts())) == []
     for figure in (rate_figure(everything()), busy_figure(everything())):
         assert defects(figure) == []
         assert "lenet5" in said(figure)
@@ -185,6 +217,16 @@ def test_a_record_is_saved_and_read_again(tmp_path: Path) -> None:
                 )
             },
             "0 arrivals",
+        ),
+        (
+            {
+                "levels": (
+                    msgspec.structs.replace(
+                        level("eager"), runs=(msgspec.structs.replace(run(), first_tokens=(1,)),)
+                    ),
+                )
+            },
+            "without a first token",
         ),
     ],
 )

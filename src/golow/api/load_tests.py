@@ -99,7 +99,11 @@ def load_test(
     latency: float | None = None,
     percentile: float = 99.0,
     rates: Sequence[float] = (),
-    max_batch: int = 8,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    prompt: int | tuple[int, int] | None = None,
+    tokens: int | None = None,
+    max_batch: int | None = None,
     delay: float = 0.002,
     contexts: int | Sequence[int] = 1,
     lengths: tuple[int, int] | None = None,
@@ -121,12 +125,15 @@ def load_test(
     ``single-stream``, ``multi-stream``, ``server`` and ``offline``; by default the first and the
     last, and ``server`` if there is a latency or a rate. latency: limit in seconds for this
     percentile of the requests (99 is 99%). rates: requests per second of the server scenario; by
-    default the highest rate that meets the limit is searched. max_batch: largest number of samples
-    in a batch. delay: longest time in seconds that a request waits for others. contexts: number of
-    batches that run at the same time; each level is tested with each of several numbers. lengths:
-    tokens of the shortest and the longest sample, between which lengths are drawn; an example has
-    the longest. seconds: duration of each run, which takes up to six times as long if the
-    percentile needs more requests. repeats: rounds, in each of which every level runs once.
+    default the highest rate that meets the limit is searched. ttft, tpot, prompt, tokens: for a
+    model that generates text (as in `generate`): limits in seconds for the time to the first token
+    and for each later one at the percentile, tokens of a prompt (or of the shortest and the
+    longest), and the number of tokens to generate. max_batch: largest number of samples in a batch
+    (8; 1 for texts). delay: longest time in seconds that a request waits for others. contexts:
+    number of batches that run at the same time; each level is tested with each of several numbers.
+    lengths: tokens of the shortest and the longest sample, between which lengths are drawn; an
+    example has the longest. seconds: duration of each run, which takes up to six times as long if
+    the percentile needs more requests. repeats: rounds, in each of which every level runs once.
     patience: seconds without an answer after which golow gives up on a level. url: address of a
     service that computes the same model, tested over HTTP as the level ``http``; alone unless
     levels are named.
@@ -136,8 +143,9 @@ def load_test(
     `LoadTestInterrupted` with partial results on Ctrl-C. A failure of a level is recorded as its
     result.
     """
-    from golow.programs.load.load import load_test as run
+    from golow.programs.load import load, text_load
     from golow.programs.load.settings import LoadSettings
+    from golow.programs.load.text_settings import text_plan
 
     request = Request(
         model,
@@ -160,8 +168,10 @@ def load_test(
         repeats=repeats,
         patience=patience,
         url=url,
+        texts=text_plan(prompt, tokens, ttft, tpot),
         cache=cache,
     )
+    run = load.load_test if settings.texts is None else text_load.load_texts
     with shown_progress("comparison", observer, quiet) as display:
         result = LoadTestResult(run(request, settings, display))
     if result.test.interrupted:

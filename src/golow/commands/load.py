@@ -22,6 +22,7 @@ from golow.commands.options import (
     duration,
     names,
     numbers,
+    span,
 )
 from golow.commands.quiet import prints_to_stderr
 from golow.commands.workload_flags import (
@@ -64,7 +65,37 @@ def load(
         str | None,
         typer.Option(help="Requests per second in the server scenario, such as 50,100,200."),
     ] = None,
-    max_batch: Annotated[int, typer.Option(help="Largest number of samples in a batch.")] = 8,
+    ttft: Annotated[
+        str | None,
+        typer.Option(
+            help="For a model that generates text: limit of the time to the first token, such as "
+            "200ms."
+        ),
+    ] = None,
+    tpot: Annotated[
+        str | None,
+        typer.Option(help="The same: limit of the mean time of the later tokens, such as 20ms."),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="The same: tokens in a prompt, or a range, such as 16..64.  [default: 64]",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="The same: tokens that each request generates.  [default: 64]", show_default=False
+        ),
+    ] = None,
+    max_batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest number of samples in a batch.  [default: 8, of texts 1]",
+            show_default=False,
+        ),
+    ] = None,
     delay: Annotated[
         str, typer.Option(help="Longest time that a request waits for others to fill its batch.")
     ] = "2ms",
@@ -132,6 +163,10 @@ def load(
                     latency=None if latency is None else duration("--latency", latency),
                     percentile=percentile,
                     rates=numbers("--rate", rate),
+                    ttft=None if ttft is None else duration("--ttft", ttft),
+                    tpot=None if tpot is None else duration("--tpot", tpot),
+                    prompt=None if prompt is None else span("--prompt", prompt),
+                    tokens=tokens,
                     max_batch=max_batch,
                     delay=duration("--delay", delay),
                     contexts=counts("--contexts", contexts),

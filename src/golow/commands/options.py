@@ -218,6 +218,19 @@ def counts(option: str, text: str) -> list[int]:
         ) from None
 
 
+def span(option: str, text: str) -> tuple[int, int]:
+    """The smallest and the largest number of a text such as 16..128, or twice the same one. Raises
+    `GolowError` for anything else."""
+    smallest, dots, largest = text.partition("..")
+    try:
+        return int(smallest), int(largest if dots else smallest)
+    except ValueError:
+        raise GolowError(
+            f"{option} {text} is not a length",
+            f"for example {option} 128, or {option} 16..128.",
+        ) from None
+
+
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 

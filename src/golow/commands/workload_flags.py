@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands.options import Channels, Classes, DeviceName, DeviceOption, LossOption, Threads
+from golow.commands.options import (
+    Channels,
+    Classes,
+    DeviceName,
+    DeviceOption,
+    LossOption,
+    Threads,
+    span,
+)
 from golow.records.errors import GolowError
 from golow.records.workload import Optimizer
 
@@ -118,16 +126,7 @@ class SampleFlags:
     def limits(self) -> tuple[int, int] | None:
         """Tokens of the shortest sample and the longest; None if the option was not given. Raises
         `GolowError` for what is neither a number nor two of them."""
-        if self.sequence is None:
-            return None
-        shortest, dots, longest = self.sequence.partition("..")
-        try:
-            return int(shortest), int(longest if dots else shortest)
-        except ValueError:
-            raise GolowError(
-                f"--sequence {self.sequence} is not a length",
-                "for example --sequence 128, or --sequence 16..128.",
-            ) from None
+        return None if self.sequence is None else span("--sequence", self.sequence)
 
 
 @dataclass(frozen=True, kw_only=True)

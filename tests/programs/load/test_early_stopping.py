@@ -15,9 +15,16 @@ from golow.programs.load.early_stopping import (
     quoted,
     surely_over,
 )
-from golow.programs.load.load_record import LoadPlan, LoadRun
+from golow.programs.load.load_record import LoadPlan, LoadRun, Scenario
 from golow.programs.load.loadgen_logs import Said
-from golow.programs.load.verdict import outcome_of, pooled, rate_ratio, together, told_apart
+from golow.programs.load.verdict import (
+    apart_in_turn,
+    outcome_of,
+    pooled,
+    rate_ratio,
+    together,
+    told_apart,
+)
 
 USUAL, SLOW = 2_000_000, 60_000_000  # nanoseconds
 SHARES = st.sampled_from([0.5, 0.9, 0.97, 0.99, 0.999])
@@ -94,28 +101,34 @@ NOT_YET = Said({"early_stopping_met": False, "result_perf_constraints_met": True
 
 
 def test_a_run_that_loadgen_lets_pass_is_held() -> None:
-    assert outcome_of("server", HELD, latencies(600, 1), PLAN) == ("held", "")
+    assert outcome_of(HELD, run("measured", latencies(600, 1)), PLAN) == ("held", "")
 
 
 def test_a_run_that_is_too_short_is_unclear() -> None:
-    found, reason = outcome_of("server", NOT_YET, latencies(100, 1), PLAN)
+    found, reason = outcome_of(NOT_YET, run("measured", latencies(100, 1)), PLAN)
     assert found == "unclear"
     assert "too few requests" in reason
 
 
 def test_many_slow_requests_are_over_and_a_few_are_unclear() -> None:
-    assert outcome_of("server", NOT_YET, latencies(600, 1, slow_every=20), PLAN)[0] == "over"
-    assert outcome_of("server", NOT_YET, latencies(600, 1, slow_every=100), PLAN)[0] == "unclear"
+    assert outcome_of(NOT_YET, run("measured", latencies(600, 1, slow_every=20)), PLAN)[0] == "over"
+    assert (
+        outcome_of(NOT_YET, run("measured", latencies(600, 1, slow_every=100)), PLAN)[0]
+        == "unclear"
+    )
 
 
 def test_what_loadgen_ended_for_its_queue_is_an_overload_whatever_was_answered() -> None:
     ended = Said(HELD.values, ("Ending early: Too many outstanding queries. issued 56",))
-    assert outcome_of("server", ended, latencies(600, 1), PLAN)[0] == "overload"
+    assert outcome_of(ended, run("measured", latencies(600, 1)), PLAN)[0] == "overload"
 
 
 def test_only_the_server_has_a_latency_to_hold() -> None:
-    assert outcome_of("offline", NOT_YET, [SLOW], PLAN)[0] == "measured"
-    assert outcome_of("server", NOT_YET, [SLOW], LoadPlan(scenarios=("server",)))[0] == "measured"
+    assert outcome_of(NOT_YET, run("measured", [SLOW], "offline"), PLAN)[0] == "measured"
+    assert (
+        outcome_of(NOT_YET, run("measured", [SLOW]), LoadPlan(scenarios=("server",)))[0]
+        == "measured"
+    )
 
 
 @given(st.integers(0, 50), st.integers(50, 2000))
@@ -123,11 +136,11 @@ def test_no_count_is_both_held_and_over(over: int, count: int) -> None:
     assert not (over <= allowed_over(count, 0.99) and surely_over(over, count, 0.99))
 
 
-def run(outcome: str, values: list[int]) -> LoadRun:
+def run(outcome: str, values: list[int], scenario: Scenario = "server", number: int = 1) -> LoadRun:
     made: LoadRun = LoadRun(
-        scenario="server",
+        scenario=scenario,
         rate=100.0,
-        round=1,
+        round=number,
         outcome=outcome,  # type: ignore[arg-type]
         latencies=tuple(values),
         arrivals=tuple(range(len(values))),
@@ -141,6 +154,19 @@ def test_runs_that_disagree_are_unclear_and_a_bad_one_decides() -> None:
     assert together([held, over]) == "unclear"
     assert together([held, run("overload", [1]), run("failed", [])]) == "failed"
     assert together([]) is None
+
+
+def test_a_difference_that_one_round_alone_shows_is_unclear() -> None:
+    """A machine that is slow during one of three runs makes all requests together slower."""
+    rounds = (1, 2, 3)
+    even = [run("measured", latencies(3000, n), number=n) for n in rounds]
+    slow = [run("measured", [2 * one for one in latencies(3000, 9)], number=n) for n in rounds]
+    assert apart_in_turn(slow, even, 0.9) == "slower"
+    assert apart_in_turn(even, slow, 0.9) == "faster"
+    disturbed = [*even[:2], slow[2]]
+    assert told_apart(pooled(disturbed, 0.9), pooled(even, 0.9)) == "slower"
+    assert apart_in_turn(disturbed, even, 0.9) == "unclear"
+    assert apart_in_turn(even, even, 0.9) == "same"
 
 
 def test_an_overload_has_no_percentile() -> None:

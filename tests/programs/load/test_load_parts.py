@@ -75,6 +75,7 @@ def test_the_server_runs_by_itself_only_if_there_is_something_to_hold() -> None:
         (LoadSettings(percentile=100.0), "--percentile"),
         (LoadSettings(percentile=0.99), "--percentile"),
         (LoadSettings(rates=[0.0]), "--rate"),
+        (LoadSettings(rates=[1e9]), "--rate"),
         (LoadSettings(max_batch=0), "--max-batch"),
         (LoadSettings(delay=-1.0), "--delay"),
         (LoadSettings(contexts=[0]), "--contexts"),

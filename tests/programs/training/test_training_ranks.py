@@ -155,7 +155,7 @@ def timeless(run: TrainingRun) -> list[Epoch]:
 
 
 def test_the_conditions_state_both_batches(trained: tuple[Training, Path]) -> None:
-    assert "2 ranks, batch 100 a rank, 200 in all" in conditions(trained[0].plan)
+    assert "2 ranks, batch 100 per rank, 200 in total" in conditions(trained[0].plan)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from golow.programs.load.served_level import LoadRequest, main
 USUAL, SLOW = 0.001, 0.06  # seconds
 EVERY = 50
 ENDS_AFTER = 20  # requests
-TRICKLES = 1.0  # seconds for an answer after those: too slow for any rate, but not silent
+TRICKLES = 0.3  # seconds for an answer after those: too slow for any rate, but not silent
 
 
 class Planted:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import msgspec
+
 from golow.programs.load.load_record import (
     LevelLoad,
     LoadPlan,
@@ -14,12 +16,14 @@ from golow.programs.load.load_record import (
     Peak,
     Scenario,
     ServedBatch,
+    TextPlan,
 )
 from golow.programs.load.verdict import rate_of, rate_ratio
 from golow.records.comparison import Check, Quantity
 from support.records.lives import MACHINE, WORKLOAD
 
 RATES = (50.0, 200.0)
+TOKENS = 9
 MILLISECOND = 1_000_000
 
 
@@ -156,3 +160,39 @@ def everything() -> LoadTest:
         ),
         notes=("the model changes input 0 in place",),
     )
+
+
+def texts() -> LoadTest:
+    """A load of texts: a level that holds its limits, one that is slower, one that is overloaded at
+    the higher rate."""
+    plan = LoadPlan(
+        scenarios=("server",),
+        rates=RATES,
+        repeats=2,
+        most=1,
+        buckets=(1,),
+        texts=TextPlan(prompt=(16, 64), tokens=TOKENS, ttft=0.02, tpot=0.001),
+    )
+    slow = run(rate=RATES[1], count=0, outcome="overload")
+    return load_test(
+        _texts_of("eager", 8.0),
+        _texts_of("onednn", 4.0, Peak(rate=rate_of(DIRECT, 0), rounds=tuple(DIRECT))),
+        LevelLoad(level="eager:static", check=Check(verdict="match"), runs=(slow,)),
+        plan=plan,
+    )
+
+
+def _texts_of(name: str, latency: float, peak: Peak | None = None) -> LevelLoad:
+    """A level whose texts take about so many milliseconds, half of them up to the first token."""
+    whole = [
+        run(rate=rate, number=number, latency=latency, outcome="held")
+        for number in (1, 2)
+        for rate in RATES
+    ]
+    runs = (
+        msgspec.structs.replace(
+            one, first_tokens=tuple(taken // 2 for taken in one.latencies), tokens=TOKENS
+        )
+        for one in whole
+    )
+    return LevelLoad(level=name, check=Check(verdict="match"), runs=tuple(runs), peak=peak)

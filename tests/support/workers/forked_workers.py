@@ -50,6 +50,7 @@ MODULES = (
     "golow.programs.life.capture_process",
     "golow.measure.peak",
     "golow.measure.plain_read",
+    "golow.programs.load.served_texts",
     "golow.programs.study.cell",
     "golow.worker.plant",
 )

@@ -62,9 +62,10 @@ def _of_one_length(texts: Iterable[_Text]) -> Iterator[list[_Text]]:
             yield rest[begin : begin + TOGETHER]
 
 
-def refuted(errors: Sequence[Sequence[float]], limit: float, what: str) -> str:
-    """Why these tokens are not those of the model; empty if rounding explains them."""
-    for number, text in enumerate(errors):
+def refuted(errors: Sequence[Sequence[float]], limit: float, what: str, first: int = 0) -> str:
+    """Why these tokens are not those of the model; empty if rounding explains them. first: the
+    number of the first text."""
+    for number, text in enumerate(errors, first):
         for token, error in enumerate(text):
             if not error <= limit:
                 return (

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from golow.programs.load.load_record import ServedBatch
 from golow.programs.load.wire import Asked, answer
@@ -27,8 +27,8 @@ class Bucket(NamedTuple):
     tokens: int
 
 
-class Context(Protocol):
-    """Runs one batch at a time at a level. All calls but `group` come from one thread."""
+class Batched(Protocol):
+    """Takes one batch at a time. All calls but `group` come from one thread."""
 
     def warm_up(self) -> None:
         """Create everything that later batches use, so that no request pays for a first call."""
@@ -42,11 +42,26 @@ class Context(Protocol):
     def assemble(self, indices: Sequence[int]) -> Any:
         """The samples of these indices as one batch, padded to a bucket."""
 
+    def answers(self, outputs: Any, indices: Sequence[int]) -> list[bytes]:
+        """The answer to each of these samples, or its next part."""
+
+
+class AtOnce(Batched, Protocol):
+    """A context that computes a batch at once."""
+
     def run(self, batch: Any) -> Any:
         """The level's outputs, complete."""
 
-    def answers(self, outputs: Any, indices: Sequence[int]) -> list[bytes]:
-        """The answer to each of these samples."""
+
+@runtime_checkable
+class Streaming(Batched, Protocol):
+    """A context whose outputs become known one after the other, such as the tokens of a text."""
+
+    def stream(self, batch: Any) -> Iterator[Any]:
+        """The outputs, each as soon as it is known."""
+
+
+Context = AtOnce | Streaming
 
 
 class Waiting(NamedTuple):
@@ -172,12 +187,14 @@ class Batcher:
             closed = time.monotonic_ns()
             indices = [one.asked.sample for one in taken]
             batch = context.assemble(indices)
-            began = time.monotonic_ns()
-            outputs = context.run(batch)
-            ran = time.monotonic_ns()
-            found = context.answers(outputs, indices)
-            pairs = zip(taken, found, strict=True)
-            send(b"".join(answer(one.asked.number, content) for one, content in pairs))
+            began = ran = time.monotonic_ns()
+            for outputs in _outputs(context, batch):
+                ran = time.monotonic_ns()
+                found = context.answers(outputs, indices)
+                pairs = zip(taken, found, strict=True)
+                send(b"".join(answer(one.asked.number, content) for one, content in pairs))
+                if self._send is not send:  # the run is over: nobody waits for the rest
+                    break
             done = time.monotonic_ns()
             self._note(context, taken, left, (closed, began, ran, done))
         finally:
@@ -206,6 +223,14 @@ class Batcher:
                 tokens=bucket.tokens,
             )
         )
+
+
+def _outputs(context: Context, batch: Any) -> Iterator[Any]:
+    """The outputs of a batch: one after the other if the context streams, else all at once."""
+    if isinstance(context, Streaming):
+        yield from context.stream(batch)
+    else:
+        yield context.run(batch)
 
 
 def _nowhere(data: bytes) -> None:

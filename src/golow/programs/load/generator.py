@@ -21,6 +21,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from golow.programs.load.coming_texts import TOKEN, ComingTexts
 from golow.programs.load.load_record import Scenario
 from golow.programs.load.wire import PIECE, Answers, Asked, requests, short_path
 from golow.records.record import Record
@@ -46,7 +47,8 @@ class GeneratorRequest(Record, frozen=True, kw_only=True):
     of the others. most_waiting: requests without an answer, beyond which the run ends. seconds,
     least: the shortest run, and the fewest requests. longest: seconds after which no more requests
     begin. patience: seconds without any answer after which a run is abandoned; drain: seconds to
-    wait for answers after the last request.
+    wait for answers after the last request. texts: whether answers are texts, token by token; ttft,
+    tpot: their limits in seconds.
     """
 
     socket: str
@@ -66,6 +68,9 @@ class GeneratorRequest(Record, frozen=True, kw_only=True):
     seed: int = 0
     patience: float = 10.0
     drain: float = 30.0
+    texts: bool = False
+    ttft: float = 0.0
+    tpot: float = 0.0
 
 
 class GeneratorReport(Record, frozen=True, kw_only=True):
@@ -92,6 +97,7 @@ class Exchange:
         self._identities: dict[int, int] = {}  # of requests without an answer, by number
         self._number = self.answered = 0
         self._lock = threading.Lock()
+        self._texts = ComingTexts() if asked.texts else None
         self.began = time.monotonic()
 
     def issue(self, identities: list[int], indices: list[int]) -> None:
@@ -115,7 +121,7 @@ class Exchange:
             ready = select.select([self._connection], [], [], self._asked.patience / 10)[0]
             now = time.monotonic()
             if ready:
-                data = self._connection.recv(PIECE)
+                data = self._received()
                 if not data:
                     self._end(self.report("died"))
                 heard = now
@@ -127,16 +133,40 @@ class Exchange:
             if now - self.began > self._asked.longest + self._asked.drain:
                 self._end(self.report("late"))
 
+    def _received(self) -> bytes:
+        """Bytes of answers; none if the level's process is gone. One that ends with requests unread
+        resets the connection."""
+        try:
+            return self._connection.recv(PIECE)
+        except ConnectionError:
+            return b""
+
     def _complete(self, found: list[tuple[int, bytes]]) -> None:
+        """Give LoadGen answers, and the first tokens of texts as soon as they come."""
         response = self._loadgen.QuerySampleResponse
+        first: list[tuple[int, bytes]] = []
+        if self._texts is not None:
+            first, found = self._texts.add(found)
         with self._lock:
+            begun = [
+                response(self._identities[number], *_place(token))
+                for number, token in first
+                if number in self._identities
+            ]
             done = [
-                response(self._identities.pop(number), _address(content), len(content))
+                response(self._identities.pop(number), *_place(content), *self._tokens(content))
                 for number, content in found
                 if number in self._identities
             ]
             self.answered += len(done)
-        self._loadgen.QuerySamplesComplete(done)
+        if begun:
+            self._loadgen.FirstTokenComplete(begun)
+        if done:
+            self._loadgen.QuerySamplesComplete(done)
+
+    def _tokens(self, content: bytes) -> tuple[int, ...]:
+        """How many tokens an answer has; nothing if it is not a text."""
+        return () if self._texts is None else (len(content) // TOKEN.size,)
 
     def report(self, ending: Ending) -> GeneratorReport:
         """The run so far."""
@@ -148,9 +178,9 @@ class Exchange:
         )
 
 
-def _address(content: bytes) -> int:
-    """Address of the bytes while they are held."""
-    return ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value or 0
+def _place(content: bytes) -> tuple[int, int]:
+    """Where the bytes are, for as long as they are held, and how many."""
+    return ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value or 0, len(content)
 
 
 def settings_of(asked: GeneratorRequest, loadgen: Any) -> Any:
@@ -175,6 +205,8 @@ def settings_of(asked: GeneratorRequest, loadgen: Any) -> Any:
     found.accuracy_log_sampling_target = 0 if asked.accuracy else asked.checked
     found.qsl_rng_seed = found.sample_index_rng_seed = found.schedule_rng_seed = asked.seed
     found.accuracy_log_rng_seed = asked.seed
+    found.use_token_latencies = asked.texts
+    found.ttft_latency, found.tpot_latency = int(asked.ttft * 1e9), int(asked.tpot * 1e9)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Self
@@ -27,11 +27,13 @@ from golow.records.errors import WorkerFailure
 from golow.worker.conversation import Conversation
 from golow.worker.time_limits import Limits
 from golow.workload.bundle import Bundle
+from golow.workload.generation.text_bundle import TextBundle
 
 NO_LIMIT = 3600.0  # seconds: a latency that every run holds, and time enough for every sample
 LONGER = 6.0  # times its length, until which a run continues for more requests
 BACKLOG, USUAL = 10.0, 0.1  # requests of this many latencies may wait, each of as many seconds
-LEAST_WAITING = 64
+LEAST_WAITING, MOST_WAITING = 64, 100_000
+MOST_REQUESTS = 1e6  # of a run: LoadGen draws them in advance, 310 bytes each
 CHECKED = 32  # answers of a run that golow's rule judges
 SHORTEST_ENERGY = 1.4  # seconds; the driver of a GPU counts ten times a second
 
@@ -40,9 +42,10 @@ Answers = list[tuple[int, bytes]]
 
 class Place(NamedTuple):
     """Data that all levels of a load test share. lengths: of the samples, if they differ. command:
-    of a level's process. powercap: where the system's counters of energy are."""
+    of a level's process; environment: variables of it. powercap: where the system's counters of
+    energy are."""
 
-    bundle: Bundle
+    bundle: Bundle | TextBundle
     folder: Path
     plan: LoadPlan
     cores: Cores
@@ -53,6 +56,7 @@ class Place(NamedTuple):
     lengths: Lengths | None = None
     command: Sequence[str] = served_level.COMMAND
     powercap: Path = POWERCAP
+    environment: Mapping[str, str] | None = None
 
 
 class Run(NamedTuple):
@@ -90,6 +94,7 @@ class LevelUnderLoad:
             place.command,
             threads=place.bundle.workload.threads,
             affinity=place.cores.level,
+            environment=place.environment,
             limits=place.limits,
         )
 
@@ -129,7 +134,7 @@ class LevelUnderLoad:
 
     def run(self, asked: Run) -> tuple[LoadRun, Answers]:
         """Run LoadGen once; returns the run, and the answers to check."""
-        self._served.ask({"do": "begin"}, self.place.limits.memory)
+        self._served.ask({"do": "begin"}, self._soon)
         folder = self.place.folder / f"run{next(self.numbers)}"
         folder.mkdir()
         energy = Joules(self.place.card, self.place.powercap)
@@ -163,6 +168,11 @@ class LevelUnderLoad:
 
     # ------------------------------------------------------------ implementation
 
+    @property
+    def _soon(self) -> float:
+        """Seconds within which it answers between runs, when at most one batch is under way."""
+        return max(self.place.plan.patience, self.place.limits.block)
+
     def _generated(self, asked: Run, folder: Path) -> GeneratorReport:
         request = self._request(asked, folder)
         limit = request.longest + request.drain + 2 * request.patience
@@ -184,11 +194,10 @@ class LevelUnderLoad:
 
     def _request(self, asked: Run, folder: Path) -> GeneratorRequest:
         plan = self.place.plan
-        latency = plan.latency or NO_LIMIT
-        server = asked.scenario == "server"
-        least = needed(plan.percentile) if server and plan.latency and not asked.accuracy else 1
+        server, limits = asked.scenario == "server", plan.limits
+        least = needed(plan.percentile) if server and limits and not asked.accuracy else 1
         longest = NO_LIMIT if asked.accuracy else max(LONGER * asked.seconds, 1.0)
-        backlog = asked.rate * BACKLOG * (plan.latency or USUAL)
+        backlog = min(MOST_WAITING, int(asked.rate * BACKLOG * (plan.allowed or USUAL)))
         return GeneratorRequest(
             socket=str(self._socket),
             folder=str(folder),
@@ -196,23 +205,26 @@ class LevelUnderLoad:
             accuracy=asked.accuracy,
             samples=self.place.samples,
             rate=asked.rate,
-            latency=latency,
+            latency=limits.get("latency", NO_LIMIT),
             percentile=plan.percentile,
             streams=plan.streams,
-            seconds=asked.seconds,
+            seconds=min(asked.seconds, MOST_REQUESTS / asked.rate),
             least=least,
             longest=longest,
-            most_waiting=max(LEAST_WAITING, 4 * plan.most, int(backlog)) if server else 0,
+            most_waiting=max(LEAST_WAITING, 4 * plan.most, backlog) if server else 0,
             checked=CHECKED,
             seed=plan.seed + asked.round,
             patience=plan.patience,
             drain=max(plan.patience, longest),
+            texts=plan.texts is not None,
+            ttft=limits.get("ttft", NO_LIMIT),
+            tpot=limits.get("tpot", NO_LIMIT),
         )
 
     def _left(self, folder: Path) -> Served:
         """Results that the run left in the level's process."""
         file = folder / "served.json"
-        self._served.ask({"do": "served", "file": str(file)}, self.place.limits.memory)
+        self._served.ask({"do": "served", "file": str(file)}, self._soon)
         found = msgspec.json.decode(file.read_bytes(), type=Served)
         self.resident = self.resident or found.resident
         self.resident_peak = max(self.resident_peak, found.resident_peak)
@@ -239,13 +251,10 @@ class LevelUnderLoad:
         parts, answered = _parts(measured.latencies, served), len(measured.latencies)
         if asked.scenario == "multi-stream":
             measured = measured.by_group()
-        kind, reason = verdict.outcome_of(asked.scenario, said, measured.latencies, plan)
-        return LoadRun(
+        found = LoadRun(
             scenario=asked.scenario,
             rate=asked.asked_rate,
             round=asked.round,
-            outcome=kind,
-            reason=reason,
             answered=answered,
             seconds=loadgen_logs.seconds_of(measured),
             arrivals=measured.arrivals,
@@ -256,7 +265,11 @@ class LevelUnderLoad:
             early_stopping=said.early_stopping,
             waiting=_middle(wait for wait, _ in parts),
             overhead=_middle(rest for _, rest in parts),
+            first_tokens=measured.first_tokens,
+            tokens=plan.texts.tokens if plan.texts is not None else 0,
         )
+        kind, reason = verdict.outcome_of(said, found, plan)
+        return msgspec.structs.replace(found, outcome=kind, reason=reason)
 
 
 def _from_first(served: Served) -> tuple[ServedBatch, ...]:

@@ -31,7 +31,7 @@ from golow.programs.load.settings import LoadSettings, plan_of, require_loadgen
 from golow.programs.load.tested_level import TestedLevel
 from golow.programs.load.turns import Turns
 from golow.records.errors import GolowError
-from golow.records.workload import Device
+from golow.records.workload import Device, Workload
 from golow.storage.cache import open_cache
 from golow.storage.names import LONGEST_PART, file_name
 from golow.storage.scratch import scratch_folder
@@ -88,18 +88,19 @@ def load_test(request: Request, settings: LoadSettings, observer: Observer) -> L
         for level in levels:
             stack.enter_context(level)
         interrupted = loaded(levels, plan, observer)
-        return recorded(prepared, place, levels, created, interrupted)
+        found = prepared.workload, prepared.notes
+        return recorded(*found, place, levels, created, interrupted)
 
 
 def recorded(
-    prepared: Prepared,
+    workload: Workload,
+    notes: tuple[str, ...],
     place: Place,
     levels: Sequence[TestedLevel],
     created: datetime,
     interrupted: bool,
 ) -> LoadTest:
-    """The record of the levels so far."""
-    workload = prepared.workload
+    """The record of the levels so far. notes: on the model."""
     return LoadTest(
         id=f"{created:%Y%m%d-%H%M%S}-{file_name(workload.model, LONGEST_PART)}-load",
         created=created.isoformat(timespec="seconds"),
@@ -112,7 +113,7 @@ def recorded(
         generator_cores=place.cores.generator,
         shared=place.cores.shared,
         energy_missing="" if any(level.has_energy for level in levels) else NO_ENERGY,
-        notes=prepared.notes,
+        notes=notes,
         interrupted=interrupted,
     )
 

@@ -23,6 +23,24 @@ latency. ``over``: it is not, with the same confidence. ``unclear``: too few req
 wrong or missing, or the level's process ended. ``measured``: the run had no latency to hold."""
 
 
+Timed = Literal["latency", "ttft", "tpot"]
+"""Times of a request: until the whole answer; of a text, until its first token, and the mean of the
+tokens behind that one (MLPerf's time to first token, and time per output token)."""
+
+
+class TextPlan(Record, frozen=True, kw_only=True):
+    """The texts that requests ask for.
+
+    prompt: tokens of the shortest prompt and of the longest. tokens: that each request generates.
+    ttft, tpot: limits in seconds; None without one.
+    """
+
+    prompt: tuple[int, int]
+    tokens: int
+    ttft: float | None = None
+    tpot: float | None = None
+
+
 class LoadPlan(Record, frozen=True, kw_only=True):
     """Settings of a load test.
 
@@ -35,7 +53,8 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     each level is loaded with each of these. seconds: of a run. repeats: rounds of runs in turn
     between levels. patience: seconds without an answer after which a run is abandoned. url: of a
     service that is tested too, as the level ``http``. seed: of arrivals and of the order of
-    samples, the same for all levels.
+    samples, the same for all levels. texts: of a model that generates; None if samples are computed
+    at once.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -54,6 +73,31 @@ class LoadPlan(Record, frozen=True, kw_only=True):
     patience: float = 10.0
     url: str = ""
     seed: int = 0
+    texts: TextPlan | None = None
+
+    @property
+    def timed(self) -> tuple[Timed, ...]:
+        """The times that a limit may hold for."""
+        return ("latency",) if self.texts is None else ("ttft", "tpot")
+
+    @property
+    def limits(self) -> dict[Timed, float]:
+        """The limits that must be held, in seconds; empty without one."""
+        texts = self.texts
+        given: dict[Timed, float | None] = (
+            {"latency": self.latency} if texts is None else {"ttft": texts.ttft, "tpot": texts.tpot}
+        )
+        return {timed: limit for timed, limit in given.items() if limit is not None}
+
+    @property
+    def allowed(self) -> float | None:
+        """Seconds that a whole answer may take within the limits; None without one."""
+        if not self.limits:
+            return None
+        if self.texts is None:
+            return self.latency
+        behind = self.texts.tokens - 1
+        return self.limits.get("ttft", 0.0) + behind * self.limits.get("tpot", 0.0)
 
 
 class ServedBatch(Record, frozen=True, kw_only=True, array_like=True):
@@ -94,7 +138,8 @@ class LoadRun(Record, frozen=True, kw_only=True):
     generator itself was late. overhead: median seconds of a request outside the queue and the
     level: transport, assembling, answering. waiting: median seconds in the queue. checked: answers
     checked by golow's rule. dropped: requests without an answer. valid, early_stopping: LoadGen's
-    own words. joules: for a request.
+    own words. joules: for a request. first_tokens: nanoseconds from the schedule of each request to
+    the first token of its text. tokens: of each text.
     """
 
     scenario: Scenario
@@ -115,11 +160,23 @@ class LoadRun(Record, frozen=True, kw_only=True):
     valid: bool = False
     early_stopping: str = ""
     joules: float | None = None
+    first_tokens: tuple[int, ...] = ()
+    tokens: int = 0
 
     @property
     def throughput(self) -> float | None:
         """Samples per second; None without an answer."""
         return self.answered / self.seconds if self.answered and self.seconds > 0 else None
+
+    def times(self, timed: Timed) -> tuple[int, ...]:
+        """One of the times of each request, in nanoseconds; none of a text where LoadGen does not
+        report its first token."""
+        if timed == "latency":
+            return self.latencies
+        if timed == "ttft":
+            return self.first_tokens
+        both, behind = zip(self.latencies, self.first_tokens, strict=False), self.tokens - 1
+        return tuple((whole - first) // behind for whole, first in both)
 
 
 class Peak(Record, frozen=True, kw_only=True):
@@ -175,10 +232,9 @@ class LevelLoad(Record, frozen=True, kw_only=True):
 class LoadTest(Record, frozen=True, kw_only=True):
     """Levels under load.
 
-    generator_cores: of LoadGen's process. shared: whether it shares them with the levels. samples:
-    how many differ. energy_missing: why no energy was measured. interrupted: by Ctrl-C; the record
-    has the partial results.
-    """
+    workload: of texts, a step that reads the longest prompt. generator_cores: of LoadGen's process.
+    shared: whether it shares them with the levels. samples: how many differ. energy_missing: why no
+    energy was measured. interrupted: by Ctrl-C; the record has the partial results."""
 
     format_version: int = FORMAT_VERSION
     id: str

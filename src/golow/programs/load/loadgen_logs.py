@@ -20,20 +20,26 @@ SAMPLE = re.compile(
     rb'"name":"Sample".{0,40}?"ph":"b".{0,80}?"ts":([\d.]+).{0,20}?"sample_seq":(\d+),"query_seq":(\d+)'
     rb'.{0,40}?"issue_start_ns":(-?\d+),"complete_ns":(\d+)'
 )
+FIRST_TOKEN = re.compile(
+    rb'"name":"Token_Latency".{0,40}?"ts":([\d.]+).{0,20}?"issue_delay":(-?\d+),"issue_to_done":(\d+)'
+)
 TOO_MANY = "Too many outstanding"
+EARLY_STOPPING = tuple(f"early_stopping_{of}result" for of in ("", "ttft_", "tpot_"))
 
 
 class Measured(NamedTuple):
     """Latencies of the requests of a run, in the order in which they were issued: nanoseconds from
     the schedule to the answer. arrivals: nanoseconds of each one's schedule after the first. late:
     nanoseconds from the schedule until it was issued. groups: the number of the query that each
-    belongs to.
+    belongs to. first_tokens: nanoseconds from the schedule to the first token, in the server
+    scenario of texts; else empty.
     """
 
     arrivals: tuple[int, ...]
     latencies: tuple[int, ...]
     late: tuple[int, ...]
     groups: tuple[int, ...]
+    first_tokens: tuple[int, ...] = ()
 
     def by_group(self) -> Measured:
         """Latencies of whole queries: a group of streams is answered when its last sample is."""
@@ -42,7 +48,7 @@ class Measured(NamedTuple):
             if group not in last or self.latencies[place] > self.latencies[last[group]]:
                 last[group] = place
         places = list(last.values())
-        return Measured(*(tuple(values[place] for place in places) for values in self))
+        return Measured(*(tuple(values[place] for place in places) for values in self[:-1]))
 
 
 class Said(NamedTuple):
@@ -59,7 +65,7 @@ class Said(NamedTuple):
     @property
     def early_stopping(self) -> str:
         """Its words on early stopping."""
-        words = str(self.values.get("early_stopping_result", ""))
+        words = " ".join(str(self.values.get(key, "")) for key in EARLY_STOPPING)
         return " ".join(words.replace("*", " ").split())
 
     @property
@@ -91,9 +97,10 @@ def _entries(file: Path) -> Iterator[dict[str, Any]]:
 
 def measured(folder: Path) -> Measured:
     """The latencies in the trace of a run."""
+    trace = (folder / TRACE).read_bytes()
     rows = [
         (int(number), float(at) * 1e3, int(complete), int(late), int(group))
-        for at, number, group, late, complete in SAMPLE.findall((folder / TRACE).read_bytes())
+        for at, number, group, late, complete in SAMPLE.findall(trace)
     ]
     rows.sort()
     first = min((row[1] for row in rows), default=0.0)
@@ -102,7 +109,16 @@ def measured(folder: Path) -> Measured:
         tuple(row[2] for row in rows),
         tuple(row[3] for row in rows),
         tuple(row[4] for row in rows),
+        _first_tokens(trace),
     )
+
+
+def _first_tokens(trace: bytes) -> tuple[int, ...]:
+    """Nanoseconds to the first token of each text, in the order of their schedule."""
+    found = sorted(
+        (float(at), int(delay) + int(done)) for at, delay, done in FIRST_TOKEN.findall(trace)
+    )
+    return tuple(taken for _, taken in found)
 
 
 def answers(folder: Path) -> list[tuple[int, bytes]]:

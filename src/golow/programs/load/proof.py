@@ -14,13 +14,13 @@ from golow.compiled.checking import CallReference
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.capture.module_outputs import leaves_of
 from golow.programs.load.lengths import Lengths
+from golow.programs.load.missing_answers import missing
 from golow.programs.load.samples import Samples, samples_of
 from golow.records.comparison import Check
 from golow.records.errors import GolowError
 from golow.records.workload import Precision, Workload
 from golow.workload.bundle import Bundle
 
-SHOWN = 3  # wrong samples that a verdict names
 TIE = 1e-5  # of the largest element: classes whose elements are as near may be taken for each other
 
 
@@ -59,17 +59,7 @@ class Proof:
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on answers, by the index of their sample: none may be missing or wrong. All
         answers to one sample are checked."""
-        missing = self.missing(answers)
-        return missing if missing is not None else self.judge_some(answers)
-
-    def missing(self, answers: Sequence[tuple[int, bytes]]) -> Check | None:
-        """The verdict if a sample has no answer; else None."""
-        missing = sorted(set(range(self.count)) - {index for index, _ in answers})
-        if not missing:
-            return None
-        listed = ", ".join(map(str, missing[:SHOWN]))
-        reason = f"{len(missing)} of {self.count} answers are missing, such as of sample {listed}"
-        return Check(verdict="differs", reason=reason)
+        return missing(answers, self.count) or self.judge_some(answers)
 
     def judge_some(self, answers: Sequence[tuple[int, bytes]], places: int | None = None) -> Check:
         """The verdict on these answers alone. places: how many of the outputs they have, the first

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from golow.programs.load.missing_answers import missing
 from golow.records.comparison import Check
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ class ServiceProof:
 
     def judge(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on all answers: every sample must have one."""
-        missing = self._proof.missing(answers)
-        return missing if missing is not None else self.judge_some(answers)
+        return missing(answers, self.count) or self.judge_some(answers)
 
     def judge_some(self, answers: Sequence[tuple[int, bytes]]) -> Check:
         """The verdict on these answers alone."""

@@ -10,27 +10,31 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from golow.programs.load.load_record import LoadPlan, Scenario
+from golow.programs.load.load_record import LoadPlan, Scenario, TextPlan
 from golow.programs.load.service_address import require_url
+from golow.programs.load.text_settings import require_text_settings
 from golow.records.errors import GolowError
 
 MODULE, EXTRA = "mlperf_loadgen", "pip install 'golow[load]'"
 LARGEST, LONGEST = 1024, 60.0  # samples in a batch, and seconds of its delay
+USUAL_BATCH = 8
+FASTEST = 1e6  # requests per second: ten times what LoadGen's process sends
 ALONE: tuple[Scenario, ...] = ("single-stream", "offline")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadSettings:
     """levels: names; None means the default levels that `golow.compile` supports. scenarios: None
-    means single-stream, offline, and server if there is a latency or a rate. latency: seconds. The
-    rest as of `LoadPlan`; cache: folder for what is built."""
+    means single-stream, offline, and server if there is a latency or a rate. latency: seconds.
+    max_batch: 8 by default, of texts 1. texts: of a model that generates. The rest as of
+    `LoadPlan`; cache: folder for what is built."""
 
     levels: Sequence[str] | None = None
     scenarios: Sequence[str] | None = None
     latency: float | None = None
     percentile: float = 99.0
     rates: Sequence[float] = ()
-    max_batch: int = 8
+    max_batch: int | None = None
     delay: float = 0.002
     contexts: Sequence[int] = (1,)
     lengths: tuple[int, int] | None = None
@@ -38,32 +42,42 @@ class LoadSettings:
     repeats: int = 3
     patience: float = 10.0
     url: str = ""
+    texts: TextPlan | None = None
     cache: Path | None = None
 
 
 def plan_of(settings: LoadSettings, seed: int) -> LoadPlan:
     """The plan. Raises `GolowError` for settings that make no sense."""
     asks_for_server = settings.latency is not None or bool(settings.rates)
-    named = settings.scenarios or (*ALONE, *(("server",) if asks_for_server else ()))
+    usual = (*ALONE, "server") if asks_for_server else ALONE
+    most = USUAL_BATCH
+    if settings.texts is not None:
+        usual, most = ("server",), 1
+    if settings.max_batch is not None:
+        most = settings.max_batch
+    named = settings.scenarios or usual
     plan = LoadPlan(
         scenarios=tuple(dict.fromkeys(_scenario(name) for name in named)),
         latency=settings.latency,
         percentile=settings.percentile / 100,
         rates=tuple(sorted(set(settings.rates))),
-        most=settings.max_batch,
+        most=most,
         delay=settings.delay,
-        buckets=buckets(settings.max_batch),
+        buckets=buckets(most),
         lengths=settings.lengths,
         length_buckets=length_buckets(settings.lengths),
         contexts=tuple(sorted(set(settings.contexts))),
-        streams=settings.max_batch,
+        streams=most,
         seconds=settings.seconds,
         repeats=settings.repeats,
         patience=settings.patience,
         url=settings.url,
         seed=seed,
+        texts=settings.texts,
     )
     _require_sense(plan)
+    if plan.texts is not None:
+        require_text_settings(plan, plan.texts)
     if plan.url:
         require_url(plan.url)
     return plan
@@ -113,10 +127,11 @@ def _require_sense(plan: LoadPlan) -> None:
     """Raise `GolowError` for numbers that make no sense, with what to type instead."""
     cores = len(os.sched_getaffinity(0))
     latency = plan.latency if plan.latency is not None else 1.0
+    rates = all(0 < rate <= FASTEST for rate in plan.rates)
     for sound, option, bounds, typed, python in (
         (0 < latency < math.inf, "--latency", "above 0", "20ms", "0.02"),
         (0.5 <= plan.percentile < 1, "--percentile", "at least 50 and below 100", "99", "99"),
-        (all(0 < one < math.inf for one in plan.rates), "--rate", "above 0", "50,100", "[50, 100]"),
+        (rates, "--rate", f"above 0, up to {FASTEST:,.0f}", "50,100", "[50, 100]"),
         (1 <= plan.most <= LARGEST, "--max-batch", f"from 1 to {LARGEST}", "8", "8"),
         (0 <= plan.delay < LONGEST, "--delay", f"below {LONGEST:g} s", "2ms", "0.002"),
         (_all_within(plan.contexts, cores), "--contexts", f"from 1 to {cores} here", "1", "1"),
@@ -131,7 +146,7 @@ def _require_sense(plan: LoadPlan) -> None:
                 f"for example {option} {typed}.",
                 python_hint=f"for example {keyword}={python}.",
             )
-    if "server" in plan.scenarios and plan.latency is None and not plan.rates:
+    if plan.texts is None and "server" in plan.scenarios and not plan.limits and not plan.rates:
         raise GolowError(
             "the server scenario needs a rate, or a latency that must be held",
             "for example --latency 20ms, or --rate 50,100.",

@@ -69,6 +69,8 @@ def _wrong(level: LevelLoad) -> str:
     for run in level.runs:
         if len(run.arrivals) != len(run.latencies):
             return f"{level.level} has a run with {len(run.arrivals)} arrivals for its latencies"
+        if run.first_tokens and (run.tokens < 2 or len(run.first_tokens) != len(run.latencies)):
+            return f"{level.level} has a run without a first token, and others, of each text"
         if any(one <= 0 for one in run.latencies):
             return f"{level.level} has a latency that is not positive"
         if run.rate is not None and not 0 < run.rate < float("inf"):

@@ -157,6 +157,11 @@ class TestedLevel:
                 "are those of the process that sends requests to it"
             )
             return
+        if plan.texts is not None:
+            copies = len(plan.buckets) * self._contexts
+            if copies > 1:
+                yield f"built for each batch size and context: {copies} copies of the weights"
+            return
         if is_direct(self._level) or takes_any_size(self._level):
             return
         sizes = len(plan.buckets) * max(1, len(plan.length_buckets))

@@ -10,7 +10,7 @@ import msgspec
 from golow.measure.stats import median_interval, ratio
 from golow.measure.words import LEAST_ROUNDS
 from golow.programs.load.early_stopping import Quoted, quoted, surely_over
-from golow.programs.load.load_record import LoadPlan, LoadRun, Outcome, Scenario
+from golow.programs.load.load_record import LoadPlan, LoadRun, Outcome, Timed
 from golow.programs.load.loadgen_logs import Said
 from golow.records.comparison import Quantity, Ratio, Word
 
@@ -22,34 +22,24 @@ OVERLOAD = "requests came faster than answers; LoadGen ended the run"
 Apart = Literal["faster", "slower", "same", "unclear"]
 
 
-def outcome(
-    said: Said, latencies: Sequence[int], latency: float, percentile: float
-) -> tuple[Outcome, str]:
-    """The outcome of a server run with a latency limit (seconds) at a percentile (a share), and the
-    reason if the limit is not met."""
-    over = sum(one > latency * 1e9 for one in latencies)
-    held = said.values.get("early_stopping_met") and said.values.get("result_perf_constraints_met")
-    if said.overloaded:
-        return "overload", OVERLOAD
-    if held:
-        return "held", ""
-    if surely_over(over, len(latencies), percentile):
-        return "over", f"{over} of {len(latencies)} requests took longer"
-    return "unclear", f"too few requests: {said.early_stopping}"
-
-
-def outcome_of(
-    scenario: Scenario, said: Said, latencies: Sequence[int], plan: LoadPlan
-) -> tuple[Outcome, str]:
-    """The outcome of a run of the plan, and the reason. Only the server scenario has a latency to
+def outcome_of(said: Said, run: LoadRun, plan: LoadPlan) -> tuple[Outcome, str]:
+    """The outcome of a run of the plan, and the reason. Only the server scenario has limits to
     hold."""
-    if scenario != "server":
+    if run.scenario != "server":
         return "measured", ""
-    if plan.latency is not None:
-        return outcome(said, latencies, plan.latency, plan.percentile)
     if said.overloaded:
         return "overload", OVERLOAD
-    return "measured", ""
+    if not plan.limits:
+        return "measured", ""
+    if said.values.get("early_stopping_met") and said.values.get("result_perf_constraints_met"):
+        return "held", ""
+    for timed, limit in plan.limits.items():
+        times = run.times(timed)
+        over = sum(one > limit * 1e9 for one in times)
+        if surely_over(over, len(times), plan.percentile):
+            of = "" if timed == "latency" else f"{timed.upper()}: "
+            return "over", f"{of}{over} of {len(times)} requests took longer"
+    return "unclear", f"too few requests: {said.early_stopping}"
 
 
 def told_apart(level: Quoted | None, baseline: Quoted | None) -> Apart:
@@ -68,12 +58,35 @@ def told_apart(level: Quoted | None, baseline: Quoted | None) -> Apart:
     return "same" if alike and near else "unclear"
 
 
-def pooled(runs: Sequence[LoadRun], share: float) -> Quoted | None:
-    """The percentile of all requests of runs in turn; None if a run of them did not end, since its
-    slowest requests have no latency."""
+def pooled(runs: Sequence[LoadRun], share: float, timed: Timed = "latency") -> Quoted | None:
+    """The percentile of a time of all requests of runs in turn; None if a run of them did not end,
+    since its slowest requests have no latency."""
     if not runs or any(run.outcome in ("overload", "failed") for run in runs):
         return None
-    return quoted([one for run in runs for one in run.latencies], share)
+    return quoted([one for run in runs for one in run.times(timed)], share)
+
+
+def apart_in_turn(
+    level: Sequence[LoadRun], first: Sequence[LoadRun], share: float, timed: Timed = "latency"
+) -> Apart:
+    """Tell whether a percentile of a level's runs differs from the first level's, by all requests
+    together. ``unclear`` if a round does not show the same, or is the only one: a machine that was
+    slow during one run is not the level's difference."""
+    if min(len(level), len(first)) < 2:
+        return "unclear"
+    word = told_apart(pooled(level, share, timed), pooled(first, share, timed))
+    if word not in ("faster", "slower"):
+        return word
+    base = {run.round: run for run in first}
+    for run in level:
+        own = pooled([run], share, timed)
+        other = pooled([base[run.round]], share, timed) if run.round in base else None
+        if own is None or other is None:
+            return "unclear"
+        ratio = own.value / other.value
+        if not (ratio < 1 - MARGIN if word == "faster" else ratio > 1 + MARGIN):
+            return "unclear"
+    return word
 
 
 def together(runs: Sequence[LoadRun]) -> Outcome | None:

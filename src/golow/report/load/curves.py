@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.programs.load.load_record import LevelLoad, LoadRun
+from golow.programs.load.load_record import LevelLoad, LoadRun, Timed
 from golow.programs.load.verdict import pooled
 
 SHARES = 200  # points of a distribution
@@ -25,15 +25,16 @@ class Point(NamedTuple):
     high: float
 
 
-def points(level: LevelLoad, share: float) -> list[Point]:
-    """The percentile at each rate of a level that early stopping allows to quote, by rate."""
+def points(level: LevelLoad, share: float, timed: Timed = "latency") -> list[Point]:
+    """The percentile of a time at each rate of a level that early stopping allows to quote, by
+    rate."""
     by_rate: dict[float, list[LoadRun]] = defaultdict(list)
     for run in level.runs:
         if run.scenario == "server" and run.rate is not None:
             by_rate[run.rate].append(run)
     found = []
     for rate, runs in sorted(by_rate.items()):
-        quoted = pooled(runs, share)
+        quoted = pooled(runs, share, timed)
         if quoted is not None and quoted.high is not None:
             found.append(Point(rate, quoted.value, quoted.low, quoted.high))
     return found

@@ -36,6 +36,13 @@ class Row(Record, frozen=True, kw_only=True):
     p90: float | None = None
     p99: float | None = None
     p999: float | None = None
+    ttft_p50: float | None = None
+    ttft_p90: float | None = None
+    ttft_p99: float | None = None
+    tpot_p50: float | None = None
+    tpot_p90: float | None = None
+    tpot_p99: float | None = None
+    tokens_per_second: float | None = None
     throughput: float | None = None
     batch: float | None = None
     padding: float | None = None
@@ -67,8 +74,12 @@ def _rows(found: LoadTest) -> Iterator[Row]:
     base = Row(model=found.workload.model, device=found.workload.device, level="", verdict="failed")
     for scenario in scenarios:
         for row in fact_rows(found, scenario):
-            sure = {share: one for share, one in row.percentiles.items() if one and one.is_sure}
-            quoted = {share: one.value for share, one in sure.items()}
+            quoted = {
+                (timed, share): one.value
+                for timed, spread in row.spreads.items()
+                for share, one in spread.percentiles.items()
+                if one and one.is_sure
+            }
             yield msgspec.structs.replace(
                 base,
                 level=row.level,
@@ -77,10 +88,17 @@ def _rows(found: LoadTest) -> Iterator[Row]:
                 rate=row.rate,
                 result=row.outcome,
                 requests=row.requests,
-                p50=quoted.get(0.5),
-                p90=quoted.get(0.9),
-                p99=quoted.get(0.99),
-                p999=quoted.get(0.999),
+                p50=quoted.get(("latency", 0.5)),
+                p90=quoted.get(("latency", 0.9)),
+                p99=quoted.get(("latency", 0.99)),
+                p999=quoted.get(("latency", 0.999)),
+                ttft_p50=quoted.get(("ttft", 0.5)),
+                ttft_p90=quoted.get(("ttft", 0.9)),
+                ttft_p99=quoted.get(("ttft", 0.99)),
+                tpot_p50=quoted.get(("tpot", 0.5)),
+                tpot_p90=quoted.get(("tpot", 0.9)),
+                tpot_p99=quoted.get(("tpot", 0.99)),
+                tokens_per_second=row.tokens_per_second,
                 throughput=row.throughput,
                 batch=row.batch,
                 padding=row.padding,

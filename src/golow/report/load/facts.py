@@ -10,19 +10,29 @@ from golow.measure.stats import median_interval
 from golow.programs.load.early_stopping import PERCENTILES, Quoted
 from golow.programs.load.load_record import (
     LevelLoad,
+    LoadPlan,
     LoadRun,
     LoadTest,
     Outcome,
     Scenario,
     ServedBatch,
+    Timed,
 )
-from golow.programs.load.verdict import Apart, pooled, together, told_apart
+from golow.programs.load.verdict import Apart, apart_in_turn, pooled, together
+
+
+class Spread(NamedTuple):
+    """A time of requests. percentiles: by share; None where runs did not end. apart: from the first
+    level, by share."""
+
+    percentiles: dict[float, Quoted | None]
+    apart: dict[float, Apart]
 
 
 class Row(NamedTuple):
     """A level in a scenario, at a rate; of all its runs in turn together.
 
-    percentiles: by share; None where runs did not end. apart: from the first level, by share.
+    spreads: of each time that the plan limits. tokens: of each text, if answers are texts.
     throughput: answers per second, with the ends of its interval if there are several rounds.
     batch: mean samples in a batch. padding: tokens or samples that ran and belong to no sample, as
     a share. queue: most requests that stayed behind a batch. dropped: requests without an answer.
@@ -37,8 +47,8 @@ class Row(NamedTuple):
     outcome: Outcome
     reason: str
     requests: int
-    percentiles: dict[float, Quoted | None]
-    apart: dict[float, Apart]
+    spreads: dict[Timed, Spread]
+    tokens: int
     throughput: float | None
     throughput_ends: tuple[float, float] | None
     batch: float | None
@@ -51,6 +61,11 @@ class Row(NamedTuple):
     late: float | None
     joules: float | None
 
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens that were generated a second; None if answers are not texts."""
+        return self.throughput * self.tokens if self.throughput and self.tokens else None
+
 
 def rows(found: LoadTest, scenario: Scenario) -> Iterator[Row]:
     """The rows of a scenario: by rate, then by level."""
@@ -61,7 +76,7 @@ def rows(found: LoadTest, scenario: Scenario) -> Iterator[Row]:
             runs = level.of(scenario, rate)
             if runs:
                 first = runs if first is None else first
-                yield _row(level.label, runs, first, found.plan.seed)
+                yield _row(level.label, runs, first, found.plan)
 
 
 def best_runs(level: LevelLoad) -> list[LoadRun]:
@@ -80,8 +95,7 @@ def listed_batches(runs: Sequence[LoadRun]) -> list[ServedBatch]:
     return [batch for run in runs for batch in run.batches]
 
 
-def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Row:
-    percentiles = {share: pooled(runs, share) for share in PERCENTILES}
+def _row(level: str, runs: list[LoadRun], first: list[LoadRun], plan: LoadPlan) -> Row:
     throughputs = [run.throughput for run in runs if run.throughput is not None]
     batches = listed_batches(runs)
     lates = [run.late for run in runs if run.late is not None]
@@ -92,10 +106,10 @@ def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Ro
         outcome=together(runs) or "unclear",
         reason=next((run.reason for run in runs if run.reason), ""),
         requests=sum(len(run.latencies) for run in runs),
-        percentiles=percentiles,
-        apart={share: _apart(runs, first, share) for share in PERCENTILES},
+        spreads={timed: _spread(runs, first, timed, plan.percentile) for timed in plan.timed},
+        tokens=plan.texts.tokens if plan.texts is not None else 0,
         throughput=median(throughputs) if throughputs else None,
-        throughput_ends=median_interval(throughputs, seed),
+        throughput_ends=median_interval(throughputs, plan.seed),
         batch=mean(batch.size for batch in batches) if batches else None,
         padding=_padding(batches),
         dropped=sum(run.dropped for run in runs),
@@ -108,12 +122,12 @@ def _row(level: str, runs: list[LoadRun], first: list[LoadRun], seed: int) -> Ro
     )
 
 
-def _apart(runs: list[LoadRun], first: list[LoadRun], share: float) -> Apart:
-    """How a percentile differs from the first level's. A single round cannot tell the level from
-    what disturbed the machine meanwhile."""
-    if min(len(runs), len(first)) < 2:
-        return "unclear"
-    return told_apart(pooled(runs, share), pooled(first, share))
+def _spread(runs: list[LoadRun], first: list[LoadRun], timed: Timed, percentile: float) -> Spread:
+    shares = sorted({*PERCENTILES, percentile})
+    return Spread(
+        {share: pooled(runs, share, timed) for share in shares},
+        {share: apart_in_turn(runs, first, share, timed) for share in shares},
+    )
 
 
 def _padding(batches: Sequence[ServedBatch]) -> float | None:

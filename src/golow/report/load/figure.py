@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.programs.load.load_record import LevelLoad, LoadTest
+from golow.programs.load.load_record import LevelLoad, LoadTest, Timed
 from golow.report.console import visible
 from golow.report.load.curves import batch_sizes, busiest, distribution, points, queue
-from golow.report.load.table import conditions, percentile_text
+from golow.report.load.table import conditions, time_text
 from golow.report.style import (
     Caption,
     Format,
@@ -42,7 +42,7 @@ def write_figures(
     Raises `GolowError` without matplotlib or when the folder cannot be written.
     """
     files = []
-    if any(points(level, 0.5) for level in found.levels):
+    if any(_has_rates(found, level) for level in found.levels):
         files += save_figure(rate_figure(found), folder, "load-rate", formats)
     if any(busiest(level) for level in found.levels):
         files += save_figure(busy_figure(found), folder, "load-busy", formats)
@@ -51,22 +51,28 @@ def write_figures(
 
 @drawing()
 def rate_figure(found: LoadTest) -> Figure:
-    """Latency over rate: a panel for the median, and one for the percentile that must hold."""
-    shares = list(dict.fromkeys((0.5, found.plan.percentile)))
-    figure, drawn = panels(len(shares), PANEL, "requests/s", "latency (ms)")
-    for panel, share in zip(drawn, shares, strict=False):
-        panel.set_title(percentile_text(share))
-        _draw_rates(panel, found, share)
-    legend(figure, [level.label for level in found.levels if points(level, 0.5)])
+    """Latency over rate: a panel for the median, and one for the percentile that must hold; for
+    texts, of both times."""
+    shares = dict.fromkeys((0.5, found.plan.percentile))
+    shown = [(timed, share) for timed in found.plan.timed for share in shares]
+    figure, drawn = panels(len(shown), PANEL, "requests/s", "latency (ms)")
+    for panel, (timed, share) in zip(drawn, shown, strict=False):
+        panel.set_title(time_text(timed, share))
+        _draw_rates(panel, found, timed, share)
+    legend(figure, [level.label for level in found.levels if _has_rates(found, level)])
     reading = "Bars: 99% ends. A percentile is drawn where early stopping allows it to be quoted."
     caption(figure, Caption(_lines(found, "latency of requests over their rate"), [reading]))
     return figure
 
 
-def _draw_rates(panel: Axes, found: LoadTest, share: float) -> None:
+def _has_rates(found: LoadTest, level: LevelLoad) -> bool:
+    return any(points(level, 0.5, timed) for timed in found.plan.timed)
+
+
+def _draw_rates(panel: Axes, found: LoadTest, timed: Timed, share: float) -> None:
     some = False
     for level in found.levels:
-        drawn = points(level, share)
+        drawn = points(level, share, timed)
         if not drawn:
             continue
         some = True
@@ -87,12 +93,12 @@ def _draw_rates(panel: Axes, found: LoadTest, share: float) -> None:
             elinewidth=0.7,
         )
     if not some:
-        say(panel, f"too few requests to quote {percentile_text(share)}")
+        say(panel, f"too few requests to quote {time_text(timed, share)}")
         return
     panel.set_yscale("log")
     _plain_ticks(panel)
-    if found.plan.latency is not None:
-        panel.axhline(1e3 * found.plan.latency, color=LIMIT, linestyle=(0, (4, 2)), linewidth=0.9)
+    if (limit := found.plan.limits.get(timed)) is not None:
+        panel.axhline(1e3 * limit, color=LIMIT, linestyle=(0, (4, 2)), linewidth=0.9)
 
 
 @drawing()
@@ -170,7 +176,8 @@ def _plain_ticks(panel: Axes) -> None:
 def _lines(found: LoadTest, what: str) -> list[str]:
     """Lines of a caption: what is shown, where and how it was measured."""
     sizes = " and ".join("x".join(map(str, item.shape[1:])) for item in found.workload.inputs)
-    limit = f", limit {seconds_text(found.plan.latency)}" if found.plan.latency is not None else ""
+    limits = [seconds_text(limit) for limit in found.plan.limits.values()]
+    limit = f", limit {' and '.join(limits)}" if limits else ""
     machine, *batcher = conditions(found).split("\n")
     return [
         visible(f"{found.workload.model}, {sizes}, {found.workload.device}: {what}{limit}"),

@@ -68,7 +68,7 @@ def _shown(cells: Sequence[Measured]) -> list[str]:
 def _cells(row: Row) -> Iterator[str]:
     yield rate_text(row.rate or 0.0)
     yield row.outcome
-    yield from (percentile_cell(row.percentiles[share]) for share in SHARES)
+    yield from (percentile_cell(row.spreads["latency"].percentiles[share]) for share in SHARES)
     yield rate_text(row.throughput) if row.throughput is not None else MISSING
     yield f"{row.batch:.1f}" if row.batch is not None else MISSING
     yield joules_text(row.joules)

@@ -28,6 +28,11 @@ def remarks(found: LoadTest) -> Iterator[str]:
     if found.plan.repeats == 1 and len(found.levels) > 1:
         yield "one round: levels are not told apart; use --repeats 3 or more"
     yield from _late(found)
+    if found.plan.texts is not None:
+        yield (
+            "tokens that wait for LoadGen's process arrive together: TTFT is then longer, and TPOT "
+            "shorter, than the level's own"
+        )
     yield (
         "padding: share of the processed tokens (or samples, if all have one size) that are padding"
     )
@@ -51,7 +56,8 @@ def _unclear(found: LoadTest) -> set[float]:
         share
         for row in listed
         if row.scenario != "offline"
-        for share, quoted in row.percentiles.items()
+        for spread in row.spreads.values()
+        for share, quoted in spread.percentiles.items()
         if quoted is not None and not quoted.is_sure
     }
 

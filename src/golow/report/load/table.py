@@ -4,6 +4,7 @@ rates."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from rich import box
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.programs.load.early_stopping import PERCENTILES, Quoted
-from golow.programs.load.load_record import LevelLoad, LoadTest, Scenario
+from golow.programs.load.load_record import LevelLoad, LoadPlan, LoadTest, Scenario, Timed
 from golow.programs.load.verdict import pooled
 from golow.report.comparison.columns import STYLES
 from golow.report.comparison.table import workload_text
@@ -52,7 +53,7 @@ def render(found: LoadTest, console: Console | None = None) -> None:
         listed = list(rows(found, scenario))
         if listed:
             console.print(Text(title(found, scenario), style="bold"))
-            console.print(scenario_table(scenario, listed))
+            console.print(scenario_table(found.plan, listed))
             console.print(served_table(scenario, listed))
             for line in differences(listed):
                 console.print(Text(line))
@@ -67,7 +68,14 @@ def render(found: LoadTest, console: Console | None = None) -> None:
 
 def heading(found: LoadTest) -> str:
     """The workload in one line."""
-    return f"{workload_text(found.workload)}, under load"
+    work, texts = found.workload, found.plan.texts
+    if texts is None:
+        return f"{workload_text(work)}, under load"
+    precision = "float32" if work.precision == "default" else work.precision
+    return (
+        f"{work.model}, {texts.tokens} tokens behind {_span(texts.prompt)}, {precision}, "
+        f"{work.parameters:,} parameters, under load"
+    )
 
 
 def conditions(found: LoadTest) -> str:
@@ -79,7 +87,8 @@ def conditions(found: LoadTest) -> str:
     torch = machine.versions.get("torch", "?")
     searched = (len(level.peak.rounds) for level in found.levels if level.peak)
     rounds = max(plan.repeats, *searched, 1)
-    holds = f"; {percentile_text(plan.percentile)} within {seconds_text(plan.latency)}"
+    before = "; " if plan.texts is None else "\n"
+    holds = f"{before}{limits_text(plan)}" if plan.limits else ""
     return "\n".join(
         (
             f"{machine.cpu_model}, {threads} per level, torch {torch}, {found.generator}",
@@ -87,8 +96,7 @@ def conditions(found: LoadTest) -> str:
             f"delay of up to {seconds_text(plan.delay) if plan.delay else '0'}, {contexts}",
             f"{found.samples} samples{_lengths(found)}, "
             f"runs of {seconds_text(plan.seconds)} or longer, "
-            f"{rounds} round{'s' if rounds != 1 else ''} in turn"
-            f"{holds if plan.latency is not None else ''}",
+            f"{rounds} round{'s' if rounds != 1 else ''} in turn{holds}",
         )
     )
 
@@ -96,14 +104,32 @@ def conditions(found: LoadTest) -> str:
 def _lengths(found: LoadTest) -> str:
     if found.plan.lengths is None:
         return ""
-    shortest, longest = found.plan.lengths
     sizes = ", ".join(map(str, found.plan.length_buckets))
-    return f" of {shortest} to {longest} tokens, compiled for {sizes}"
+    return f" of {_span(found.plan.lengths)} tokens, compiled for {sizes}"
+
+
+def _span(limits: tuple[int, int]) -> str:
+    shortest, longest = limits
+    return f"{shortest} to {longest}" if shortest != longest else f"{longest}"
 
 
 def title(found: LoadTest, scenario: Scenario) -> str:
     """Title of a scenario."""
     return TITLES[scenario].format(streams=found.plan.streams)
+
+
+def limits_text(plan: LoadPlan, within: str = "within") -> str:
+    """``p99 within 20.0 ms``; of texts ``TTFT p99 within 200 ms, TPOT p99 within 20.0 ms``."""
+    return ", ".join(
+        f"{time_text(timed, plan.percentile)} {within} {seconds_text(limit)}"
+        for timed, limit in plan.limits.items()
+    )
+
+
+def time_text(timed: Timed, share: float) -> str:
+    """``p99`` of the latency of an answer, ``TTFT p99`` of a text."""
+    text = percentile_text(share)
+    return text if timed == "latency" else f"{timed.upper()} {text}"
 
 
 def percentile_text(share: float) -> str:
@@ -131,13 +157,25 @@ def level_table(found: LoadTest) -> Table:
     return table
 
 
-def scenario_table(scenario: Scenario, listed: list[Row]) -> Table:
+def scenario_table(plan: LoadPlan, listed: list[Row]) -> Table:
     """One row per level, at each rate: latencies, rates and energy."""
-    names = [] if scenario == "offline" else [f"{percentile_text(p)}\nms" for p in PERCENTILES]
-    names += ["samples\n/s", "energy per\nrequest"]
+    scenario, times = listed[0].scenario, shown_times(plan)
+    names = [] if scenario == "offline" else [_column(*one) for one in times]
+    names += ["samples\n/s"] if plan.texts is None else ["requests\n/s", "tokens\n/s"]
+    names += ["energy per\nrequest"]
     if scenario == "server":
         names = ["result", *names]
-    return _by_rate(scenario, listed, names, _outcome_cells)
+    return _by_rate(scenario, listed, names, partial(_outcome_cells, times=times))
+
+
+def shown_times(plan: LoadPlan) -> list[tuple[Timed, float]]:
+    """The times of a request and their percentiles that tables have columns for."""
+    shares = PERCENTILES if plan.texts is None else sorted({0.5, plan.percentile, 0.99})
+    return [(timed, share) for timed in plan.timed for share in shares]
+
+
+def _column(timed: Timed, share: float) -> str:
+    return "\n".join((*time_text(timed, share).split(), "ms"))
 
 
 def served_table(scenario: Scenario, listed: list[Row]) -> Table:
@@ -166,12 +204,15 @@ def _by_rate(
     return table
 
 
-def _outcome_cells(row: Row) -> Iterator[str]:
+def _outcome_cells(row: Row, times: Sequence[tuple[Timed, float]]) -> Iterator[str]:
     if row.scenario == "server":
         yield row.outcome
     if row.scenario != "offline":
-        yield from (percentile_cell(row.percentiles[share]) for share in PERCENTILES)
+        for timed, share in times:
+            yield percentile_cell(row.spreads[timed].percentiles[share])
     yield rate_text(row.throughput) if row.throughput is not None else MISSING
+    if row.tokens:
+        yield rate_text(row.tokens_per_second) if row.tokens_per_second else MISSING
     yield joules_text(row.joules)
 
 
@@ -199,9 +240,10 @@ def differences(listed: Sequence[Row]) -> Iterator[str]:
         parts = []
         for row in others:
             words = ", ".join(
-                f"{percentile_text(share)} {row.apart[share]}"
-                for share in PERCENTILES
-                if row.apart[share] != UNCLEAR
+                f"{time_text(timed, share)} {apart}"
+                for timed, spread in row.spreads.items()
+                for share, apart in spread.apart.items()
+                if apart != UNCLEAR
             )
             parts += [f"{row.level} {words}"] if words else []
         if parts and first.scenario != "offline":
@@ -211,24 +253,26 @@ def differences(listed: Sequence[Row]) -> Iterator[str]:
 
 def peak_title(found: LoadTest) -> str:
     """Title of the search."""
-    plan = found.plan
-    return (
-        f"The highest rate at which {percentile_text(plan.percentile)} is within "
-        f"{seconds_text(plan.latency)}"
-    )
+    return f"The highest rate at which {limits_text(found.plan, 'is within')}"
 
 
 def peak_table(found: LoadTest) -> Table:
     """One row per level that was searched."""
     table = framed("level")
     over = f"over\n{first_searched(found)}"
-    names = ("requests\n/s", "(95%)", over, "", *(f"{percentile_text(p)}\nms" for p in SHOWN))
+    times = _peak_times(found.plan)
+    names = ("requests\n/s", "(95%)", over, "", *(_column(*one) for one in times))
     for name in (*names, "batch"):
         table.add_column(name, justify="right", no_wrap=True)
     for level in found.levels:
         if level.peak is not None:
-            table.add_row(level_text(level.label), *_peak_cells(level))
+            table.add_row(level_text(level.label), *_peak_cells(level, times))
     return table
+
+
+def _peak_times(plan: LoadPlan) -> list[tuple[Timed, float]]:
+    shares = SHOWN if plan.texts is None else sorted({0.5, plan.percentile})
+    return [(timed, share) for timed in plan.timed for share in shares]
 
 
 def first_searched(found: LoadTest) -> str:
@@ -236,17 +280,18 @@ def first_searched(found: LoadTest) -> str:
     return next((one.label for one in found.levels if one.peak and one.peak.rate), MISSING)
 
 
-def _peak_cells(level: LevelLoad) -> Iterator[str]:
+def _peak_cells(level: LevelLoad, times: Sequence[tuple[Timed, float]]) -> Iterator[str]:
     peak = level.peak
     if peak is None or peak.rate is None:
-        yield from (UNCLEAR if peak and "unclear" in peak.reason else "none", *[MISSING] * 7)
+        rest = [MISSING] * (4 + len(times))
+        yield from (UNCLEAR if peak and "unclear" in peak.reason else "none", *rest)
         return
     yield rate_text(peak.rate.value)
     yield interval_text(peak.rate)
     yield ratio_text(peak.ratio.value) if peak.ratio else MISSING
     yield WORDS[peak.ratio.word] if peak.ratio else MISSING
     runs = best_runs(level)
-    yield from (percentile_cell(pooled(runs, share)) for share in SHOWN)
+    yield from (percentile_cell(pooled(runs, share, timed)) for timed, share in times)
     sizes = [batch.size for run in runs for batch in run.batches]
     yield f"{sum(sizes) / len(sizes):.1f}" if sizes else MISSING
 

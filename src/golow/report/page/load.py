@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from golow.programs.load.load_record import LoadTest
-from golow.report.comparison.table import workload_text
+from golow.programs.load.load_record import LoadTest, Timed
 from golow.report.load.curves import Point, points
 from golow.report.load.facts import rows
 from golow.report.load.remarks import remarks
@@ -16,10 +15,10 @@ from golow.report.load.table import (
     level_table,
     peak_table,
     peak_title,
-    percentile_text,
     reasons,
     scenario_table,
     served_table,
+    time_text,
 )
 from golow.report.load.table import (
     title as scenario_title,
@@ -30,7 +29,7 @@ from golow.report.page.blocks import Block
 
 def title(found: LoadTest) -> str:
     """Title of its page: its subject."""
-    return f"{workload_text(found.workload)}, under load"
+    return heading(found)
 
 
 def sections(found: LoadTest, name: str) -> list[Block]:
@@ -43,12 +42,13 @@ def _load(found: LoadTest) -> Iterator[Block]:
     yield blocks.paragraph(conditions(found), style="note")
     if any(level.peak for level in found.levels):
         yield blocks.table_of(peak_table(found), peak_title(found))
-    for share in (found.plan.percentile, 0.5):
-        yield from _curve(found, share)
+    for timed in found.plan.timed:
+        for share in (found.plan.percentile, 0.5):
+            yield from _curve(found, timed, share)
     for scenario in found.plan.scenarios:
         listed = list(rows(found, scenario))
         if listed:
-            shown = scenario_table(scenario, listed)
+            shown = scenario_table(found.plan, listed)
             yield blocks.table_of(shown, scenario_title(found, scenario))
             yield blocks.table_of(served_table(scenario, listed), "How it was served")
             yield from map(blocks.paragraph, differences(listed))
@@ -59,13 +59,13 @@ def _load(found: LoadTest) -> Iterator[Block]:
         yield blocks.paragraph(f"note: {remark}", style="note")
 
 
-def _curve(found: LoadTest, share: float) -> Iterator[Block]:
-    """Latency over rate, a line per level."""
+def _curve(found: LoadTest, timed: Timed, share: float) -> Iterator[Block]:
+    """A time of requests over their rate, a line per level."""
     lines = []
     for level in found.levels:
-        drawn: list[Point] = points(level, share)
+        drawn: list[Point] = points(level, share, timed)
         if drawn:
             lines.append(blocks.line(level.label, [(one.rate, 1e3 * one.latency) for one in drawn]))
     if lines:
-        text = percentile_text(share)
+        text = time_text(timed, share)
         yield blocks.chart(f"Latency, {text}", "requests/s", f"{text} (ms)", lines)
